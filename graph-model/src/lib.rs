@@ -1,0 +1,18 @@
+//! The words that the state-graph compiler and runtime share.
+//!
+//! Nothing here reads a graph or runs one. This crate says what a [`Path`](path::Path) is, how a
+//! [`Template`](template::Template) is written, which [`Operator`](operator::Operator)s compare which values, what a
+//! [`Capability`](capability::Capability) grants and what a [`signature`] covers, so that a graph means the same to the
+//! compiler that checks it and to the engine that runs it.
+
+pub mod capability;
+pub mod condition;
+pub mod digest;
+pub mod name;
+pub mod operator;
+pub mod path;
+pub mod program;
+pub mod signature;
+pub mod template;
+pub mod timestamp;
+pub mod value;

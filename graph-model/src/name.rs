@@ -1,0 +1,190 @@
+//! Names and ids, each a type of its own.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text cannot be a name of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The name is empty.
+    #[error("a {0} cannot be empty")]
+    Empty(&'static str),
+    /// The name is longer than its kind allows.
+    #[error("a {kind} has at most {most} bytes, this one has {length}")]
+    TooLong {
+        /// What the name is for.
+        kind: &'static str,
+        /// The most bytes it may have.
+        most: usize,
+        /// The bytes it has.
+        length: usize,
+    },
+    /// The name holds a character that its kind does not allow.
+    #[error("a {kind} cannot contain {character:?}; it is made of {allowed}")]
+    Character {
+        /// What the name is for.
+        kind: &'static str,
+        /// The first character that is not allowed.
+        character: char,
+        /// What is allowed, in words.
+        allowed: &'static str,
+    },
+    /// The id has an empty segment, or one made of dots, which as a path would lead elsewhere.
+    #[error("a {0} cannot have an empty segment, `.` or `..` between its slashes")]
+    Segment(&'static str),
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            #[doc = concat!("Takes `text` as a ", $kind, ".\n\n# Errors\n\nIf it is empty, too long, or holds a character that is not allowed.")]
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                $check($kind, &text)?;
+                Ok(Self(text))
+            }
+
+            /// Returns the text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a node: any text of up to 200 bytes without control characters.
+    NodeName, "node name", free_text
+}
+name! {
+    /// A key of the run's state: any text of up to 200 bytes without control characters.
+    ///
+    /// A key that holds a dot cannot be read by a template, since dots separate the parts of a path.
+    StateKey, "state key", free_text
+}
+name! {
+    /// The id of a tool or another item: `rye/bash`, segments of letters, digits, `_` and `-`, with slashes between them.
+    ///
+    /// Dots are not allowed: a capability writes the slashes as dots, so `a.b` and `a/b` would need the same one (R176).
+    ItemId, "item id", item_id
+}
+name! {
+    /// The id of a graph: `workflows/test/project_stats`, written like an item id.
+    GraphId, "graph id", item_id
+}
+name! {
+    /// The id of a run: letters, digits, `_` and `-`; safe as a file name (R16).
+    RunId, "run id", file_name
+}
+
+impl ItemId {
+    /// Returns the id with dots in place of slashes, as capabilities write it (R169).
+    pub fn dotted(&self) -> String {
+        self.0.replace('/', ".")
+    }
+}
+
+impl GraphId {
+    /// Returns the last segment: `project_stats` of `workflows/test/project_stats`.
+    pub fn stem(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+}
+
+const MOST: usize = 200;
+
+fn free_text(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let allowed = "any characters but control characters";
+    characters(kind, text, allowed, |c| !c.is_control())
+}
+
+fn item_id(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let allowed = "letters, digits, `_` and `-`, with `/` between its segments";
+    characters(kind, text, allowed, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'))?;
+    if text.split('/').any(str::is_empty) {
+        return Err(NameError::Segment(kind));
+    }
+    Ok(())
+}
+
+fn file_name(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let allowed = "letters, digits, `_` and `-`";
+    characters(kind, text, allowed, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+fn characters(
+    kind: &'static str,
+    text: &str,
+    allowed: &'static str,
+    is_allowed: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty(kind));
+    }
+    if text.len() > MOST {
+        return Err(NameError::TooLong { kind, most: MOST, length: text.len() });
+    }
+    match text.chars().find(|&c| !is_allowed(c)) {
+        Some(character) => Err(NameError::Character { kind, character, allowed }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_id_cannot_leave_its_directory() {
+        assert!(ItemId::new("rye/bash").is_ok());
+        for wrong in ["", "/etc/passwd", "a//b", "a/", "../b", "a/../b", "a.b", "a\\b", "a b"] {
+            assert!(ItemId::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_run_id_is_a_file_name() {
+        assert!(RunId::new("project_stats-1772452800-9f86d0").is_ok());
+        for wrong in ["", ".", "..", "a/b", "a.b", "ü", &"x".repeat(201)] {
+            assert!(RunId::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bad_name_cannot_be_deserialised() {
+        assert!(serde_json::from_str::<RunId>("\"../x\"").is_err());
+        assert_eq!(serde_json::from_str::<NodeName>("\"yes\"").unwrap().as_str(), "yes");
+    }
+}

@@ -1,0 +1,433 @@
+//! Ed25519 keys as PEM files, and their fingerprints.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::digest::{Digest, hex};
+
+/// The first 16 hex digits of the SHA-256 of a public key's PEM, its last newline included (R34).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    /// Returns the 16 digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The text is not 16 lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a fingerprint: expected 16 lower-case hex digits")]
+pub struct NotAFingerprint;
+
+impl FromStr for Fingerprint {
+    type Err = NotAFingerprint;
+
+    fn from_str(text: &str) -> Result<Self, NotAFingerprint> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() == 16 && text.bytes().all(is_digit) { Ok(Self(text.to_owned())) } else { Err(NotAFingerprint) }
+    }
+}
+
+impl TryFrom<String> for Fingerprint {
+    type Error = NotAFingerprint;
+
+    fn try_from(text: String) -> Result<Self, NotAFingerprint> {
+        text.parse()
+    }
+}
+
+impl From<Fingerprint> for String {
+    fn from(fingerprint: Fingerprint) -> Self {
+        fingerprint.0
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a key cannot be used. No variant carries any part of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file is not there.
+    #[error("no signing key at {}; make one with `graph keys generate`", .0.display())]
+    Missing(PathBuf),
+    /// The file cannot be read or written.
+    #[error("cannot access {}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than its owner can read the secret key's file.
+    #[error("{} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace the key if anyone may have copied it", path.display())]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The text is not a secret key in PKCS#8 PEM.
+    #[error("not an Ed25519 secret key in PKCS#8 PEM (`-----BEGIN PRIVATE KEY-----`){0}")]
+    NotSecret(&'static str),
+    /// The text is not a public key in SPKI PEM.
+    #[error("not an Ed25519 public key in PEM (`-----BEGIN PUBLIC KEY-----`){0}")]
+    NotPublic(&'static str),
+    /// There is a key already, which is not overwritten.
+    #[error("{} exists and is not overwritten", .0.display())]
+    Exists(PathBuf),
+    /// The operating system gave no random bytes.
+    #[error("the operating system gave no random bytes: {0}")]
+    NoRandomness(String),
+}
+
+/// A public key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+impl PublicKey {
+    /// Reads a public key in SPKI PEM.
+    ///
+    /// # Errors
+    ///
+    /// If it is another kind of key, a secret key, or not PEM.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_public_key_pem(pem.trim()).map_err(|_| KeyError::NotPublic(looks_like(pem)))?;
+        if key.is_weak() {
+            return Err(KeyError::NotPublic(": it is one of the weak keys that sign anything"));
+        }
+        Ok(Self(key))
+    }
+
+    /// Reads the 32 raw bytes of a public key, as a journal records them.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no point on the curve, or a weak one.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotPublic(""))?;
+        if key.is_weak() {
+            return Err(KeyError::NotPublic(": it is one of the weak keys that sign anything"));
+        }
+        Ok(Self(key))
+    }
+
+    /// Returns the 32 raw bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// Writes the key as SPKI PEM with LF line ends and a last newline.
+    pub fn to_pem(&self) -> String {
+        self.0.to_public_key_pem(LineEnding::LF).expect("an Ed25519 public key can always be written as PEM")
+    }
+
+    /// Returns the key's fingerprint (R34).
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(hex(&Digest::of(self.to_pem()).as_bytes()[..8]))
+    }
+
+    /// Whether `signature` is this key's over the 64 ASCII hex digits of `digest` (R33).
+    ///
+    /// Strict: signatures that other libraries might accept by leniency, with a small-order point or an unreduced
+    /// scalar, are refused.
+    pub fn verifies(&self, digest: &Digest, signature: &[u8; 64]) -> bool {
+        self.0.verify_strict(digest.to_hex().as_bytes(), &Signature::from_bytes(signature)).is_ok()
+    }
+}
+
+/// A secret key. Its bytes are wiped from memory when it is dropped, and are never shown.
+#[derive(Clone)]
+pub struct SecretKey(SigningKey);
+
+impl SecretKey {
+    /// Makes a new key from the operating system's random bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives none.
+    pub fn generate() -> Result<Self, KeyError> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(seed.as_mut()).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
+        Ok(Self(SigningKey::from_bytes(&seed)))
+    }
+
+    /// Makes the key that belongs to a 32-byte seed; for tests that must be repeatable.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// Reads a secret key in PKCS#8 PEM.
+    ///
+    /// # Errors
+    ///
+    /// If it is another kind of key, a public key, encrypted, or not PEM.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        SigningKey::from_pkcs8_pem(pem.trim()).map(Self).map_err(|_| KeyError::NotSecret(looks_like(pem)))
+    }
+
+    /// Reads a secret key's file, which only its owner may be able to read.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, cannot be read, can be read by others, or holds no such key.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let io = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
+            _ => KeyError::Io { path: path.to_owned(), source },
+        };
+        let file = fs::File::open(path).map_err(io)?;
+        refuse_exposed(path, &file.metadata().map_err(io)?)?;
+        let pem = Zeroizing::new(io::read_to_string(file).map_err(io)?);
+        Self::from_pem(&pem)
+    }
+
+    /// Reads `private_key.pem` in `directory`, or makes the pair there if the directory has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`SecretKey::load`] and [`SecretKey::save`].
+    pub fn load_or_generate(directory: &Path) -> Result<Self, KeyError> {
+        match Self::load(&directory.join(PRIVATE_KEY)) {
+            Err(KeyError::Missing(_)) => {
+                let key = Self::generate()?;
+                match key.save(directory) {
+                    // Another process was first: its key is the one.
+                    Err(KeyError::Exists(_)) => Self::load(&directory.join(PRIVATE_KEY)),
+                    saved => saved.map(|()| key),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Writes `private_key.pem` (0600) and `public_key.pem` (0644) into `directory`, made if need be (0700) (R35).
+    ///
+    /// The secret key appears whole or not at all, and never over another.
+    ///
+    /// # Errors
+    ///
+    /// If there is a key already, or a file cannot be written.
+    pub fn save(&self, directory: &Path) -> Result<(), KeyError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| KeyError::Io { path, source }
+        };
+        create_private_directory(directory).map_err(io(directory))?;
+        let secret = directory.join(PRIVATE_KEY);
+        let pem = self.to_pem();
+        write_new(&secret, pem.as_bytes(), 0o600).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => KeyError::Exists(secret.clone()),
+            _ => io(&secret)(error),
+        })?;
+        let public = directory.join(PUBLIC_KEY);
+        fs::write(&public, self.public().to_pem()).map_err(io(&public))
+    }
+
+    /// Writes the key as PKCS#8 PEM of version 1, which every library reads.
+    pub fn to_pem(&self) -> Zeroizing<String> {
+        let bytes = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
+        bytes.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 secret key can always be written as PEM")
+    }
+
+    /// Returns the public half.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    /// Signs the 64 ASCII hex digits of `digest` (R33).
+    pub fn sign(&self, digest: &Digest) -> [u8; 64] {
+        self.0.sign(digest.to_hex().as_bytes()).to_bytes()
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretKey({})", self.public().fingerprint())
+    }
+}
+
+const PRIVATE_KEY: &str = "private_key.pem";
+const PUBLIC_KEY: &str = "public_key.pem";
+
+/// Returns where a person's signing key is: `RYE_SIGNING_KEY_DIR`, else `.ai/config/keys/signing` in the user's space (R35).
+///
+/// `None` if the variable is not set and there is no home directory.
+pub fn key_directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("RYE_SIGNING_KEY_DIR")
+        .or_else(|| Some(variable("USER_SPACE").or_else(std::env::home_dir)?.join(".ai/config/keys/signing")))
+}
+
+/// Says what a text that is not the wanted key seems to be; without quoting it.
+fn looks_like(pem: &str) -> &'static str {
+    let label = pem.lines().find_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
+    match label {
+        Some("PRIVATE KEY") => ": it is a secret key, of another kind or damaged",
+        Some("PUBLIC KEY") => ": it is a public key, of another kind or damaged",
+        Some("ENCRYPTED PRIVATE KEY") => ": it is encrypted",
+        Some("RSA PRIVATE KEY" | "RSA PUBLIC KEY") => ": it is an RSA key",
+        Some("EC PRIVATE KEY") => ": it is an EC key",
+        Some("OPENSSH PRIVATE KEY") => {
+            ": it is in OpenSSH's own format; `ssh-keygen` cannot convert Ed25519 keys, make a new one"
+        }
+        Some("CERTIFICATE") => ": it is a certificate",
+        Some(_) => ": it is PEM of something else",
+        None => ": it is not PEM",
+    }
+}
+
+#[cfg(unix)]
+fn refuse_exposed(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyError> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = metadata.permissions().mode() & 0o777;
+    if metadata.is_file() && mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn refuse_exposed(_: &Path, _: &fs::Metadata) -> Result<(), KeyError> {
+    Ok(())
+}
+
+fn create_private_directory(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// Writes a file that must not exist yet, and is whole once it does: a temporary file is linked to the name.
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let temporary = path.with_extension(format!("pem.{}.tmp", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _: u32 = mode;
+    let written = options.open(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    // A hard link fails if the name is taken, where a rename would replace what is there.
+    let linked = written.and_then(|()| fs::hard_link(&temporary, path));
+    let removed = fs::remove_file(&temporary);
+    linked.and(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 8032, section 7.1, test 1: the seed and its public key.
+    const SEED: [u8; 32] = [
+        0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a, 0xf4, 0x92, 0xec, 0x2c, 0xc4, 0x44, 0x49,
+        0xc5, 0x69, 0x7b, 0x32, 0x69, 0x19, 0x70, 0x3b, 0xac, 0x03, 0x1c, 0xae, 0x7f, 0x60,
+    ];
+
+    #[test]
+    fn the_public_key_of_the_rfc_8032_seed_is_the_published_one() {
+        let public = SecretKey::from_seed(&SEED).public();
+        assert_eq!(hex(public.as_bytes()), "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+    }
+
+    #[test]
+    fn the_fingerprint_of_a_published_key_is_the_published_one() {
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
+        let key = PublicKey::from_pem(pem).unwrap();
+        assert_eq!(key.fingerprint().as_str(), "6ea18199041a1ea8");
+        assert_eq!(key.to_pem(), pem);
+    }
+
+    /// The digest and signature of a directive that was published with this key.
+    #[test]
+    fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
+        let key = PublicKey::from_pem(pem).unwrap();
+        let line = "rye:signed:2026-04-07T03:32:52Z:3d5275887f71f95e94f758b87740aa6370d29b080254ff25b09e80801bc6922e:eYvDk0RjvkBG1dY4A00X23fPHE712zApx8EseYSSSN7JKFFydUibzGoqjwPTdDPWIvVfJbiyv-rUz5vzxoMKDQ:6ea18199041a1ea8";
+        let envelope: crate::signature::Envelope = line.parse().unwrap();
+        assert!(key.verifies(&envelope.digest, &envelope.signature));
+        assert!(!key.verifies(&Digest::of("another"), &envelope.signature));
+        let raw = key.0.verify_strict(envelope.digest.as_bytes(), &Signature::from_bytes(&envelope.signature));
+        assert!(raw.is_err());
+    }
+
+    /// The PEM that other libraries write for this seed, so that each reads the other's keys.
+    #[test]
+    fn a_secret_key_is_written_as_pkcs_8_of_version_1() {
+        let pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\n-----END PRIVATE KEY-----\n";
+        assert_eq!(*SecretKey::from_seed(&[7; 32]).to_pem(), pem);
+        assert!(SecretKey::from_pem(pem).is_ok());
+    }
+
+    #[test]
+    fn a_key_survives_its_pem_and_shows_nothing_of_itself() {
+        let key = SecretKey::from_seed(&SEED);
+        let pem = key.to_pem();
+        assert!(pem.starts_with("-----BEGIN PRIVATE KEY-----\n") && pem.ends_with("-----END PRIVATE KEY-----\n"));
+        let again = SecretKey::from_pem(&pem.replace('\n', "\r\n")).unwrap();
+        assert_eq!(again.public(), key.public());
+        assert_eq!(format!("{key:?}"), format!("SecretKey({})", key.public().fingerprint()));
+    }
+
+    #[test]
+    fn keys_of_other_kinds_are_refused_with_what_they_are() {
+        let secret = SecretKey::from_seed(&SEED);
+        let message = |error: KeyError| error.to_string();
+        assert!(
+            message(SecretKey::from_pem(&secret.public().to_pem()).unwrap_err())
+                .ends_with(": it is a public key, of another kind or damaged")
+        );
+        assert!(
+            message(PublicKey::from_pem(&secret.to_pem()).unwrap_err())
+                .ends_with(": it is a secret key, of another kind or damaged")
+        );
+        assert!(message(SecretKey::from_pem("hello").unwrap_err()).ends_with(": it is not PEM"));
+        assert!(
+            message(SecretKey::from_pem("-----BEGIN RSA PRIVATE KEY-----\nxx\n").unwrap_err())
+                .ends_with(": it is an RSA key")
+        );
+        assert!(PublicKey::from_bytes(&[0; 32]).is_err(), "a weak key");
+    }
+
+    #[test]
+    fn saving_writes_private_files_and_never_over_a_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("keys");
+        let key = SecretKey::generate().unwrap();
+        key.save(&directory).unwrap();
+        assert!(matches!(SecretKey::generate().unwrap().save(&directory), Err(KeyError::Exists(_))));
+        assert_eq!(SecretKey::load_or_generate(&directory).unwrap().public(), key.public());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no temporary file stays");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&directory), 0o700);
+            let secret = directory.join(PRIVATE_KEY);
+            assert_eq!(mode(&secret), 0o600);
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+            assert!(matches!(SecretKey::load(&secret), Err(KeyError::Exposed { mode: 0o644, .. })));
+        }
+    }
+}

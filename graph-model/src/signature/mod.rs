@@ -1,0 +1,18 @@
+//! Signed items: the `rye:signed:` line, what it covers, and who may have written it.
+//!
+//! The format exists, with signed files in the wild; a file signed here verifies there and the other way round
+//! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
+//! timestamp and provenance are *not* covered: nothing may be decided by them.
+
+mod envelope;
+mod item;
+mod key;
+mod ring;
+
+pub use envelope::{Envelope, EnvelopeError};
+pub use item::{
+    Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
+    verify_json,
+};
+pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, key_directory};
+pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};

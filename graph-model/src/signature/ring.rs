@@ -1,0 +1,433 @@
+//! Trusted keys: signed TOML files, one a key.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Deserialize;
+
+use super::envelope::Envelope;
+use super::item::{ItemKind, SignatureError, normalise, open, sign};
+use super::key::{Fingerprint, KeyError, PublicKey, SecretKey};
+use crate::digest::Digest;
+use crate::timestamp;
+
+/// What a trusted key's file says (R37).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// The key.
+    pub key: PublicKey,
+    /// The fingerprint of the key, computed, not merely claimed.
+    pub fingerprint: Fingerprint,
+    /// Who owns it.
+    pub owner: String,
+    /// A statement about the owner, if there is one.
+    pub attestation: Option<String>,
+    /// The version of the file's form.
+    pub version: String,
+    /// When the key was revoked. Nothing that it ever signed is trusted then: the time on a signature line is a claim.
+    pub revoked_at: Option<String>,
+}
+
+/// Why a key file is not trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// The file is too large for a key.
+    #[error("it has more than {MOST_BYTES} bytes, which no key file needs")]
+    TooLarge,
+    /// Its signature is missing, wrong, or by a key that is not trusted.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// It is not TOML of the right form.
+    #[error("it is not a key file: {0}")]
+    Toml(String),
+    /// Its PEM is not a public key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Its name or `fingerprint` is not that of its key.
+    #[error("its key's fingerprint is {found}, not {claimed}")]
+    Fingerprint {
+        /// What the file claims.
+        claimed: String,
+        /// What the key has.
+        found: Fingerprint,
+    },
+    /// `revoked_at` is not a time.
+    #[error("`revoked_at = \"{0}\"` is not a time of the form `2026-11-21T20:00:00Z`")]
+    RevokedAt(String),
+}
+
+/// A key file that was refused, and why.
+#[derive(Debug)]
+pub struct RejectedKey {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub error: KeyFileError,
+}
+
+/// The keys that are trusted, the revoked ones marked.
+#[derive(Debug, Clone, Default)]
+pub struct KeyRing(BTreeMap<Fingerprint, KeyFile>);
+
+const MOST_BYTES: u64 = 64 * 1024;
+
+#[derive(Deserialize)]
+struct Form {
+    #[serde(default = "first_version")]
+    version: String,
+    fingerprint: String,
+    #[serde(default = "unknown")]
+    owner: String,
+    #[serde(default)]
+    attestation: String,
+    revoked_at: Option<String>,
+    public_key: Pem,
+}
+
+#[derive(Deserialize)]
+struct Pem {
+    pem: String,
+}
+
+fn first_version() -> String {
+    "1.0.0".to_owned()
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// A key file that was read and whose signature is still to be judged.
+struct Candidate {
+    path: PathBuf,
+    file: KeyFile,
+    envelope: Envelope,
+    digest: Digest,
+}
+
+impl KeyRing {
+    /// A ring that trusts one key; for tests and for those who trust their own signature.
+    pub fn of(key: &PublicKey, owner: &str) -> Self {
+        let file = KeyFile::new(key.clone(), owner);
+        Self(BTreeMap::from([(file.fingerprint.clone(), file)]))
+    }
+
+    /// Reads every `*.toml` in `directories`, the first directory's word on a key counting before the next one's (R38).
+    ///
+    /// A key file must be signed, by the key in it or by another key of the ring that is not revoked; keys that vouch
+    /// only for each other are not trusted (R39). Files that are refused come back with the reason. A directory that does
+    /// not exist holds no keys. The paths of all files read come last, refused ones too.
+    pub fn load(directories: &[&Path]) -> (Self, Vec<RejectedKey>, Vec<PathBuf>) {
+        let (mut ring, mut rejected, mut read) = (Self::default(), Vec::new(), Vec::new());
+        for directory in directories {
+            let mut candidates = Vec::new();
+            for path in key_files(directory, &mut rejected) {
+                match Candidate::read(&path) {
+                    Ok(candidate) => candidates.push(candidate),
+                    Err(error) => rejected.push(RejectedKey { path: path.clone(), error }),
+                }
+                read.push(path);
+            }
+            ring.admit(candidates, &mut rejected);
+        }
+        rejected.sort_by(|a, b| a.path.cmp(&b.path));
+        (ring, rejected, read)
+    }
+
+    /// Returns the key with that fingerprint, also if it is revoked.
+    pub fn get(&self, fingerprint: &Fingerprint) -> Option<&KeyFile> {
+        self.0.get(fingerprint)
+    }
+
+    /// Returns the keys in the order of their fingerprints.
+    pub fn keys(&self) -> impl Iterator<Item = &KeyFile> {
+        self.0.values()
+    }
+
+    /// Admits candidates until none is left whose signer is trusted.
+    fn admit(&mut self, mut candidates: Vec<Candidate>, rejected: &mut Vec<RejectedKey>) {
+        loop {
+            let mut waiting = Vec::new();
+            let before = candidates.len();
+            for candidate in candidates {
+                match self.judge(&candidate) {
+                    Ok(()) => {
+                        self.0.entry(candidate.file.fingerprint.clone()).or_insert(candidate.file);
+                    }
+                    Err(SignatureError::Untrusted(_)) => waiting.push(candidate),
+                    Err(error) => rejected.push(RejectedKey { path: candidate.path, error: error.into() }),
+                }
+            }
+            if waiting.len() == before {
+                rejected.extend(waiting.into_iter().map(|candidate| RejectedKey {
+                    error: SignatureError::Untrusted(candidate.envelope.fingerprint).into(),
+                    path: candidate.path,
+                }));
+                return;
+            }
+            candidates = waiting;
+        }
+    }
+
+    fn judge(&self, candidate: &Candidate) -> Result<(), SignatureError> {
+        let Candidate { envelope, digest, file, .. } = candidate;
+        if envelope.digest != *digest {
+            return Err(SignatureError::Altered { signed: envelope.digest, found: *digest });
+        }
+        let signer = match self.get(&envelope.fingerprint) {
+            Some(signer) => signer,
+            None if envelope.fingerprint == file.fingerprint => file,
+            None => return Err(SignatureError::Untrusted(envelope.fingerprint.clone())),
+        };
+        if let (Some(revoked_at), true) = (&signer.revoked_at, signer.fingerprint != file.fingerprint) {
+            return Err(SignatureError::Revoked {
+                fingerprint: signer.fingerprint.clone(),
+                owner: signer.owner.clone(),
+                revoked_at: revoked_at.clone(),
+            });
+        }
+        if signer.key.verifies(digest, &envelope.signature) {
+            Ok(())
+        } else {
+            Err(SignatureError::Forged(envelope.fingerprint.clone()))
+        }
+    }
+}
+
+fn key_files(directory: &Path, rejected: &mut Vec<RejectedKey>) -> Vec<PathBuf> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            rejected.push(RejectedKey { path: directory.to_owned(), error: error.into() });
+            return Vec::new();
+        }
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) if entry.path().extension().is_some_and(|extension| extension == "toml") => {
+                files.push(entry.path())
+            }
+            Ok(_) => {}
+            Err(error) => rejected.push(RejectedKey { path: directory.to_owned(), error: error.into() }),
+        }
+    }
+    files.sort();
+    files
+}
+
+impl Candidate {
+    fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let file = fs::File::open(path)?;
+        if file.metadata()?.len() > MOST_BYTES {
+            return Err(KeyFileError::TooLarge);
+        }
+        let text = io::read_to_string(file)?;
+        let text = normalise(&text);
+        let opened = open(ItemKind::YAML, &text)?;
+        let file = KeyFile::parse(opened.content)?;
+        match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some(stem) if stem == file.fingerprint.as_str() => {}
+            stem => {
+                let claimed = stem.unwrap_or("the file's name").to_owned();
+                return Err(KeyFileError::Fingerprint { claimed, found: file.fingerprint });
+            }
+        }
+        Ok(Self { path: path.to_owned(), file, envelope: opened.envelope, digest: opened.digest })
+    }
+}
+
+impl KeyFile {
+    /// Describes a key that `owner` owns.
+    pub fn new(key: PublicKey, owner: &str) -> Self {
+        let fingerprint = key.fingerprint();
+        Self {
+            key,
+            fingerprint,
+            owner: owner.to_owned(),
+            attestation: None,
+            version: first_version(),
+            revoked_at: None,
+        }
+    }
+
+    /// Reads a key file's TOML, without its signature line.
+    fn parse(toml: &str) -> Result<Self, KeyFileError> {
+        let form: Form = toml::from_str(toml).map_err(|error| KeyFileError::Toml(error.message().to_owned()))?;
+        let key = PublicKey::from_pem(&form.public_key.pem)?;
+        let fingerprint = key.fingerprint();
+        if form.fingerprint != fingerprint.as_str() {
+            return Err(KeyFileError::Fingerprint { claimed: form.fingerprint, found: fingerprint });
+        }
+        if let Some(revoked_at) = form.revoked_at.as_ref().filter(|time| !timestamp::is_seconds(time)) {
+            return Err(KeyFileError::RevokedAt(revoked_at.clone()));
+        }
+        Ok(Self {
+            key,
+            fingerprint,
+            owner: form.owner,
+            attestation: Some(form.attestation).filter(|text| !text.is_empty()),
+            version: form.version,
+            revoked_at: form.revoked_at,
+        })
+    }
+
+    /// Writes the file, signed by `signer` (R37).
+    pub fn to_signed_toml(&self, signer: &SecretKey, at: SystemTime) -> String {
+        let string = |text: &str| toml_string(text);
+        let revoked = self.revoked_at.as_ref().map(|at| format!("revoked_at = {}\n", string(at))).unwrap_or_default();
+        let text = format!(
+            "version = {}\ncategory = \"keys/trusted\"\nfingerprint = \"{}\"\nowner = {}\nattestation = {}\n{revoked}\n[public_key]\npem = \"\"\"\n{}\"\"\"\n",
+            string(&self.version),
+            self.fingerprint,
+            string(&self.owner),
+            string(self.attestation.as_deref().unwrap_or_default()),
+            self.key.to_pem(),
+        );
+        sign(ItemKind::YAML, &text, signer, at)
+            .expect("only directives and texts with a byte order mark cannot be signed")
+    }
+}
+
+/// Writes a TOML basic string.
+fn toml_string(text: &str) -> String {
+    let escaped: String = text
+        .chars()
+        .flat_map(|character| match character {
+            '"' | '\\' => vec!['\\', character],
+            _ if character.is_control() => format!("\\u{:04X}", u32::from(character)).chars().collect(),
+            _ => vec![character],
+        })
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(seed: u8) -> SecretKey {
+        SecretKey::from_seed(&[seed; 32])
+    }
+
+    struct Directory(tempfile::TempDir);
+
+    impl Directory {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn add(&self, file: &KeyFile, signer: &SecretKey) -> PathBuf {
+            self.write(file.fingerprint.as_str(), &file.to_signed_toml(signer, SystemTime::UNIX_EPOCH))
+        }
+
+        fn write(&self, stem: &str, text: &str) -> PathBuf {
+            let path = self.0.path().join(format!("{stem}.toml"));
+            fs::write(&path, text).unwrap();
+            path
+        }
+
+        fn load(&self) -> (Vec<String>, Vec<String>) {
+            let (ring, rejected, _) = KeyRing::load(&[self.0.path()]);
+            (
+                ring.keys().map(|file| file.owner.clone()).collect(),
+                rejected.iter().map(|rejected| rejected.error.to_string()).collect(),
+            )
+        }
+    }
+
+    #[test]
+    fn a_key_file_is_written_and_read_as_the_format_says() {
+        let mut file = KeyFile::new(key(1).public(), "Ann \"A\" \\ Example");
+        file.attestation = Some("two\nlines".into());
+        let text = file.to_signed_toml(&key(1), SystemTime::UNIX_EPOCH);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "version = \"1.0.0\"");
+        assert_eq!(lines[2], "category = \"keys/trusted\"");
+        assert_eq!(lines[4], r#"owner = "Ann \"A\" \\ Example""#);
+        assert_eq!(lines[7..9], ["[public_key]", "pem = \"\"\""]);
+        assert!(text.ends_with("-----END PUBLIC KEY-----\n\"\"\"\n"));
+        assert_eq!(KeyFile::parse(text.split_once('\n').unwrap().1).unwrap(), file);
+    }
+
+    #[test]
+    fn trust_follows_signatures_from_a_self_signed_key_and_never_round_in_a_circle() {
+        let directory = Directory::new();
+        directory.add(&KeyFile::new(key(1).public(), "root"), &key(1));
+        directory.add(&KeyFile::new(key(2).public(), "second"), &key(1));
+        directory.add(&KeyFile::new(key(3).public(), "third"), &key(2));
+        directory.add(&KeyFile::new(key(4).public(), "circle a"), &key(5));
+        directory.add(&KeyFile::new(key(5).public(), "circle b"), &key(4));
+        let (mut owners, rejected) = directory.load();
+        owners.sort();
+        assert_eq!(owners, ["root", "second", "third"]);
+        assert_eq!(rejected.len(), 2, "{rejected:?}");
+        assert!(rejected.iter().all(|error| error.ends_with("a key that is not trusted")), "{rejected:?}");
+    }
+
+    #[test]
+    fn a_revoked_key_stays_known_and_vouches_for_nobody() {
+        let directory = Directory::new();
+        let mut revoked = KeyFile::new(key(1).public(), "revoked");
+        revoked.revoked_at = Some("2026-01-02T03:04:05Z".into());
+        directory.add(&revoked, &key(1));
+        directory.add(&KeyFile::new(key(2).public(), "friend"), &key(1));
+        let (owners, rejected) = directory.load();
+        assert_eq!(owners, ["revoked"]);
+        assert!(rejected[0].ends_with("a key that was revoked on 2026-01-02T03:04:05Z"), "{rejected:?}");
+        let (ring, ..) = KeyRing::load(&[directory.0.path()]);
+        let text = sign(ItemKind::YAML, "a: 1\n", &key(1), SystemTime::UNIX_EPOCH).unwrap();
+        let error = super::super::verify(ItemKind::YAML, &text, &ring).unwrap_err();
+        assert!(error.to_string().ends_with("(revoked), a key that was revoked on 2026-01-02T03:04:05Z"), "{error}");
+    }
+
+    #[test]
+    fn files_that_are_unsigned_altered_misnamed_or_no_keys_are_refused_with_the_reason() {
+        let directory = Directory::new();
+        let good = KeyFile::new(key(1).public(), "good");
+        let text = good.to_signed_toml(&key(1), SystemTime::UNIX_EPOCH);
+        let sign = |text: &str| sign(ItemKind::YAML, text, &key(1), SystemTime::UNIX_EPOCH).unwrap();
+        directory.write("a", text.split_once('\n').unwrap().1);
+        directory.write("b", &text.replace("good", "evil"));
+        directory.write("c", &text);
+        directory.write("d", &sign("owner = 1\n"));
+        directory.write("e", &sign(&text.replace(good.fingerprint.as_str(), "0123456789abcdef")));
+        directory.write("f", &sign("fingerprint = \"x\"\n[public_key]\npem = \"x\"\n"));
+        directory.write("g", &"#".repeat(70_000));
+        let (owners, rejected) = directory.load();
+        assert!(owners.is_empty());
+        let expected = [
+            "it is not signed",
+            "its key's fingerprint is ",
+            "its key's fingerprint is ",
+            "it is not a key file: ",
+            "its key's fingerprint is ",
+            "not an Ed25519 public key in PEM",
+            "it has more than 65536 bytes",
+        ];
+        for (error, expected) in rejected.iter().zip(expected) {
+            assert!(error.starts_with(expected), "{error}");
+        }
+        assert_eq!(rejected.len(), expected.len());
+    }
+
+    #[test]
+    fn a_changed_key_file_is_refused_and_a_missing_directory_is_empty() {
+        let directory = Directory::new();
+        let good = KeyFile::new(key(1).public(), "good");
+        let path = directory.add(&good, &key(1));
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace("good", "evil")).unwrap();
+        let (owners, rejected) = directory.load();
+        assert!(owners.is_empty());
+        assert!(rejected[0].starts_with("its content was changed"), "{rejected:?}");
+        let (ring, rejected, read) = KeyRing::load(&[Path::new("/nonexistent/keys")]);
+        assert!(ring.keys().next().is_none() && rejected.is_empty() && read.is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! Templates: text with `${path}` in it, and values made of such texts.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::path::{Path, PathError};
+
+/// A text with `${path || path}` expressions in it.
+///
+/// `$${` stands for the two characters `${`. Text that an expression yields is never looked at for expressions again (R70).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Template {
+    /// No expression: a plain text.
+    Text(String),
+    /// One expression and nothing else: the value keeps its type (R65).
+    Whole(Expression),
+    /// Expressions inside a text: the result is a text (R66).
+    Mixed(Vec<Piece>),
+}
+
+/// A part of a mixed template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Text as it is.
+    Text(String),
+    /// An expression, rendered as text.
+    Expression(Expression),
+}
+
+/// What stands between `${` and `}`: paths, the first that is not null counts (R64).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expression {
+    /// The paths, in order; at least one.
+    pub paths: Vec<Path>,
+    /// Where each path stands in the template's text, in bytes.
+    pub ranges: Vec<Range<usize>>,
+}
+
+/// Why a text is not a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateError {
+    /// What is wrong.
+    pub reason: TemplateErrorReason,
+    /// Where, in bytes of the template's text.
+    pub range: Range<usize>,
+}
+
+/// What is wrong with a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateErrorReason {
+    /// `${` without its `}`.
+    #[error("`${{` is never closed")]
+    Unclosed,
+    /// Nothing between `${` and `}`, or beside `||`.
+    #[error("the expression is empty")]
+    Empty,
+    /// One of the paths is wrong.
+    #[error("{0}")]
+    Path(PathError),
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut at = 0;
+        while let Some(found) = text[at..].find("${") {
+            let open = at + found;
+            if text[at..open].ends_with('$') {
+                literal.push_str(&text[at..open - 1]);
+                literal.push_str("${");
+                at = open + 2;
+                continue;
+            }
+            literal.push_str(&text[at..open]);
+            let inside = open + 2;
+            let Some(length) = text[inside..].find('}') else {
+                return Err(TemplateError { reason: TemplateErrorReason::Unclosed, range: open..text.len() });
+            };
+            if !literal.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length)?));
+            at = inside + length + 1;
+        }
+        literal.push_str(&text[at..]);
+        // A block scalar ends in a newline that its author did not mean (R65).
+        let end = if literal == "\n" { "" } else { literal.as_str() };
+        match (pieces.pop(), end) {
+            (None, _) => Ok(Self::Text(literal)),
+            (Some(Piece::Expression(only)), "") if pieces.is_empty() => Ok(Self::Whole(only)),
+            (Some(last), _) => {
+                pieces.push(last);
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(literal));
+                }
+                Ok(Self::Mixed(pieces))
+            }
+        }
+    }
+
+    /// Returns the expressions, in order.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let (whole, pieces) = match self {
+            Self::Text(_) => (None, [].as_slice()),
+            Self::Whole(expression) => (Some(expression), [].as_slice()),
+            Self::Mixed(pieces) => (None, pieces.as_slice()),
+        };
+        whole.into_iter().chain(pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Expression(expression) => Some(expression),
+        }))
+    }
+}
+
+impl Expression {
+    fn parse(text: &str, range: Range<usize>) -> Result<Self, TemplateError> {
+        let mut expression = Self { paths: Vec::new(), ranges: Vec::new() };
+        let mut at = range.start;
+        for operand in text[range].split("||") {
+            let trimmed = operand.trim();
+            let start = at + (operand.len() - operand.trim_start().len());
+            let range = start..start + trimmed.len();
+            if trimmed.is_empty() {
+                // Point at the operator or the braces: there is nothing else to point at.
+                let range = at.saturating_sub(2)..at + operand.len() + 1;
+                return Err(TemplateError { reason: TemplateErrorReason::Empty, range });
+            }
+            let path = Path::parse(trimmed)
+                .map_err(|error| TemplateError { reason: TemplateErrorReason::Path(error), range: range.clone() })?;
+            expression.paths.push(path);
+            expression.ranges.push(range);
+            at += operand.len() + 2;
+        }
+        Ok(expression)
+    }
+}
+
+impl fmt::Display for Expression {
+    /// Writes the paths as the author would: `state.a || inputs.b`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, path) in self.paths.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" || ")?;
+            }
+            path.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(text: &str) -> String {
+        match Template::parse(text) {
+            Ok(Template::Text(text)) => format!("text {text:?}"),
+            Ok(Template::Whole(expression)) => format!("whole <{expression}>"),
+            Ok(Template::Mixed(pieces)) => pieces
+                .iter()
+                .map(|piece| match piece {
+                    Piece::Text(text) => format!("{text:?}"),
+                    Piece::Expression(expression) => format!("<{expression}>"),
+                })
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(error) => format!("{error} at {:?}: {:?}", error.range, &text[error.range.clone()]),
+        }
+    }
+
+    #[test]
+    fn an_expression_alone_keeps_its_type_and_anything_around_it_makes_text() {
+        assert_eq!(shape("${state.x}"), "whole <state.x>");
+        assert_eq!(shape("${state.x}\n"), "whole <state.x>");
+        assert_eq!(shape(" ${state.x}"), "\" \" <state.x>");
+        assert_eq!(shape("${state.x} "), "<state.x> \" \"");
+        assert_eq!(shape("${state.x}\n\n"), "<state.x> \"\\n\\n\"");
+        assert_eq!(shape("${state.x}${inputs.y}"), "<state.x> <inputs.y>");
+        assert_eq!(
+            shape("a ${state.x} b ${ inputs.y || state.z } c"),
+            "\"a \" <state.x> \" b \" <inputs.y || state.z> \" c\""
+        );
+        assert_eq!(shape("plain { } $x"), "text \"plain { } $x\"");
+        assert_eq!(shape(""), "text \"\"");
+    }
+
+    #[test]
+    fn a_doubled_dollar_writes_the_two_characters() {
+        assert_eq!(shape("$${HOME}"), "text \"${HOME}\"");
+        assert_eq!(shape("$${HOME} ${state.x}"), "\"${HOME} \" <state.x>");
+        assert_eq!(shape("$$"), "text \"$$\"");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert_eq!(shape("a ${state.x"), "`${` is never closed at 2..11: \"${state.x\"");
+        assert_eq!(shape("${}"), "the expression is empty at 0..3: \"${}\"");
+        assert_eq!(
+            shape("${ state.x || }"),
+            "the expression is empty at 12..15: \"|| \"".replace("|| \"", "|| }\"").replace("12..15", "11..15")
+        );
+        assert_eq!(shape("x ${HOME}"), "`HOME` is not a namespace at 4..8: \"HOME\"");
+        assert_eq!(shape("${state.a | upper}"), "a path cannot contain ' ' at 2..17: \"state.a | upper\"");
+    }
+
+    #[test]
+    fn ranges_point_at_the_paths() {
+        let text = "é ${ state.a || inputs.b }";
+        let template = Template::parse(text).unwrap();
+        let ranges: Vec<_> = template.expressions().flat_map(|e| &e.ranges).map(|r| &text[r.clone()]).collect();
+        assert_eq!(ranges, ["state.a", "inputs.b"]);
+    }
+}

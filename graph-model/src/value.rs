@@ -1,0 +1,620 @@
+//! Values: owned JSON, borrowed views of typed data, and the way from one to the other.
+//!
+//! Tool results, inputs and state are real Rust types in a compiled graph and JSON in an interpreted one. Templates and
+//! conditions read both through a [`View`], so there is one meaning of "the value at this path".
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use indexmap::IndexMap;
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+pub use serde_json::{Map, Number, Value};
+
+/// A borrowed look at a value, typed or JSON.
+#[derive(Clone, Copy)]
+pub enum View<'a> {
+    /// Nothing: an absent key, a missing path, `None`, JSON `null`. They are the same (R61).
+    Null,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A whole number above `i64::MAX`, which only JSON can hold.
+    Large(u64),
+    /// A number with a fraction or exponent; finite.
+    Float(f64),
+    /// A text.
+    Text(&'a str),
+    /// A list.
+    List(&'a dyn Sequence),
+    /// An object.
+    Object(&'a dyn Record),
+}
+
+/// Something with elements in order.
+pub trait Sequence {
+    /// Returns how many elements there are.
+    fn len(&self) -> usize;
+
+    /// Returns the element at `index`, or [`View::Null`] past the end.
+    fn at(&self, index: usize) -> View<'_>;
+
+    /// Whether there are no elements.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Something with named fields in order.
+pub trait Record {
+    /// Returns the field called `name`, or [`View::Null`] if there is none.
+    fn get(&self, name: &str) -> View<'_>;
+
+    /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` is not there.
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
+}
+
+/// A type that can be looked at as a value.
+pub trait AsView {
+    /// Returns the borrowed look.
+    fn view(&self) -> View<'_>;
+}
+
+/// A type that can be made from a JSON value.
+pub trait FromValue: Sized {
+    /// Takes `value` apart.
+    ///
+    /// # Errors
+    ///
+    /// If the value is of another type; the error says which was expected, what was found and where.
+    fn from_value(value: Value) -> Result<Self, Mismatch>;
+
+    /// Returns a value that stands in for one that could not be made, until [`Fields::wrong`] says so.
+    fn blank() -> Self;
+}
+
+/// A value is not of the type that its place asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    path: Vec<String>,
+    expected: Cow<'static, str>,
+    found: String,
+}
+
+impl Mismatch {
+    /// Says that `expected`, as in "a string", was wanted where `found` stands.
+    pub fn new(expected: impl Into<Cow<'static, str>>, found: View<'_>) -> Self {
+        Self { path: Vec::new(), expected: expected.into(), found: describe(found) }
+    }
+
+    /// Says that the mismatch is inside the field or element called `place`.
+    #[must_use]
+    pub fn inside(mut self, place: impl Into<String>) -> Self {
+        self.path.push(place.into());
+        self
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}, found {}", self.expected, self.found)?;
+        if !self.path.is_empty() {
+            let path: Vec<&str> = self.path.iter().rev().map(String::as_str).collect();
+            write!(f, " at `{}`", path.join("."))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Says what a value is, in a few words that never quote a text: it may be a secret, or a megabyte.
+pub fn describe(view: View<'_>) -> String {
+    match view {
+        View::Null => "nothing".into(),
+        View::Boolean(value) => format!("`{value}`"),
+        View::Integer(_) | View::Large(_) => "an integer".into(),
+        View::Float(_) => "a number with a fraction".into(),
+        View::Text(_) => "a string".into(),
+        View::List(list) => format!("a list of {}", list.len()),
+        View::Object(_) => "an object".into(),
+    }
+}
+
+impl<'a> View<'a> {
+    /// Whether this is null; `0`, `false`, `""` and `[]` are not (R64, R86).
+    pub const fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// Follows one part of a path: a field's name, or a list's index, negative ones counted from the end (R60, R61).
+    ///
+    /// Whatever does not exist is null: a missing field, an index out of range, a step into a text or number.
+    pub fn step(self, name: &str) -> View<'a> {
+        match self {
+            Self::Object(record) => record.get(name),
+            Self::List(list) => {
+                let Ok(index) = name.parse::<i64>() else { return View::Null };
+                let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
+                let index = if index < 0 { index + length } else { index };
+                usize::try_from(index).map_or(View::Null, |index| list.at(index))
+            }
+            _ => View::Null,
+        }
+    }
+
+    /// Copies what is seen into an owned JSON value.
+    pub fn to_value(self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Boolean(value) => Value::Bool(value),
+            Self::Integer(value) => Value::from(value),
+            Self::Large(value) => Value::from(value),
+            Self::Float(value) => Value::from(value),
+            Self::Text(value) => Value::from(value),
+            Self::List(list) => (0..list.len()).map(|index| list.at(index).to_value()).collect(),
+            Self::Object(record) => {
+                let mut map = Map::new();
+                record.each(&mut |name, field| {
+                    map.insert(name.to_owned(), field.to_value());
+                });
+                Value::Object(map)
+            }
+        }
+    }
+
+    /// Appends the value as text, as it stands inside a longer text (R66).
+    ///
+    /// Texts as they are, numbers and booleans as in JSON, lists and objects as compact JSON, null as nothing.
+    pub fn write_text(self, text: &mut String) {
+        use fmt::Write;
+        let done = match self {
+            Self::Null => Ok(()),
+            Self::Boolean(value) => write!(text, "{value}"),
+            Self::Integer(value) => write!(text, "{value}"),
+            Self::Large(value) => write!(text, "{value}"),
+            Self::Float(value) => write!(text, "{}", Value::from(value)),
+            Self::Text(value) => {
+                text.push_str(value);
+                Ok(())
+            }
+            Self::List(_) | Self::Object(_) => write!(text, "{}", self.to_value()),
+        };
+        done.expect("writing into a string cannot fail");
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to_value())
+    }
+}
+
+impl Serialize for View<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Boolean(value) => serializer.serialize_bool(*value),
+            Self::Integer(value) => serializer.serialize_i64(*value),
+            Self::Large(value) => serializer.serialize_u64(*value),
+            Self::Float(value) => serializer.serialize_f64(*value),
+            Self::Text(value) => serializer.serialize_str(value),
+            Self::List(list) => {
+                let mut sequence = serializer.serialize_seq(Some(list.len()))?;
+                for index in 0..list.len() {
+                    sequence.serialize_element(&list.at(index))?;
+                }
+                sequence.end()
+            }
+            Self::Object(record) => {
+                let mut map = serializer.serialize_map(None)?;
+                let mut failed = None;
+                record.each(&mut |name, field| {
+                    if failed.is_none() {
+                        failed = map.serialize_entry(name, &field).err();
+                    }
+                });
+                failed.map_or_else(|| map.end(), Err)
+            }
+        }
+    }
+}
+
+impl<T: AsView> Sequence for Vec<T> {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+
+    fn at(&self, index: usize) -> View<'_> {
+        self.get(index).map_or(View::Null, AsView::view)
+    }
+}
+
+impl<T: AsView> Record for IndexMap<String, T> {
+    fn get(&self, name: &str) -> View<'_> {
+        Self::get(self, name).map_or(View::Null, AsView::view)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        for (name, field) in self {
+            let field = field.view();
+            if !field.is_null() {
+                visit(name, field);
+            }
+        }
+    }
+}
+
+impl Record for Map<String, Value> {
+    fn get(&self, name: &str) -> View<'_> {
+        Self::get(self, name).map_or(View::Null, AsView::view)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        for (name, field) in self {
+            visit(name, field.view());
+        }
+    }
+}
+
+impl AsView for Value {
+    fn view(&self) -> View<'_> {
+        match self {
+            Self::Null => View::Null,
+            Self::Bool(value) => View::Boolean(*value),
+            Self::Number(number) => number_view(number),
+            Self::String(text) => View::Text(text),
+            Self::Array(list) => View::List(list),
+            Self::Object(map) => View::Object(map),
+        }
+    }
+}
+
+fn number_view(number: &Number) -> View<'static> {
+    if let Some(integer) = number.as_i64() {
+        View::Integer(integer)
+    } else if let Some(large) = number.as_u64() {
+        View::Large(large)
+    } else {
+        number.as_f64().map_or(View::Null, View::Float)
+    }
+}
+
+impl AsView for String {
+    fn view(&self) -> View<'_> {
+        View::Text(self)
+    }
+}
+
+impl AsView for i64 {
+    fn view(&self) -> View<'_> {
+        View::Integer(*self)
+    }
+}
+
+impl AsView for f64 {
+    /// A number that JSON cannot write (not finite) is null (R205).
+    fn view(&self) -> View<'_> {
+        if self.is_finite() { View::Float(*self) } else { View::Null }
+    }
+}
+
+impl AsView for bool {
+    fn view(&self) -> View<'_> {
+        View::Boolean(*self)
+    }
+}
+
+impl<T: AsView> AsView for Option<T> {
+    fn view(&self) -> View<'_> {
+        self.as_ref().map_or(View::Null, AsView::view)
+    }
+}
+
+impl<T: AsView> AsView for Vec<T> {
+    fn view(&self) -> View<'_> {
+        View::List(self)
+    }
+}
+
+impl<T: AsView> AsView for IndexMap<String, T> {
+    fn view(&self) -> View<'_> {
+        View::Object(self)
+    }
+}
+
+impl AsView for Map<String, Value> {
+    fn view(&self) -> View<'_> {
+        View::Object(self)
+    }
+}
+
+impl FromValue for Value {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        Ok(value)
+    }
+
+    fn blank() -> Self {
+        Self::Null
+    }
+}
+
+impl FromValue for String {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        match value {
+            Value::String(text) => Ok(text),
+            other => Err(Mismatch::new("a string", other.view())),
+        }
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+impl FromValue for bool {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        value.as_bool().ok_or_else(|| Mismatch::new("`true` or `false`", value.view()))
+    }
+
+    fn blank() -> Self {
+        false
+    }
+}
+
+impl FromValue for i64 {
+    /// A float without a fraction is an integer, as in JSON Schema: `3.0` is 3.
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        // Every integer up to 2^53 has a float of its own; beyond that a float no longer says which integer was meant.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        let whole = |float: f64| (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as Self);
+        value
+            .as_i64()
+            .or_else(|| value.as_f64().and_then(whole))
+            .ok_or_else(|| Mismatch::new("an integer of 64 bits", value.view()))
+    }
+
+    fn blank() -> Self {
+        0
+    }
+}
+
+impl FromValue for f64 {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        value.as_f64().ok_or_else(|| Mismatch::new("a number", value.view()))
+    }
+
+    fn blank() -> Self {
+        0.0
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        if value.is_null() { Ok(None) } else { T::from_value(value).map(Some) }
+    }
+
+    fn blank() -> Self {
+        None
+    }
+}
+
+impl<T: FromValue> FromValue for Vec<T> {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
+        let element = |(index, value)| T::from_value(value).map_err(|error| error.inside(format!("{index}")));
+        list.into_iter().enumerate().map(element).collect()
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: FromValue> FromValue for IndexMap<String, T> {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
+        map.into_iter()
+            .map(|(name, value)| match T::from_value(value) {
+                Ok(value) => Ok((name, value)),
+                Err(error) => Err(error.inside(name)),
+            })
+            .collect()
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+impl FromValue for Map<String, Value> {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        match value {
+            Value::Object(map) => Ok(map),
+            other => Err(Mismatch::new("an object", other.view())),
+        }
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+/// The fields of a JSON object, taken out one by one.
+///
+/// What is wrong with a field is said at the end, by [`Fields::wrong`]: a struct of a thousand fields that could fail at each
+/// would have code to drop the fields before it at each, and take rustc minutes.
+pub struct Fields {
+    map: Map<String, Value>,
+    wrong: Option<Mismatch>,
+}
+
+impl Fields {
+    /// Opens `value`, which must be an object; null counts as an object without fields.
+    pub fn open(value: Value) -> Self {
+        match value {
+            Value::Object(map) => Self { map, wrong: None },
+            Value::Null => Self { map: Map::new(), wrong: None },
+            other => Self { map: Map::new(), wrong: Some(Mismatch::new("an object", other.view())) },
+        }
+    }
+
+    /// Takes the field called `name`; a missing field is null.
+    #[inline(never)]
+    pub fn take<T: FromValue>(&mut self, name: &str) -> T {
+        let value = self.map.get_mut(name).map_or(Value::Null, Value::take);
+        self.read(name, value)
+    }
+
+    /// Takes the field called `name`, or the JSON text `default` where it is absent; a null that is there stays null (R47).
+    #[inline(never)]
+    pub fn take_or<T: FromValue>(&mut self, name: &str, default: &str) -> T {
+        if self.map.contains_key(name) {
+            return self.take(name);
+        }
+        let default = serde_json::from_str(default).expect("the compiler writes defaults as JSON");
+        self.read(name, default)
+    }
+
+    fn read<T: FromValue>(&mut self, name: &str, value: Value) -> T {
+        T::from_value(value).unwrap_or_else(|error| {
+            self.wrong.get_or_insert_with(|| error.inside(name));
+            T::blank()
+        })
+    }
+
+    /// Returns the first thing that was wrong with a field.
+    pub fn wrong(self) -> Option<Mismatch> {
+        self.wrong
+    }
+}
+
+/// Writes `value` as canonical JSON: sorted keys, no spaces, ASCII only (R203).
+///
+/// This is the form that is hashed and signed: equal values give equal bytes, on every machine.
+pub fn canonical_json(value: &Value) -> String {
+    let mut text = String::new();
+    write_canonical(value, &mut text);
+    text
+}
+
+fn write_canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
+        Value::String(string) => write_canonical_string(string, text),
+        Value::Array(list) => {
+            text.push('[');
+            for (index, element) in list.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_canonical(element, text);
+            }
+            text.push(']');
+        }
+        Value::Object(map) => {
+            let mut fields: Vec<_> = map.iter().collect();
+            // UTF-8 orders texts as their code points are ordered.
+            fields.sort_by_key(|(name, _)| name.as_str());
+            text.push('{');
+            for (index, (name, field)) in fields.into_iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_canonical_string(name, text);
+                text.push(':');
+                write_canonical(field, text);
+            }
+            text.push('}');
+        }
+    }
+}
+
+fn write_canonical_string(string: &str, text: &mut String) {
+    use fmt::Write;
+    text.push('"');
+    for character in string.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\u{8}' => text.push_str("\\b"),
+            '\u{c}' => text.push_str("\\f"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            ' '..='\u{7f}' => text.push(character),
+            _ => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    write!(text, "\\u{unit:04x}").expect("writing into a string cannot fail");
+                }
+            }
+        }
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_null() {
+        let value = json!({"list": [1, [2]], "0": "zero", "text": "abc"});
+        let at = |path: &str| path.split('.').fold(value.view(), View::step).to_value();
+        assert_eq!(at("list.0"), 1);
+        assert_eq!(at("list.-1.0"), 2);
+        assert_eq!(at("0"), "zero", "a key that looks like a number is a key");
+        for missing in ["nope", "list.9", "list.-9", "list.x", "text.0", "list.0.y", "nope.x"] {
+            assert_eq!(at(missing), Value::Null, "{missing}");
+        }
+    }
+
+    #[test]
+    fn values_inside_a_text_are_written_as_json_and_null_as_nothing() {
+        let text = |value: Value| {
+            let mut text = String::new();
+            value.view().write_text(&mut text);
+            text
+        };
+        assert_eq!(text(json!(3)), "3");
+        assert_eq!(text(json!(2.0)), "2.0");
+        assert_eq!(text(json!(true)), "true");
+        assert_eq!(text(json!(null)), "");
+        assert_eq!(text(json!("a\"b")), "a\"b");
+        assert_eq!(text(json!({"a": [1, null]})), r#"{"a":[1,null]}"#);
+        assert_eq!(text(json!(u64::MAX)), "18446744073709551615");
+    }
+
+    #[test]
+    fn a_mismatch_says_what_was_wanted_found_and_where_and_quotes_no_text() {
+        let error = Vec::<Map<String, Value>>::from_value(json!([{}, "secret"])).unwrap_err();
+        assert_eq!(error.to_string(), "expected an object, found a string at `1`");
+        let error = IndexMap::<String, Vec<i64>>::from_value(json!({"a": [1, 2.5]})).unwrap_err();
+        assert_eq!(error.to_string(), "expected an integer of 64 bits, found a number with a fraction at `a.1`");
+    }
+
+    #[test]
+    fn whole_floats_are_integers_and_huge_ones_are_not() {
+        assert_eq!(i64::from_value(json!(3.0)), Ok(3));
+        assert!(i64::from_value(json!(1e300)).is_err());
+        assert!(i64::from_value(json!(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn canonical_json_sorts_keys_and_escapes_like_the_signed_form() {
+        let value = json!({"b": 1, "a": "é😀\u{7f}/\n\u{1}", "c": [1.5, 2.0, null]});
+        assert_eq!(
+            canonical_json(&value),
+            "{\"a\":\"\\u00e9\\ud83d\\ude00\u{7f}/\\n\\u0001\",\"b\":1,\"c\":[1.5,2.0,null]}"
+        );
+    }
+
+    #[test]
+    fn a_view_serialises_as_the_value_it_shows() {
+        let value = json!({"b": [1, {"x": null}], "a": 1.5});
+        assert_eq!(serde_json::to_value(value.view()).unwrap(), value);
+    }
+}
