@@ -1,0 +1,182 @@
+//! The build script's door: every graph of a tree, compiled into `OUT_DIR`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+use crate::diagnostic::{Diagnostic, Place, code};
+use crate::door;
+use crate::expand::module_name;
+use crate::project::{Compilation, Project, display_name};
+use crate::source::Source;
+
+/// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
+pub const MODULES: &str = "graphs.rs";
+/// The file in `OUT_DIR` that holds the errors of graphs with mistakes, as `compile_error!`s.
+pub const ERRORS: &str = "graphs_errors.rs";
+/// The file in `OUT_DIR` that names the graphs with mistakes, one path a line.
+pub const BROKEN: &str = "graphs_broken.txt";
+
+/// Compiles every graph in `directory` and below, for `graph_runtime::include_graphs!()` to include.
+///
+/// Called from a build script. `directory` is relative to the package; in it, `keys` holds the trusted keys, `tools` the
+/// tools' contracts, and all other `*.yaml` files are graphs. A graph in a sub-directory becomes a module in a module.
+///
+/// Mistakes in graphs do not fail the build script: they are reported as errors of the crate, where they are counted,
+/// coloured and shown by editors. The build script fails only if it cannot write its output.
+pub fn build(directory: impl AsRef<Path>) {
+    let variable = |name: &str| {
+        std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
+    };
+    let done = variable("CARGO_MANIFEST_DIR").and_then(|package| {
+        let directory = package.join(directory);
+        say(&format!("cargo::rerun-if-changed={}", directory.display()));
+        write(&compile(&package, &directory), &variable("OUT_DIR")?)
+    });
+    if let Err(error) = done {
+        say(&format!(
+            "cargo::error=failed to compile the graphs: {error}; is `graph_compiler::build` called from a build script?"
+        ));
+        std::process::exit(1);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a build script speaks to cargo on stdout")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
+/// A tree of modules.
+#[derive(Default)]
+struct Modules {
+    graphs: BTreeMap<String, (PathBuf, TokenStream)>,
+    inner: BTreeMap<String, Modules>,
+}
+
+/// What a tree of graphs became.
+#[derive(Default)]
+struct Compiled {
+    modules: Modules,
+    diagnostics: Vec<Diagnostic>,
+    broken: Vec<PathBuf>,
+}
+
+fn compile(package: &Path, directory: &Path) -> Compiled {
+    let mut compiled = Compiled::default();
+    let files = match graph_files(directory) {
+        Ok(files) => files,
+        Err(error) => {
+            let name = display_name(package, directory);
+            let place = Place::file(&Source::new(directory, name.clone(), ""));
+            compiled.diagnostics.push(Diagnostic::new(
+                code::UNREADABLE,
+                format!("cannot read the directory `{name}`: {error}"),
+                place,
+            ));
+            return compiled;
+        }
+    };
+    let project = Project::open(package, directory);
+    for file in files {
+        let compilation = project.compile(&file);
+        let inside = file.strip_prefix(directory).unwrap_or(&file).parent().unwrap_or(Path::new(""));
+        let way: Vec<String> = inside.iter().map(|part| module_name(&part.to_string_lossy())).collect();
+        compiled.add(package, &file, &way, compilation);
+    }
+    compiled
+}
+
+impl Compiled {
+    fn add(&mut self, package: &Path, file: &Path, way: &[String], compilation: Compilation) {
+        let modules =
+            way.iter().fold(&mut self.modules, |modules, part| modules.inner.entry(part.clone()).or_default());
+        if compilation.graph.is_none() {
+            self.broken.push(file.to_owned());
+        }
+        let tokens = compilation.expand();
+        self.diagnostics.extend(compilation.diagnostics);
+        if let Some((other, _)) = modules.graphs.get(&compilation.name) {
+            let (name, other) = (display_name(package, file), display_name(package, other));
+            let message = format!("`{name}` and `{other}` would both become the module `{}`", compilation.name);
+            let mut diagnostic = Diagnostic::new(code::BAD_NAME, message, Place::file(&Source::new(file, name, "")));
+            diagnostic.help("rename one of the files");
+            self.diagnostics.push(diagnostic);
+        } else {
+            modules.graphs.insert(compilation.name, (file.to_owned(), tokens));
+        }
+    }
+}
+
+/// Returns the graphs of a tree, sorted: every YAML file but those in `keys` and `tools`.
+pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut files, mut waiting) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(current) = waiting.pop() {
+        for entry in fs::read_dir(&current)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_reserved =
+                current == directory && path.file_name().is_some_and(|name| name == "keys" || name == "tools");
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            // A link to a directory is not followed: it may lead back.
+            if entry.file_type()?.is_dir() {
+                if !is_reserved {
+                    waiting.push(path);
+                }
+            } else if matches!(extension, "yaml" | "yml") && !path.is_dir() {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl Modules {
+    fn tokens(&self) -> TokenStream {
+        let graphs = self.graphs.values().map(|(_, tokens)| tokens);
+        let inner = self.inner.iter().map(|(name, modules)| {
+            let (name, tokens) = (format_ident!("{name}"), modules.tokens());
+            quote! {
+                #[allow(missing_docs, reason = "a directory of graphs")]
+                pub mod #name {
+                    #tokens
+                }
+            }
+        });
+        quote!(#(#graphs)* #(#inner)*)
+    }
+}
+
+fn write(compiled: &Compiled, out: &Path) -> io::Result<()> {
+    let modules = format(&compiled.modules.tokens());
+    let errors = format(&door::compile_errors(&compiled.diagnostics));
+    let broken: String = compiled.broken.iter().map(|path| format!("{}\n", path.display())).collect();
+    for diagnostic in &compiled.diagnostics {
+        // Shown by cargo only where the script fails or with `-vv`.
+        io::Write::write_all(&mut io::stderr(), format!("{}\n\n", diagnostic.render()).as_bytes())?;
+    }
+    write_if_changed(&out.join(ERRORS), &errors)?;
+    write_if_changed(&out.join(BROKEN), &broken)?;
+    write_if_changed(&out.join(MODULES), &modules)
+}
+
+/// Formats tokens as a file for people to read.
+pub fn format(tokens: &TokenStream) -> String {
+    match syn::parse2(tokens.clone()) {
+        Ok(file) => prettyplease::unparse(&file),
+        // What rustc cannot read either: it shall say so.
+        Err(_) => tokens.to_string(),
+    }
+}
+
+/// Leaves a file alone whose content is right: a newer time would make cargo compile again.
+fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
+    match fs::read_to_string(path) {
+        Ok(existing) if existing == text => Ok(()),
+        _ => fs::write(path, text),
+    }
+}

@@ -1,0 +1,81 @@
+//! The contracts of the tools that the runtime performs itself.
+
+use graph_model::name::ItemId;
+
+use crate::definition::{self, Contract};
+use crate::diagnostic::{Diagnostics, Place, code};
+use crate::source::Source;
+use crate::types::{Field, Kind, Type};
+
+/// The built-in tools: id and contract. They come with the compiler, so they need no signature.
+const CONTRACTS: [(&str, &str); 1] = [("rye/bash", include_str!("../contracts/rye/bash.yaml"))];
+
+/// Returns the contract of a built-in tool.
+pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
+    let (_, text) = CONTRACTS.iter().find(|(name, _)| *name == id.as_str())?;
+    let name = format!("the built-in contract of `{id}`");
+    let mut diagnostics = Diagnostics::new();
+    definition::parse_trusted_contract(&Source::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
+}
+
+/// Reports where a tree's contract of a built-in tool asks for what the tool does not do.
+pub(crate) fn check(id: &ItemId, contract: &Contract, diagnostics: &mut Diagnostics) {
+    if !contract.builtin {
+        return;
+    }
+    let Some(builtin) = self::contract(id) else {
+        let place = Place::file(&contract.source);
+        let names: Vec<String> = CONTRACTS.iter().map(|(name, _)| format!("`{name}`")).collect();
+        diagnostics
+            .error(code::BAD_CONTRACT, place, format!("the runtime has no built-in tool `{id}`"))
+            .note(format!("the built-in tools are {}", names.join(", ")))
+            .help("write `tool_type: rust` for a tool that the program performs");
+        return;
+    };
+    let (params, theirs) = (fields(&Type::of_schema(&builtin.params)), fields(&Type::of_schema(&contract.params)));
+    let place = || Place::new(&contract.source, contract.params.span.clone());
+    for field in &theirs {
+        match params.iter().find(|param| param.name == field.name) {
+            None => {
+                diagnostics
+                    .error(
+                        code::BAD_CONTRACT,
+                        place(),
+                        format!("the built-in tool `{id}` has no parameter `{}`", field.name),
+                    )
+                    .suggest(&field.name, params.iter().map(|param| param.name.as_str()));
+            }
+            Some(param) if !field.ty.clone().not_null().fits(&param.ty) => {
+                let message = format!("`{}` of the built-in tool `{id}` is {}, not {}", field.name, param.ty, field.ty);
+                diagnostics.error(code::BAD_CONTRACT, place(), message);
+            }
+            Some(_) => {}
+        }
+    }
+    for param in params.iter().filter(|param| !param.ty.nullable && param.default.is_none()) {
+        if !theirs.iter().any(|field| field.name == param.name && !field.ty.nullable) {
+            let message =
+                format!("the built-in tool `{id}` needs `{}`, which the contract does not require", param.name);
+            diagnostics.error(code::BAD_CONTRACT, place(), message);
+        }
+    }
+    let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
+    if !Type::of_schema(result).fits(&Type::of_schema(theirs)) {
+        let place = Place::new(&contract.source, theirs.span.clone());
+        diagnostics
+            .error(code::BAD_CONTRACT, place, format!("the built-in tool `{id}` does not return this"))
+            .note(format!("it returns {}", describe(&fields(&Type::of_schema(result)))));
+    }
+}
+
+fn fields(ty: &Type) -> Vec<Field> {
+    match &ty.kind {
+        Kind::Object(fields) => fields.clone(),
+        _ => Vec::new(),
+    }
+}
+
+fn describe(fields: &[Field]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| format!("`{}` ({})", field.name, field.ty)).collect();
+    fields.join(", ")
+}

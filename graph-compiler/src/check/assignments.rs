@@ -1,0 +1,25 @@
+//! Assignments and first values leave the engine's keys alone.
+
+use super::facts::Facts;
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let assigned = facts.definition.nodes.iter().flat_map(|node| node.assign()).map(|assignment| &assignment.key);
+    let initial = facts.definition.state.iter().map(|(key, _)| key);
+    for key in initial.chain(assigned) {
+        let name = key.value.as_str();
+        if name == "inputs" || name.starts_with('_') {
+            diagnostics
+                .error(
+                    code::RESERVED_KEY,
+                    facts.place(&key.span),
+                    format!("the state key `{name}` belongs to the engine"),
+                )
+                .help(if name == "inputs" {
+                    "the inputs of a run do not change; write to a key of your own"
+                } else {
+                    "choose a name that does not begin with `_`"
+                });
+        }
+    }
+}

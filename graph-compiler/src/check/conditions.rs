@@ -1,0 +1,90 @@
+//! Comparisons compare what can be compared.
+
+use graph_model::operator::Operator;
+use graph_model::value::Value;
+
+use super::facts::{Facts, Site, tests};
+use super::infer;
+use crate::definition::Test;
+use crate::diagnostic::{Diagnostics, code};
+use crate::types::{Kind, Type};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
+        for test in tests(node) {
+            let left = facts.type_of_path(at, Site::Next, &test.path.value);
+            if let Some(problem) = problem(&left, test) {
+                let place = facts.place(&test.value.span);
+                let diagnostic = diagnostics.error(code::NEVER_COMPARABLE, place, problem);
+                diagnostic.related(facts.place(&test.path.span), format!("this is {}", left.clone().not_null()));
+                if let (Kind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
+                    diagnostic.suggest(text, texts.iter().map(String::as_str));
+                }
+            }
+        }
+    }
+}
+
+/// Says why a comparison can only fail or never hold.
+fn problem(left: &Type, test: &Test) -> Option<String> {
+    let path = &test.path.value;
+    let right = Type::of_value(&test.value.value);
+    let shown = left.clone().not_null();
+    let is_known = !matches!(left.kind, Kind::Any | Kind::Never);
+    match test.operator {
+        Operator::Exists => None,
+        Operator::Eq | Operator::Ne => never_equal(left, &test.value.value)
+            .then(|| format!("`{path}` is {shown}, which is never equal to {}", write(&test.value.value))),
+        Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
+            let right_orders = matches!(right.kind, Kind::Integer | Kind::Number | Kind::String);
+            let same = match (&left.kind, &right.kind) {
+                (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => true,
+                (Kind::String | Kind::Enum(_), Kind::String) => true,
+                _ => !is_known && right_orders,
+            };
+            (!same)
+                .then(|| format!("`{}` compares two numbers or two strings, not {shown} with {right}", test.operator))
+        }
+        Operator::In => match &test.value.value {
+            Value::Array(list) => list
+                .iter()
+                .find(|element| never_equal(left, element))
+                .map(|element| format!("`{path}` is {shown}, which is never equal to {}", write(element))),
+            _ => Some(format!("`in` needs a list of values, not {right}")),
+        },
+        Operator::Contains => match &left.kind {
+            Kind::Any | Kind::Never => None,
+            Kind::String | Kind::Enum(_) if matches!(right.kind, Kind::String) => None,
+            Kind::List(items) if never_equal(items, &test.value.value) => {
+                Some(format!("`{path}` is {shown}, which never contains {}", write(&test.value.value)))
+            }
+            Kind::List(_) => None,
+            _ => Some(format!(
+                "`contains` looks for a string in a string or a value in a list, not for {right} in {shown}"
+            )),
+        },
+        Operator::Regex => match &left.kind {
+            Kind::List(_) | Kind::Map(_) | Kind::Object(_) => {
+                Some(format!("`regex` looks at a text, and `{path}` is {shown}"))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Whether no value of the type equals `value`, whatever it is.
+fn never_equal(ty: &Type, value: &Value) -> bool {
+    let other = Type::of_value(value);
+    match (&ty.kind, &other.kind) {
+        // A comparison with null asks whether there is a value.
+        (Kind::Any | Kind::Never, _) | (_, Kind::Never) => false,
+        (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => false,
+        (Kind::Enum(texts), Kind::String) => !infer::is_member(value, texts),
+        (Kind::List(_), Kind::List(_)) | (Kind::Map(_) | Kind::Object(_), Kind::Object(_)) => false,
+        (one, two) => one != two,
+    }
+}
+
+fn write(value: &Value) -> String {
+    format!("`{value}`")
+}

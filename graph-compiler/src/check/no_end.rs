@@ -1,0 +1,66 @@
+//! From every node a way leads to an end.
+
+use super::facts::Facts;
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    if !facts.is_whole() {
+        return;
+    }
+    let count = facts.definition.nodes.len();
+    let onward = |node| facts.successors(node).chain(facts.error_successor(node));
+    let mut ends: Vec<bool> = (0..count).map(|node| facts.may_end(node)).collect();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        // Backwards, since most edges lead forwards in the file.
+        for node in (0..count).rev() {
+            if !ends[node] && onward(node).any(|next| ends[next]) {
+                ends[node] = true;
+                changed = true;
+            }
+        }
+    }
+    let mut reported = ends;
+    for node in 0..count {
+        if reported[node] {
+            continue;
+        }
+        // One report for all that goes round together: nodes before the loop and in it.
+        let mut round = vec![node];
+        let mut at = 0;
+        while let Some(&one) = round.get(at) {
+            for next in onward(one) {
+                if !round.contains(&next) {
+                    round.push(next);
+                }
+            }
+            at += 1;
+        }
+        round.iter().for_each(|&one| reported[one] = true);
+        let name = |at: usize| &facts.definition.nodes[at].name;
+        let way: Vec<String> = way_round(facts, node).into_iter().map(|at| name(at).to_string()).collect();
+        diagnostics
+            .error(
+                code::NO_END,
+                facts.place(&name(node).span),
+                format!("no run that comes to node `{}` can end", name(node)),
+            )
+            .label(format!("goes round: {}", way.join(" → ")))
+            .help("give one of these nodes an edge that leads to an end");
+    }
+}
+
+/// Follows first edges from a node until one is met again, or the way is long enough to be seen.
+fn way_round(facts: &Facts<'_>, from: usize) -> Vec<usize> {
+    const SHOWN: usize = 8;
+    let mut way = vec![from];
+    while let Some(next) = way.last().and_then(|&at| facts.successors(at).next()) {
+        let again = way.contains(&next);
+        way.push(next);
+        if again || way.len() > SHOWN {
+            break;
+        }
+    }
+    way
+}

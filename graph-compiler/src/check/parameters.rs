@@ -1,0 +1,122 @@
+//! Parameters are those that the tool's contract asks for.
+
+use super::facts::{Facts, Site};
+use super::infer::{is_member, type_of_term};
+use crate::definition::{Action, NodeKind, Term, TermKind};
+use crate::diagnostic::{Diagnostics, code};
+use crate::source::Span;
+use crate::types::{Field, Kind, Type};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
+        let NodeKind::Action(action) = &node.kind else { continue };
+        let Some(contract) = facts.tools[facts.tool_index(&action.item_id.value)].contract else { continue };
+        let params = Type::of_schema(&contract.params);
+        let call = Call { facts, node: at, action };
+        match (&action.params.kind, &params.kind) {
+            (TermKind::Object(given), Kind::Object(fields)) => {
+                call.check_object(given, fields, &action.item_id.span, &format!("`{}`", action.item_id), diagnostics);
+            }
+            _ => call.check_term(&action.params, &params, &format!("`{}`", action.item_id), diagnostics),
+        }
+    }
+}
+
+struct Call<'f, 'd> {
+    facts: &'f Facts<'d>,
+    node: usize,
+    action: &'d Action,
+}
+
+impl Call<'_, '_> {
+    fn check_object(
+        &self,
+        given: &[(crate::definition::Spanned<String>, Term)],
+        fields: &[Field],
+        place: &Span,
+        whose: &str,
+        diagnostics: &mut Diagnostics,
+    ) {
+        for (key, term) in given {
+            match fields.iter().find(|field| field.name == key.value) {
+                Some(field) => self.check_term(term, &field.ty, &format!("`{}` of {whose}", key.value), diagnostics),
+                None => {
+                    let message = format!("{whose} takes no parameter `{}`", key.value);
+                    let diagnostic = diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), message);
+                    diagnostic
+                        .label("unknown parameter")
+                        .suggest(&key.value, fields.iter().map(|field| field.name.as_str()));
+                    if diagnostic.help.is_none() {
+                        let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
+                        diagnostic.note(format!("it takes {}", names.join(", ")));
+                    }
+                }
+            }
+        }
+        for field in fields.iter().filter(|field| !field.ty.nullable && field.default.is_none()) {
+            if !given.iter().any(|(key, _)| key.value == field.name) {
+                let message = format!("{whose} needs the parameter `{}`", field.name);
+                let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.facts.place(place), message);
+                diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));
+                if let Some(description) = &field.description {
+                    diagnostic.note(format!("`{}`: {description}", field.name));
+                }
+            }
+        }
+    }
+
+    fn check_term(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+        match (&term.kind, &target.kind) {
+            (TermKind::Object(given), Kind::Object(fields)) => {
+                return self.check_object(given, fields, &term.span, whose, diagnostics);
+            }
+            (TermKind::Object(given), Kind::Map(values)) => {
+                for (key, term) in given {
+                    self.check_term(term, values, &format!("`{}` in {whose}", key.value), diagnostics);
+                }
+                return;
+            }
+            (TermKind::List(list), Kind::List(items)) => {
+                return list
+                    .iter()
+                    .for_each(|term| self.check_term(term, items, &format!("an element of {whose}"), diagnostics));
+            }
+            (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => return,
+            // Null is left out of parameters, so that the tool's default applies (R74).
+            (TermKind::Literal(value), _) if value.is_null() && target.nullable => return,
+            _ => {}
+        }
+        let ty = type_of_term(self.facts, self.node, Site::Params, term);
+        // Whether a value that may be null is null is found when the program runs.
+        let certain = match &term.kind {
+            TermKind::Literal(_) => ty.clone(),
+            _ => ty.clone().not_null(),
+        };
+        if certain.fits(target) {
+            return;
+        }
+        let diagnostic = diagnostics.error(
+            code::WRONG_TYPE,
+            self.facts.place(&term.span),
+            format!("{whose} takes {}, not {certain}", shown(target)),
+        );
+        diagnostic.label(format!("this is {certain}"));
+        if let (TermKind::Literal(value), Kind::Enum(texts)) = (&term.kind, &target.kind) {
+            diagnostic.suggest(value.as_str().unwrap_or_default(), texts.iter().map(String::as_str));
+        } else if matches!(target.kind, Kind::String) && matches!(term.kind, TermKind::Template { .. }) {
+            diagnostic.help(
+                "a template that is one `${…}` keeps the type of what it reads; any text around it makes a string",
+            );
+        } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), Kind::String)) {
+            diagnostic.help("put it in quotes to make it a string");
+        }
+        if let Some(contract) = self.facts.tools[self.facts.tool_index(&self.action.item_id.value)].contract {
+            diagnostic.note(format!("the contract is `{}`", contract.source.name));
+        }
+    }
+}
+
+/// The type of a place, without the null that leaving the parameter out would be.
+fn shown(target: &Type) -> Type {
+    target.clone().not_null()
+}

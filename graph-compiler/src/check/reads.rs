@@ -1,0 +1,104 @@
+//! Paths lead to something: a declared input, a key that is set, a field that the value has.
+
+use graph_model::path::Root;
+
+use super::facts::{Facts, Read, Site};
+use super::infer;
+use crate::definition::NodeKind;
+use crate::diagnostic::{Diagnostics, code};
+use crate::types::{Kind, Type};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    facts.reads(&mut |read| match read.path.root {
+        Root::Now | Root::Timestamp => {}
+        Root::Inputs => check_input(facts, &read, diagnostics),
+        Root::State => check_key(facts, &read, diagnostics),
+        Root::Result => check_result(facts, &read, diagnostics),
+    });
+}
+
+fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &facts.types.inputs.kind) else { return };
+    if fields.iter().any(|field| field.name == *name) {
+        return check_parts(facts, read, &facts.types.inputs, 0, diagnostics);
+    }
+    let message = format!("the graph has no input `{name}`");
+    let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, facts.place(&read.span), message);
+    diagnostic.label("not in `config_schema`").suggest(name, fields.iter().map(|field| field.name.as_str()));
+    if diagnostic.help.is_none() {
+        diagnostic.help(format!(
+            "declare it: `config_schema: {{ type: object, properties: {{ {name}: {{ type: string }} }} }}`"
+        ));
+    }
+}
+
+fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let Some(name) = read.path.segments.first() else { return };
+    if name == infer::LAST_ERROR {
+        return check_parts(facts, read, &infer::last_error(), 1, diagnostics);
+    }
+    let keys = || facts.types.keys.iter().map(|key| key.name.as_str());
+    if name == "inputs" {
+        let place = facts.place(&read.span);
+        diagnostics
+            .error(code::UNKNOWN_KEY, place, "inputs are not part of the state")
+            .help(read.path.to_string().replacen("state.inputs", "write `inputs", 1) + "`");
+    } else if let Some(key) = facts.types.key(name) {
+        check_parts(facts, read, &facts.types.keys[key].ty, 1, diagnostics);
+    } else if facts.definition.is_complete {
+        let message = format!("nothing sets the state key `{name}`");
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, facts.place(&read.span), message);
+        diagnostic.label("never assigned").suggest(name, keys());
+        let is_input =
+            matches!(&facts.types.inputs.kind, Kind::Object(fields) if fields.iter().any(|field| field.name == *name));
+        if is_input {
+            diagnostic.help(format!("did you mean `inputs.{name}`?"));
+        }
+    }
+}
+
+fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    if let Some(result) = facts.result_at(read.node, read.site) {
+        return check_parts(facts, read, &result, 0, diagnostics);
+    }
+    let node = &facts.definition.nodes[read.node];
+    let why = match (&node.kind, read.site) {
+        (NodeKind::Action(_), Site::Params) => "the tool is still to be called with these parameters",
+        (NodeKind::Gate(_), _) => "a gate calls nothing",
+        _ => "a return node calls nothing",
+    };
+    diagnostics
+        .error(code::NO_RESULT, facts.place(&read.span), format!("there is no `result` here: {why}"))
+        .help("assign what you need to a state key in the node that calls the tool, and read it from `state`");
+}
+
+/// Follows the parts of a path from `ty`, the type of what its first `done` parts lead to.
+fn check_parts(facts: &Facts<'_>, read: &Read<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
+    let mut ty = ty.clone();
+    let mut way = read.path.root.name().to_owned();
+    for (at, part) in read.path.segments.iter().enumerate() {
+        if at >= done {
+            match ty.step(part) {
+                Ok(next) => ty = next,
+                Err(nothing) => {
+                    let message = match nothing.fields.as_slice() {
+                        [] if matches!(ty.kind, Kind::List(_)) => {
+                            format!("`{way}` is {ty}, and `{part}` is not an index")
+                        }
+                        [] => format!("`{way}` is {ty} and has no parts"),
+                        _ => format!("`{way}` has no field `{part}`"),
+                    };
+                    let fields = nothing.fields.clone();
+                    let diagnostic = diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, facts.place(&read.span), message);
+                    diagnostic.suggest(part, fields.iter().copied());
+                    if diagnostic.help.is_none() && !fields.is_empty() {
+                        let list: Vec<String> = fields.iter().take(12).map(|field| format!("`{field}`")).collect();
+                        diagnostic.note(format!("its fields are {}", list.join(", ")));
+                    }
+                    return;
+                }
+            }
+        }
+        way = format!("{way}.{part}");
+    }
+}

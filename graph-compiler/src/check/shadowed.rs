@@ -1,0 +1,22 @@
+//! No edge stands behind one that always matches (R90).
+
+use super::facts::{Facts, edges};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for node in &facts.definition.nodes {
+        let edges = edges(node.next());
+        let Some(always) = edges.iter().position(|edge| edge.always) else { continue };
+        let Some(first) = edges[always].edge else { continue };
+        for edge in edges[always + 1..].iter().filter_map(|edge| edge.edge) {
+            diagnostics
+                .error(
+                    code::SHADOWED_EDGE,
+                    facts.place(&edge.span),
+                    format!("this edge of node `{}` is never followed", node.name),
+                )
+                .related(facts.place(&first.span), "this one has no `when`, so it always matches")
+                .help("move the edge without `when` to the end of the list");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Edges lead to nodes that exist.
+
+use super::facts::{Facts, edges};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for node in &facts.definition.nodes {
+        let name = &node.name;
+        for to in edges(node.next()).iter().filter_map(|edge| edge.to) {
+            let target = to.value.as_str();
+            if !facts.is_node(target) {
+                let message = format!("node `{name}` sends the run to `{target}`, which does not exist");
+                diagnostics
+                    .error(code::UNKNOWN_TARGET, facts.place(&to.span), message)
+                    .label("no node with this name")
+                    .suggest(target, facts.node_names());
+            }
+        }
+        if let Some(to) = node.on_error() {
+            let target = to.value.as_str();
+            if !facts.is_node(target) {
+                let message = format!("a failure of node `{name}` leads to `{target}`, which does not exist");
+                let diagnostic = diagnostics.error(code::UNKNOWN_ERROR_TARGET, facts.place(&to.span), message);
+                diagnostic.label("no node with this name");
+                if matches!(target, "fail" | "continue") {
+                    diagnostic.help(format!("the policy is set for the whole graph: `config.on_error: {target}`"));
+                } else {
+                    diagnostic.suggest(target, facts.node_names());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The codes of diagnostics, each with its explanation.
+
+use std::fmt;
+
+/// A kind of mistake.
+#[derive(Clone, Copy)]
+pub struct Code {
+    /// `G` and four digits; never reused for another kind.
+    pub id: &'static str,
+    /// The kind in a few words.
+    pub title: &'static str,
+    /// What it means and how to mend it, in Markdown.
+    pub explanation: &'static str,
+}
+
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Code {}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+impl Code {
+    /// Finds the code that is written `id`.
+    pub fn named(id: &str) -> Option<Self> {
+        ALL.iter().find(|code| code.id == id).copied()
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident = $id:literal, $title:literal, $explanation:literal;)*) => {
+        $(#[doc = $title] pub const $name: Code = Code { id: $id, title: $title, explanation: $explanation };)*
+
+        /// Every code, in the order of the ids.
+        pub const ALL: &[Code] = &[$($name),*];
+    };
+}
+
+codes! {
+    UNREADABLE = "G0001", "a file cannot be read",
+        "The graph, a contract or a trusted key's file is missing, is a directory, or may not be read. The path in `graph!` \
+         and in `graph_compiler::build` is relative to the directory of the package's `Cargo.toml`.";
+    TOO_LARGE = "G0002", "a file is too large",
+        "A graph or contract has at most 4 MiB. A graph of a thousand nodes has about a quarter of one; split what is larger \
+         into graphs of their own.";
+    NOT_TEXT = "G0003", "a file is not UTF-8 text",
+        "The file holds bytes that are no UTF-8. The message names the first of them and its line. Save the file as UTF-8.";
+    EMPTY = "G0004", "a file is empty",
+        "The file holds nothing but white space.";
+
+    UNSIGNED = "G0010", "a file is not signed",
+        "Every file that a graph is compiled from is signed: the graph itself, its tools' contracts, the trusted keys. The \
+         signature is the very first line (only a `#!/…` line may stand above it). Review the file and sign it with \
+         `graph sign FILE`.";
+    ALTERED = "G0011", "a file was changed after it was signed",
+        "The text below the signature line is not what was signed. If the change is meant, review it and sign the file again \
+         with `graph sign FILE`; if it is not, restore the file.";
+    UNTRUSTED = "G0012", "the signing key is not trusted",
+        "The signature is made by a key that is not among the trusted keys of the tree, which are the signed `*.toml` files in \
+         its `keys` directory. If you trust its owner, add the public key with `graph keys trust`.";
+    REVOKED = "G0013", "the signing key was revoked",
+        "The key's file carries `revoked_at`. Nothing that a revoked key signed is trusted, whatever time its signature \
+         claims: that time is not covered by the signature. Have the file reviewed and signed with another key.";
+    FORGED = "G0014", "the signature is not the key's",
+        "The signature line names a trusted key, and the text is the one whose hash it carries, but the signature was not \
+         made by that key. Somebody wrote the line by hand. Treat the file as hostile.";
+    MALFORMED_SIGNATURE = "G0015", "the signature line is malformed",
+        "The first line begins like a signature and is none. The form is \
+         `# rye:signed:<time>:<hash>:<signature>:<fingerprint>`, with nothing behind it but an optional `|provider@user`. \
+         `graph sign FILE` writes it anew.";
+    BAD_KEY_FILE = "G0016", "a trusted key's file is refused",
+        "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, or \
+         holds no Ed25519 public key. A tree with such a file does not compile, since what it is meant to trust is not clear. \
+         Mend the file, write it anew with `graph keys trust`, or remove it.";
+
+    YAML = "G0020", "the text is not YAML",
+        "The YAML parser cannot read the file. Tabs cannot indent; a `:` or `#` inside a plain text needs quotes.";
+    YAML_FEATURE = "G0021", "a part of YAML that graphs do not use",
+        "Graphs are written in a small part of YAML 1.2, so that every reader sees the same graph: no anchors, aliases, tags, \
+         merge keys, complex keys, and one document a file. Write the value out where it is needed.";
+    DUPLICATE_KEY = "G0022", "a key stands twice",
+        "A mapping has two keys with the same name. Some readers keep the first and some the last, so neither is right. \
+         Remove or rename one.";
+    AMBIGUOUS_SCALAR = "G0023", "a plain value that readers disagree on",
+        "A value such as `yes`, `0777`, `1_000`, `0x1F`, `.inf` or `12:30` is a boolean, a number or a text depending on who \
+         reads it. Put it in quotes to make it a text, or write the number in plain decimal.";
+    FORBIDDEN_CHARACTER = "G0024", "a character that must not be in a graph",
+        "Control characters and characters that change the direction of text can make a file look other than it is. In a \
+         double-quoted text they can be written as an escape: `\"\\u202e\"`.";
+    TOO_DEEP = "G0025", "nested too deeply, or too many values",
+        "Values nest at most 64 levels deep, a file holds at most 500,000 of them, and a graph has at most 60,000 nodes.";
+    TWO_READINGS = "G0026", "two YAML readers read the file differently",
+        "The file was read with two independent YAML parsers, and they disagree. A signed file must have one meaning. Quote \
+         the value that the message points at.";
+
+    SHAPE = "G0030", "a value of the wrong shape",
+        "A mapping, list, text, number or boolean stands where another is needed. Nothing is converted: `\"3\"` is a text and \
+         not a number.";
+    UNKNOWN_FIELD = "G0031", "an unknown field",
+        "The field is not part of the format at this place. Misspelt fields would otherwise do nothing, silently. A node may \
+         carry `description` and `comment` for its readers.";
+    MISSING_FIELD = "G0032", "a field is missing",
+        "A field that is needed here is not there.";
+    NOT_A_GRAPH = "G0033", "the file is not a graph",
+        "A graph says `tool_type: graph` and `executor_id: rye/core/runtimes/state-graph/runtime`. Tools' contracts belong \
+         into the tree's `tools` directory.";
+    BAD_NAME = "G0034", "a name that cannot be used",
+        "Node names and state keys are texts without control characters; item ids are segments of letters, digits, `_` and \
+         `-` with slashes between them.";
+    BAD_SCHEMA = "G0035", "a schema that cannot be used",
+        "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, `items`, \
+         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. Other keywords would be ignored, so \
+         they are errors.";
+    NOT_SUPPORTED = "G0036", "a part of the format that this version does not run",
+        "The field is part of the state-graph format, and this version of the compiler does not support it. It is refused \
+         rather than ignored.";
+    INERT_FIELD = "G0037", "a field that does nothing here",
+        "The field belongs to other kinds of nodes. A gate calls nothing and cannot fail; a return node ends the run, so it \
+         assigns nothing and leads nowhere.";
+
+    NO_START = "G0101", "the start node is missing or unknown",
+        "`config.start` names the node where a run begins; it must be one of `config.nodes`.";
+    UNKNOWN_TARGET = "G0102", "an edge leads to a node that does not exist",
+        "`next` names a node that is not in `config.nodes`.";
+    UNKNOWN_ERROR_TARGET = "G0103", "`on_error` leads to a node that does not exist",
+        "A node's `on_error` names the node that a failure leads to; it must be one of `config.nodes`. The policies `fail` \
+         and `continue` are set for the whole graph, in `config.on_error`.";
+    UNREACHABLE = "G0104", "a node that no run can reach",
+        "No way of `next` and `on_error` edges leads from the start to this node. An edge behind an edge without `when` is \
+         never followed and counts as no way.";
+    NO_END = "G0105", "a node that no run can leave",
+        "From this node no way leads to an end: a return node, a node without `next`, or a list of edges none of which may \
+         match. A run that comes here goes round until `max_steps` stops it.";
+    SHADOWED_EDGE = "G0106", "an edge that is never followed",
+        "The edges of a node are tried in order, and an edge without `when` always matches. Edges behind it are never tried.";
+
+    BAD_TEMPLATE = "G0110", "a template that cannot be read",
+        "Inside `${…}` stand paths, with `||` between them: `${state.name || inputs.name}`. There are no calculations and no \
+         functions. To write the characters `${` themselves, double the dollar: `$${`.";
+    UNKNOWN_NAMESPACE = "G0111", "a path that begins with nothing known",
+        "A path begins with `state`, `inputs` or `result`, or is `_now` or `_timestamp`. A shell variable in a command is \
+         written `$NAME`, or `$${NAME}`.";
+    UNKNOWN_OPERATOR = "G0112", "an unknown operator",
+        "The operators are `eq`, `ne` (also `neq`), `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `regex` and `exists`, in lower \
+         case.";
+    BAD_REGEX = "G0113", "a regular expression that cannot be used",
+        "The pattern is not a regular expression as the `regex` crate reads them: it has no look-around and no \
+         back-references, and matches in linear time.";
+    UNKNOWN_INPUT = "G0114", "an input that the graph does not declare",
+        "`inputs.NAME` is read, and `config_schema.properties` has no such name. Without `config_schema` any input may be \
+         read.";
+    UNKNOWN_KEY = "G0115", "a state key that nothing sets",
+        "`state.NAME` is read, and no `assign` and no `config.state` sets it.";
+    NO_RESULT = "G0116", "`result` where there is none",
+        "`result` is what the node's own action returned. It can be read in `assign` and `next` of an action node, and \
+         nowhere else.";
+    UNKNOWN_FIELD_OF_VALUE = "G0117", "a path into nothing",
+        "The type of the value is known, from the input schema or a tool's contract, and has no such part. At run time the \
+         path would always be null.";
+    NEVER_COMPARABLE = "G0118", "a comparison that can only fail",
+        "The types of both sides are known, and the operator cannot compare them: a string is not `gt` a number, and `3` is \
+         never equal to `\"3\"`.";
+    BAD_CONDITION = "G0119", "a condition that cannot be read",
+        "A condition is a comparison (`path`, `op`, `value`) or one of `any`, `all` and `not`, and only one of these.";
+
+    UNKNOWN_PARAMETER = "G0120", "a parameter that the tool does not take",
+        "The tool's contract has no parameter of this name.";
+    MISSING_PARAMETER = "G0121", "a parameter that the tool needs",
+        "The tool's contract lists the parameter in `required`, without a default, and the action does not give it.";
+    WRONG_TYPE = "G0122", "a value of the wrong type",
+        "The tool's contract gives the parameter another type. A template that is one `${…}` and nothing else keeps the type \
+         of what it reads; any text around it makes a string.";
+    BAD_CONTRACT = "G0123", "a contract that cannot be used",
+        "A tool's contract is a signed YAML file in the tree's `tools` directory, named after the tool's id: \
+         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it) or \
+         `tool_type: builtin` (the runtime does), `config_schema` for its parameters and `result_schema` for what it returns.";
+    RESERVED_KEY = "G0124", "a state key that the engine keeps",
+        "`inputs` and keys that begin with `_` belong to the engine: `inputs` are the run's original inputs everywhere, also \
+         after a resume.";
+
+    NO_PERMISSIONS = "G0130", "the graph declares no permissions",
+        "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
+         graph without them could not call anything.";
+    MISSING_PERMISSION = "G0131", "an action that the graph's permissions do not cover",
+        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it.";
+    BAD_PERMISSION = "G0132", "a permission that grants nothing",
+        "A permission is a capability pattern: it begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may hold `*`, \
+         `?` and `[…]`.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_in_order_and_stand_once() {
+        let ids: Vec<&str> = ALL.iter().map(|code| code.id).collect();
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(ids, sorted);
+        assert!(ids.iter().all(|id| id.len() == 5 && Code::named(id).is_some()));
+    }
+}

@@ -1,0 +1,342 @@
+//! Parsing: from a verified source to what the author wrote, each part with its place.
+//!
+//! Here the shape is checked, and each text that has a grammar of its own is read: names, templates, conditions, patterns.
+//! Whether the parts fit together is checked later.
+
+mod node;
+mod reader;
+mod schema;
+mod template;
+
+use std::sync::Arc;
+
+use graph_model::capability::Pattern;
+use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
+use graph_model::program::OnError;
+use graph_model::value::Value;
+
+pub use node::{Action, Assignment, Edge, EdgeList, Gate, Next, NodeDefinition, NodeKind, Return, Test};
+pub use reader::Spanned;
+pub use schema::{Property, Schema, SchemaKind};
+pub(crate) use template::locate;
+pub use template::{Term, TermKind};
+
+use crate::diagnostic::{Diagnostics, Place, code};
+use crate::source::{Source, Span};
+use crate::tree;
+use crate::verify::Verified;
+use reader::{Fields, Reader};
+
+/// What a graph's file says.
+#[derive(Debug)]
+pub struct Definition {
+    /// The verified file.
+    pub verified: Verified,
+    /// Category and file name: `workflows/test/project_stats`.
+    pub id: GraphId,
+    /// The author's version.
+    pub version: String,
+    /// What the graph is for.
+    pub description: Option<String>,
+    /// The capability patterns it declares, each with its place; `None` where the field is missing.
+    pub permissions: Option<Spanned<Vec<Spanned<Pattern>>>>,
+    /// The environment variables that must be set, each once, the graph's own first (R280).
+    pub env: Vec<String>,
+    /// The schema of its inputs.
+    pub inputs: Option<Schema>,
+    /// Where the file says that it is a graph; the place of what the file as a whole lacks.
+    pub head: Span,
+    /// The first node's name.
+    pub start: Option<Spanned<NodeName>>,
+    /// How many steps a run may take.
+    pub max_steps: u32,
+    /// What a failed node does to the run.
+    pub on_error: OnError,
+    /// The first values of state keys.
+    pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
+    /// The nodes, in the order of the file.
+    pub nodes: Vec<NodeDefinition>,
+    /// The names of nodes that could not be read; edges to them are not wrong.
+    pub unreadable: Vec<String>,
+    /// Whether every node and every target could be read, so that what follows from the whole can be said.
+    pub is_complete: bool,
+}
+
+/// What a tool's contract says.
+#[derive(Debug)]
+pub struct Contract {
+    /// The file.
+    pub source: Arc<Source>,
+    /// Whether the runtime performs it, rather than the program that embeds the graph.
+    pub builtin: bool,
+    /// What the tool is for.
+    pub description: Option<String>,
+    /// Its parameters: an object.
+    pub params: Schema,
+    /// What it returns.
+    pub result: Option<Schema>,
+}
+
+impl Definition {
+    /// Returns the file.
+    pub fn source(&self) -> &Arc<Source> {
+        self.verified.source()
+    }
+
+    /// Returns a place in the file.
+    pub fn place(&self, span: &Span) -> Place {
+        Place::new(self.source(), span.clone())
+    }
+}
+
+/// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
+const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
+
+/// The default of `config.max_steps` (R3).
+const MAX_STEPS: u32 = 100;
+
+/// Reads a verified graph.
+///
+/// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
+pub fn parse(verified: Verified, diagnostics: &mut Diagnostics) -> Option<Definition> {
+    let source = Arc::clone(verified.source());
+    let tree = tree::parse(&source, diagnostics)?;
+    let mut reader = Reader { source: &source, diagnostics };
+    let fields = reader.map(&tree, "a graph")?;
+    let head = is_graph(&mut reader, &fields)?;
+    // Other tools keep fields of their own at the top level (R2), so only what looks like a slip is reported.
+    reader.slips(&fields, "a graph", &TOP_LEVEL);
+    reader.unsupported(&fields, &["limits", "hooks"]);
+    let version = reader.required_text(&fields, "a graph", "version");
+    let category = reader.optional_text(&fields, "category");
+    let description = reader.optional_text(&fields, "description");
+    let id = graph_id(&mut reader, category.as_ref());
+    let permissions = fields.get("permissions").map(|tree| permissions(&mut reader, tree));
+    let mut env = Env::default();
+    if let Some(tree) = fields.get("env_requires") {
+        env.read(&mut reader, tree);
+    }
+    let inputs = fields.get("config_schema").and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema"));
+    let config = reader.required(&fields, "a graph", "config")?;
+    let config_fields = reader.map(config, "`config`")?;
+    reader.unsupported(&config_fields, &CONFIG_NOT_SUPPORTED);
+    reader.only(&config_fields, "`config`", &CONFIG, &CONFIG_NOT_SUPPORTED);
+    let start =
+        reader.required_text(&config_fields, "`config`", "start").and_then(|text| reader.name(text, NodeName::new));
+    let max_steps = config_fields.get("max_steps").and_then(|tree| max_steps(&mut reader, tree)).unwrap_or(MAX_STEPS);
+    let on_error = config_fields.get("on_error").and_then(|tree| on_error(&mut reader, tree)).unwrap_or(OnError::Fail);
+    let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
+    let nodes = match reader.required(&config_fields, "`config`", "nodes") {
+        Some(tree) => node::parse_all(&mut reader, tree, &mut env),
+        None => node::Nodes::default(),
+    };
+    Some(Definition {
+        id: id?,
+        version: version?.value,
+        description: description.map(|text| text.value),
+        permissions,
+        env: env.names,
+        inputs,
+        head,
+        start,
+        max_steps,
+        on_error,
+        state,
+        is_complete: nodes.unreadable.is_empty() && !nodes.lost_target,
+        nodes: nodes.nodes,
+        unreadable: nodes.unreadable,
+        verified,
+    })
+}
+
+const CONFIG: [&str; 7] = ["start", "max_steps", "on_error", "state", "nodes", "description", "comment"];
+const CONFIG_NOT_SUPPORTED: [&str; 3] = ["hooks", "max_concurrency", "on_max_steps"];
+const TOP_LEVEL: [&str; 9] = [
+    "version",
+    "tool_type",
+    "executor_id",
+    "category",
+    "description",
+    "permissions",
+    "env_requires",
+    "config_schema",
+    "config",
+];
+
+/// Checks that the file is a graph, and returns where it says so.
+fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
+    let tool_type = reader.required_text(fields, "a graph", "tool_type")?;
+    if tool_type.value != "graph" {
+        let place = Place::new(reader.source, tool_type.span);
+        reader
+            .diagnostics
+            .error(code::NOT_A_GRAPH, place, format!("this is no graph but a `{}`", tool_type.value))
+            .help("a graph says `tool_type: graph`; contracts of tools belong into the tree's `tools` directory");
+        return None;
+    }
+    if let Some(executor) = reader.required_text(fields, "a graph", "executor_id")
+        && !EXECUTORS.contains(&executor.value.as_str())
+    {
+        let place = Place::new(reader.source, executor.span);
+        reader
+            .diagnostics
+            .error(code::NOT_A_GRAPH, place, format!("`{}` does not run graphs", executor.value))
+            .help(format!("a graph says `executor_id: {}`", EXECUTORS[0]));
+    }
+    Some(tool_type.span)
+}
+
+fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Option<GraphId> {
+    let stem = reader.source.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("unknown").to_owned();
+    let (text, span) = match category {
+        Some(category) if !category.value.trim_matches('/').is_empty() => {
+            (format!("{}/{stem}", category.value.trim_matches('/')), category.span.clone())
+        }
+        _ => (stem, 0..0),
+    };
+    match GraphId::new(text.clone()) {
+        Ok(id) => Some(id),
+        Err(error) => {
+            let place = Place::new(reader.source, span);
+            reader
+                .diagnostics
+                .error(code::BAD_NAME, place, format!("`{text}` cannot be the graph's id: {error}"))
+                .help("the id is made of `category` and the file's name");
+            None
+        }
+    }
+}
+
+fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanned<Pattern>>> {
+    let mut patterns = Vec::new();
+    for item in reader.list(tree, "`permissions`") {
+        let Some(text) = reader.text(item, "a permission") else { continue };
+        match Pattern::new(text.value) {
+            Ok(pattern) => patterns.push(Spanned { value: pattern, span: text.span }),
+            Err(error) => {
+                let place = Place::new(reader.source, text.span);
+                reader.diagnostics.error(code::BAD_PERMISSION, place, error.to_string());
+            }
+        }
+    }
+    Spanned { value: patterns, span: tree.span.clone() }
+}
+
+/// Environment variables, each once, in the order in which they are met.
+#[derive(Default)]
+struct Env {
+    names: Vec<String>,
+}
+
+impl Env {
+    /// Reads a list of names, or one name (R281).
+    fn read(&mut self, reader: &mut Reader<'_>, tree: &tree::Tree) {
+        let items = match &tree.node {
+            tree::Node::String(_) => std::slice::from_ref(tree),
+            _ => reader.list(tree, "`env_requires`"),
+        };
+        for item in items {
+            let Some(name) = reader.text(item, "an environment variable's name") else { continue };
+            if name.value.is_empty() || name.value.contains(['=', '\0']) {
+                let place = Place::new(reader.source, name.span);
+                let message = format!("`{}` cannot be an environment variable's name", name.value);
+                reader
+                    .diagnostics
+                    .error(code::BAD_NAME, place, message)
+                    .help("a name is not empty and has no `=` in it");
+            } else if !self.names.contains(&name.value) {
+                self.names.push(name.value);
+            }
+        }
+    }
+}
+
+fn max_steps(reader: &mut Reader<'_>, tree: &tree::Tree) -> Option<u32> {
+    let number = reader.integer(tree, "`max_steps`")?;
+    match u32::try_from(number) {
+        Ok(number) if number > 0 => Some(number),
+        _ => {
+            let place = Place::new(reader.source, tree.span.clone());
+            let message = format!("`max_steps` is from 1 to {}, not {number}", u32::MAX);
+            reader.diagnostics.error(code::SHAPE, place, message);
+            None
+        }
+    }
+}
+
+fn on_error(reader: &mut Reader<'_>, tree: &tree::Tree) -> Option<OnError> {
+    let text = reader.text(tree, "`on_error`")?;
+    match text.value.as_str() {
+        "fail" => Some(OnError::Fail),
+        "continue" => Some(OnError::Continue),
+        other => {
+            let place = Place::new(reader.source, text.span);
+            reader
+                .diagnostics
+                .error(code::SHAPE, place, format!("`on_error` of a graph is `fail` or `continue`, not `{other}`"))
+                .suggest(other, ["fail", "continue"]);
+            None
+        }
+    }
+}
+
+fn initial_state(reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<(Spanned<StateKey>, Spanned<Value>)> {
+    let Some(fields) = reader.map(tree, "`state`") else { return Vec::new() };
+    let mut state = Vec::new();
+    for (key, value) in fields.entries {
+        let text = Spanned { value: key.name.clone(), span: key.span.clone() };
+        if let Some(name) = reader.name(text, StateKey::new) {
+            state.push((name, Spanned { value: value.to_value(), span: value.span.clone() }));
+        }
+    }
+    state
+}
+
+/// Reads a verified contract.
+pub fn parse_contract(verified: &Verified, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
+    parse_trusted_contract(verified.source(), id, diagnostics)
+}
+
+/// Reads a contract that needs no signature, because it comes with the compiler.
+pub(crate) fn parse_trusted_contract(
+    source: &Arc<Source>,
+    id: &ItemId,
+    diagnostics: &mut Diagnostics,
+) -> Option<Contract> {
+    let tree = tree::parse(source, diagnostics)?;
+    let mut reader = Reader { source, diagnostics };
+    let fields = reader.map(&tree, "a contract")?;
+    reader.slips(
+        &fields,
+        "a contract",
+        &["version", "tool_type", "executor_id", "category", "description", "config_schema", "result_schema"],
+    );
+    let tool_type = reader.required_text(&fields, "a contract", "tool_type")?;
+    let builtin = match tool_type.value.as_str() {
+        "rust" => false,
+        "builtin" => true,
+        other => {
+            let place = Place::new(&source, tool_type.span);
+            reader
+                .diagnostics
+                .error(
+                    code::BAD_CONTRACT,
+                    place,
+                    format!("`tool_type` of a contract is `rust` or `builtin`, not `{other}`"),
+                )
+                .note(format!("this file is the contract of `{id}`"))
+                .suggest(other, ["rust", "builtin"]);
+            return None;
+        }
+    };
+    let description = reader.optional_text(&fields, "description").map(|text| text.value);
+    let params = match fields.get("config_schema") {
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema")?,
+        None => Schema::empty_object(tree.span.clone()),
+    };
+    let result = match fields.get("result_schema") {
+        Some(tree) => Some(schema::parse(&mut reader, tree)?),
+        None => None,
+    };
+    Some(Contract { source: Arc::clone(source), builtin, description, params, result })
+}

@@ -1,0 +1,184 @@
+//! Taking a tree apart, and saying what is wrong with its shape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use graph_model::name::NameError;
+
+use crate::diagnostic::{Diagnostics, Place, code, nearest};
+use crate::source::{Source, Span};
+use crate::tree::{Key, Node, Tree};
+
+/// A value with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spanned<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub span: Span,
+}
+
+impl<T: fmt::Display> fmt::Display for Spanned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// The fields of a mapping.
+pub(super) struct Fields<'t> {
+    pub(super) entries: &'t [(Key, Tree)],
+    pub(super) span: Span,
+}
+
+impl<'t> Fields<'t> {
+    /// Returns the value of a field; a field without a value counts as absent.
+    pub(super) fn get(&self, name: &str) -> Option<&'t Tree> {
+        let (_, value) = self.entries.iter().find(|(key, _)| key.name == name)?;
+        (value.node != Node::Null).then_some(value)
+    }
+
+    /// Returns the name of a field where it stands.
+    pub(super) fn key(&self, name: &str) -> Option<&'t Key> {
+        self.entries.iter().map(|(key, _)| key).find(|key| key.name == name)
+    }
+}
+
+/// Reads trees and collects what is wrong with them.
+pub(super) struct Reader<'a> {
+    pub(super) source: &'a Arc<Source>,
+    pub(super) diagnostics: &'a mut Diagnostics,
+}
+
+impl Reader<'_> {
+    fn wrong_shape(&mut self, tree: &Tree, what: &str, needed: &str) {
+        let place = Place::new(self.source, tree.span.clone());
+        let found = tree.describe();
+        self.diagnostics
+            .error(code::SHAPE, place, format!("{what} is {needed}, not {found}"))
+            .label(format!("this is {found}"));
+    }
+
+    pub(super) fn map<'t>(&mut self, tree: &'t Tree, what: &str) -> Option<Fields<'t>> {
+        match &tree.node {
+            Node::Map(entries) => Some(Fields { entries, span: tree.span.clone() }),
+            _ => {
+                self.wrong_shape(tree, what, "a mapping");
+                None
+            }
+        }
+    }
+
+    pub(super) fn list<'t>(&mut self, tree: &'t Tree, what: &str) -> &'t [Tree] {
+        match &tree.node {
+            Node::List(list) => list,
+            _ => {
+                self.wrong_shape(tree, what, "a list");
+                &[]
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self, tree: &Tree, what: &str) -> Option<Spanned<String>> {
+        match &tree.node {
+            Node::String(text) => Some(Spanned { value: text.clone(), span: tree.span.clone() }),
+            _ => {
+                self.wrong_shape(tree, what, "a string");
+                None
+            }
+        }
+    }
+
+    pub(super) fn integer(&mut self, tree: &Tree, what: &str) -> Option<i64> {
+        match &tree.node {
+            Node::Number(number) if number.is_i64() => number.as_i64(),
+            _ => {
+                self.wrong_shape(tree, what, "an integer");
+                None
+            }
+        }
+    }
+
+    pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t Tree> {
+        let found = fields.get(name);
+        if found.is_none() {
+            let span = fields.key(name).map_or_else(|| first_line(self.source, &fields.span), |key| key.span.clone());
+            let place = Place::new(self.source, span);
+            self.diagnostics.error(code::MISSING_FIELD, place, format!("{whose} needs `{name}`"));
+        }
+        found
+    }
+
+    pub(super) fn required_text(&mut self, fields: &Fields<'_>, whose: &str, name: &str) -> Option<Spanned<String>> {
+        let tree = self.required(fields, whose, name)?;
+        self.text(tree, &format!("`{name}`"))
+    }
+
+    pub(super) fn optional_text(&mut self, fields: &Fields<'_>, name: &str) -> Option<Spanned<String>> {
+        let tree = fields.get(name)?;
+        self.text(tree, &format!("`{name}`"))
+    }
+
+    /// Makes a name of a text.
+    pub(super) fn name<N>(
+        &mut self,
+        text: Spanned<String>,
+        make: impl Fn(String) -> Result<N, NameError>,
+    ) -> Option<Spanned<N>> {
+        match make(text.value) {
+            Ok(value) => Some(Spanned { value, span: text.span }),
+            Err(error) => {
+                let place = Place::new(self.source, text.span);
+                self.diagnostics.error(code::BAD_NAME, place, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Reports fields that are not `known`, but for those that were `reported` already.
+    pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) {
+        for (key, _) in fields.entries {
+            if !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str()) {
+                self.unknown_field(key, whose, known);
+            }
+        }
+    }
+
+    /// Reports fields that are not `known` but nearly so.
+    pub(super) fn slips(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str]) {
+        for (key, _) in fields.entries {
+            if !known.contains(&key.name.as_str()) && nearest(&key.name, known.iter().copied()).is_some() {
+                self.unknown_field(key, whose, known);
+            }
+        }
+    }
+
+    fn unknown_field(&mut self, key: &Key, whose: &str, known: &[&str]) {
+        let place = Place::new(self.source, key.span.clone());
+        let diagnostic =
+            self.diagnostics.error(code::UNKNOWN_FIELD, place, format!("{whose} has no field `{}`", key.name));
+        diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
+        if diagnostic.help.is_none() {
+            let list: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            diagnostic.note(format!("its fields are {}", list.join(", ")));
+        }
+    }
+
+    /// Reports fields of the format that this version does not run.
+    pub(super) fn unsupported(&mut self, fields: &Fields<'_>, names: &[&str]) {
+        for (key, _) in fields.entries {
+            if names.contains(&key.name.as_str()) {
+                let place = Place::new(self.source, key.span.clone());
+                let message = format!("`{}` is not supported by this version", key.name);
+                self.diagnostics
+                    .error(code::NOT_SUPPORTED, place, message)
+                    .note("it is part of the format, and refused rather than ignored");
+            }
+        }
+    }
+}
+
+/// The part of `span` on its first line: a whole mapping is too much to point at.
+fn first_line(source: &Source, span: &Span) -> Span {
+    let text = &source.text[span.clone()];
+    span.start..span.start + text.find('\n').unwrap_or(text.len())
+}

@@ -1,0 +1,301 @@
+//! Schemas: the part of JSON Schema that gives types.
+
+use graph_model::value::Value;
+
+use super::reader::{Fields, Reader, Spanned};
+use crate::diagnostic::{Place, code};
+use crate::source::Span;
+use crate::tree::{Node, Tree};
+
+/// A schema: what values a place takes.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    /// Where it stands.
+    pub span: Span,
+    /// The kind of value.
+    pub kind: SchemaKind,
+    /// Whether null is allowed: `type: [string, "null"]`.
+    pub nullable: bool,
+    /// What stands where nothing is given.
+    pub default: Option<Spanned<Value>>,
+    /// What it is for.
+    pub description: Option<String>,
+}
+
+/// The kind of value that a [`Schema`] takes.
+#[derive(Debug, Clone)]
+pub enum SchemaKind {
+    /// Any value: no `type`.
+    Any,
+    /// `null` only.
+    Null,
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// A text.
+    String,
+    /// One of these texts.
+    Enum(Vec<String>),
+    /// A list.
+    List(Box<Schema>),
+    /// An object with these fields; others are dropped.
+    Object(Vec<Property>),
+    /// An object with any fields, each of this kind.
+    Map(Box<Schema>),
+}
+
+/// A field of an object.
+#[derive(Debug, Clone)]
+pub struct Property {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// Whether it must be given.
+    pub required: bool,
+    /// What it takes.
+    pub schema: Schema,
+}
+
+impl Schema {
+    /// An object without fields.
+    pub(super) fn empty_object(span: Span) -> Self {
+        Self::new(span, SchemaKind::Object(Vec::new()))
+    }
+
+    fn new(span: Span, kind: SchemaKind) -> Self {
+        Self { span, kind, nullable: false, default: None, description: None }
+    }
+}
+
+/// Reads a schema that must be an object's, as those of inputs and parameters are.
+pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str) -> Option<Schema> {
+    let schema = parse(reader, tree)?;
+    match schema.kind {
+        SchemaKind::Object(_) => Some(schema),
+        // Without properties nothing is said about the object, so anything goes.
+        SchemaKind::Map(_) | SchemaKind::Any => Some(schema),
+        _ => {
+            let place = Place::new(reader.source, schema.span);
+            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{name}` describes an object: `type: object`"));
+            None
+        }
+    }
+}
+
+/// Reads a schema.
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<Schema> {
+    let fields = reader.map(tree, "a schema")?;
+    keywords(reader, &fields);
+    let description = reader.optional_text(&fields, "description").map(|text| text.value);
+    let (kind, nullable) = kind(reader, &fields)?;
+    let default = fields
+        .entries
+        .iter()
+        .find(|(key, _)| key.name == "default")
+        .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
+    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description };
+    if let Some(default) = &schema.default
+        && !accepts(&schema, &default.value)
+    {
+        let place = Place::new(reader.source, default.span.clone());
+        reader.diagnostics.error(code::BAD_SCHEMA, place, "the default is not of the type that its schema asks for");
+    }
+    Some(schema)
+}
+
+fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    const KNOWN: [&str; 10] = [
+        "type",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "enum",
+        "default",
+        "title",
+        "description",
+        "examples",
+    ];
+    for (key, _) in fields.entries {
+        if !KNOWN.contains(&key.name.as_str()) && !key.name.starts_with("x-") {
+            let place = Place::new(reader.source, key.span.clone());
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
+                .label("would be ignored")
+                .suggest(&key.name, KNOWN);
+        }
+    }
+}
+
+fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(SchemaKind, bool)> {
+    let (name, nullable) = type_names(reader, fields)?;
+    if let Some(tree) = fields.get("enum") {
+        return enumeration(reader, tree, name.as_deref()).map(|(kind, null)| (kind, nullable || null));
+    }
+    let properties = fields.get("properties");
+    let kind = match name.as_deref() {
+        None if properties.is_some() => object(reader, fields)?,
+        None => SchemaKind::Any,
+        Some("null") => SchemaKind::Null,
+        Some("boolean") => SchemaKind::Boolean,
+        Some("integer") => SchemaKind::Integer,
+        Some("number") => SchemaKind::Number,
+        Some("string") => SchemaKind::String,
+        Some("array") => match fields.get("items") {
+            Some(items) => SchemaKind::List(Box::new(parse(reader, items)?)),
+            None => SchemaKind::List(Box::new(Schema::new(fields.span.clone(), SchemaKind::Any))),
+        },
+        Some(_) => object(reader, fields)?,
+    };
+    for (keyword, of) in
+        [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")]
+    {
+        let fits = match &kind {
+            SchemaKind::Object(_) | SchemaKind::Map(_) => of == "object",
+            SchemaKind::List(_) => of == "array",
+            _ => false,
+        };
+        if let Some(key) = fields.key(keyword)
+            && !fits
+        {
+            let place = Place::new(reader.source, key.span.clone());
+            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs `type: {of}` beside it"));
+        }
+    }
+    Some((kind, nullable))
+}
+
+/// Reads `type`: a name, or a list of a name and `null`.
+fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<String>, bool)> {
+    const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+    let Some(tree) = fields.get("type") else { return Some((None, false)) };
+    let trees = match &tree.node {
+        Node::List(list) => list.as_slice(),
+        _ => std::slice::from_ref(tree),
+    };
+    let mut names = Vec::new();
+    for tree in trees {
+        // `type: null` without quotes is the value null.
+        let name = match &tree.node {
+            Node::Null => "null".to_owned(),
+            _ => reader.text(tree, "`type`")?.value,
+        };
+        if !TYPES.contains(&name.as_str()) {
+            let place = Place::new(reader.source, tree.span.clone());
+            let types = TYPES.map(|name| format!("`{name}`")).join(", ");
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("`{name}` is not a type"))
+                .note(format!("the types are {types}"))
+                .suggest(&name, TYPES);
+            return None;
+        }
+        names.push(name);
+    }
+    let nullable = names.len() > 1 && names.iter().any(|name| name == "null");
+    names.retain(|name| !nullable || name != "null");
+    names.dedup();
+    match names.as_slice() {
+        [one] => Some((Some(one.clone()), nullable)),
+        _ => {
+            let place = Place::new(reader.source, tree.span.clone());
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, "`type` is one type, or one and `null`")
+                .help("leave `type` out where several kinds of values are meant");
+            None
+        }
+    }
+}
+
+fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Option<(SchemaKind, bool)> {
+    let (mut texts, mut null) = (Vec::<String>::new(), false);
+    for item in reader.list(tree, "`enum`") {
+        match &item.node {
+            Node::String(text) if !texts.contains(text) => texts.push(text.clone()),
+            Node::Null => null = true,
+            _ => {
+                let place = Place::new(reader.source, item.span.clone());
+                reader.diagnostics.error(code::BAD_SCHEMA, place, "the values of `enum` are texts, each once");
+                return None;
+            }
+        }
+    }
+    if texts.is_empty() || name.is_some_and(|name| name != "string") {
+        let place = Place::new(reader.source, tree.span.clone());
+        reader.diagnostics.error(code::BAD_SCHEMA, place, "`enum` lists at least one text, and its type is `string`");
+        return None;
+    }
+    Some((SchemaKind::Enum(texts), null))
+}
+
+fn object(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SchemaKind> {
+    let additional = match fields.get("additionalProperties").map(|tree| (&tree.node, tree)) {
+        None => None,
+        Some((Node::Boolean(allowed), tree)) => allowed.then(|| Schema::new(tree.span.clone(), SchemaKind::Any)),
+        Some((_, tree)) => Some(parse(reader, tree)?),
+    };
+    let Some(properties) = fields.get("properties") else {
+        let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
+        return Some(SchemaKind::Map(Box::new(additional.unwrap_or_else(any))));
+    };
+    if let (Some(_), Some(key)) = (additional, fields.key("additionalProperties")) {
+        let place = Place::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, "an object has either `properties` or `additionalProperties`")
+            .note("fields that `properties` does not name are accepted and dropped");
+        return None;
+    }
+    let required = required(reader, fields);
+    let mut list = Vec::new();
+    for (key, tree) in reader.map(properties, "`properties`")?.entries {
+        let name = Spanned { value: key.name.clone(), span: key.span.clone() };
+        let required = required.iter().any(|required| required.value == key.name);
+        list.push(Property { name, required, schema: parse(reader, tree)? });
+    }
+    for required in required {
+        if !list.iter().any(|property| property.name.value == required.value) {
+            let place = Place::new(reader.source, required.span);
+            reader
+                .diagnostics
+                .error(
+                    code::BAD_SCHEMA,
+                    place,
+                    format!("`required` names `{}`, which is not in `properties`", required.value),
+                )
+                .suggest(&required.value, list.iter().map(|property| property.name.value.as_str()));
+        }
+    }
+    Some(SchemaKind::Object(list))
+}
+
+fn required(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>> {
+    let Some(tree) = fields.get("required") else { return Vec::new() };
+    reader.list(tree, "`required`").iter().filter_map(|item| reader.text(item, "a required field")).collect()
+}
+
+/// Whether a value is one that the schema takes.
+pub(crate) fn accepts(schema: &Schema, value: &Value) -> bool {
+    let all =
+        |schema: &Schema, mut values: Box<dyn Iterator<Item = &Value> + '_>| values.all(|value| accepts(schema, value));
+    match (&schema.kind, value) {
+        (_, Value::Null) => schema.nullable || matches!(schema.kind, SchemaKind::Any | SchemaKind::Null),
+        (SchemaKind::Any, _) | (SchemaKind::Boolean, Value::Bool(_)) | (SchemaKind::String, Value::String(_)) => true,
+        (SchemaKind::Integer, Value::Number(number)) => number.is_i64(),
+        (SchemaKind::Number, Value::Number(_)) => true,
+        (SchemaKind::Enum(texts), Value::String(text)) => texts.contains(text),
+        (SchemaKind::List(items), Value::Array(list)) => all(items, Box::new(list.iter())),
+        (SchemaKind::Map(values), Value::Object(map)) => all(values, Box::new(map.values())),
+        (SchemaKind::Object(properties), Value::Object(map)) => {
+            properties.iter().all(|property| match map.get(&property.name.value) {
+                Some(value) => accepts(&property.schema, value),
+                None => !property.required || property.schema.default.is_some(),
+            })
+        }
+        _ => false,
+    }
+}

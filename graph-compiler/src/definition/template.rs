@@ -1,0 +1,148 @@
+//! Values with templates in their texts, and where in the file each path stands.
+
+use std::sync::Arc;
+
+use graph_model::path::PathError;
+use graph_model::template::{Template, TemplateError, TemplateErrorReason};
+use graph_model::value::{Map, Value};
+
+use super::reader::{Reader, Spanned};
+use crate::diagnostic::{Place, code};
+use crate::source::{Source, Span};
+use crate::tree::{Node, Tree};
+
+/// A value of the file with templates in its texts.
+#[derive(Debug, Clone)]
+pub struct Term {
+    /// Where it stands.
+    pub span: Span,
+    /// What it is.
+    pub kind: TermKind,
+}
+
+/// What a [`Term`] is.
+#[derive(Debug, Clone)]
+pub enum TermKind {
+    /// A text that could not be read, which was reported: no later rule has anything to say about it.
+    Unreadable,
+    /// A value without expressions.
+    Literal(Value),
+    /// A text with expressions.
+    Template {
+        /// The text as the author wrote it.
+        text: String,
+        /// The same, read.
+        template: Template,
+    },
+    /// A list of terms.
+    List(Vec<Term>),
+    /// An object of terms, in order.
+    Object(Vec<(Spanned<String>, Term)>),
+}
+
+impl Term {
+    /// Returns the value as the author wrote it, templates as texts; the runtime reads it again.
+    pub fn to_value(&self) -> Value {
+        match &self.kind {
+            TermKind::Unreadable => Value::Null,
+            TermKind::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
+            TermKind::Literal(value) => value.clone(),
+            TermKind::Template { text, .. } => Value::String(text.clone()),
+            TermKind::List(list) => list.iter().map(Self::to_value).collect(),
+            TermKind::Object(fields) => {
+                let fields: Map<String, Value> =
+                    fields.iter().map(|(key, term)| (key.value.clone(), term.to_value())).collect();
+                Value::Object(fields)
+            }
+        }
+    }
+
+    /// Calls `visit` with each template of the term and the text it was read from.
+    pub fn templates<'a>(&'a self, visit: &mut impl FnMut(&'a Term, &'a Template, &'a str)) {
+        match &self.kind {
+            TermKind::Unreadable | TermKind::Literal(_) => {}
+            TermKind::Template { text, template } => visit(self, template, text),
+            TermKind::List(list) => list.iter().for_each(|term| term.templates(visit)),
+            TermKind::Object(fields) => fields.iter().for_each(|(_, term)| term.templates(visit)),
+        }
+    }
+}
+
+/// Reads a value with templates.
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Term {
+    let span = tree.span.clone();
+    let kind = match &tree.node {
+        Node::List(list) => TermKind::List(list.iter().map(|item| parse(reader, item)).collect()),
+        Node::Map(fields) => {
+            let field = |reader: &mut Reader<'_>, key: &crate::tree::Key, value| {
+                (Spanned { value: key.name.clone(), span: key.span.clone() }, parse(reader, value))
+            };
+            TermKind::Object(fields.iter().map(|(key, value)| field(reader, key, value)).collect())
+        }
+        Node::String(text) => match Template::parse(text) {
+            Ok(Template::Text(text)) => TermKind::Literal(Value::String(text)),
+            Ok(template) => TermKind::Template { text: text.clone(), template },
+            Err(error) => {
+                report(reader, text, &span, &error);
+                TermKind::Unreadable
+            }
+        },
+        _ => TermKind::Literal(tree.to_value()),
+    };
+    Term { span, kind }
+}
+
+fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateError) {
+    let place = Place::new(reader.source, locate(reader.source, span, text, &error.range));
+    report_reason(reader, place, error);
+}
+
+fn report_reason(reader: &mut Reader<'_>, place: Place, error: &TemplateError) {
+    let shell =
+        "in a command, a shell variable is written `$NAME`; to write `${` itself, double the dollar: `$${NAME}`";
+    match &error.reason {
+        TemplateErrorReason::Path(path) => report_path(reader, place, path, shell),
+        reason => {
+            reader
+                .diagnostics
+                .error(code::BAD_TEMPLATE, place, reason.to_string())
+                .help("write a path between `${` and `}`; to write `${` itself, double the dollar: `$${`");
+        }
+    }
+}
+
+/// Reports a path that cannot be read, in a template or a condition.
+pub(super) fn report_path(reader: &mut Reader<'_>, place: Place, error: &PathError, otherwise: &str) {
+    match error {
+        PathError::UnknownRoot { name } => {
+            let roots = ["state", "inputs", "result", "_now", "_timestamp"];
+            let diagnostic = reader
+                .diagnostics
+                .error(code::UNKNOWN_NAMESPACE, place, error.to_string())
+                .note("a path begins with `state`, `inputs` or `result`, or is `_now` or `_timestamp`");
+            diagnostic.suggest(name, roots);
+            if diagnostic.help.is_none() {
+                diagnostic.help(format!("did you mean `state.{name}` or `inputs.{name}`? {otherwise}"));
+            }
+        }
+        _ => {
+            reader.diagnostics.error(code::BAD_TEMPLATE, place, error.to_string()).note(
+                "an expression is a path, or several with `||` between them; there are no calculations and functions",
+            );
+        }
+    }
+}
+
+/// Finds where in the file a part of a scalar's text stands.
+///
+/// Quotes, escapes and folded lines make the text differ from what is in the file, so the part is looked up by its words;
+/// where they are not found as they are, the whole scalar is the place.
+pub(crate) fn locate(source: &Arc<Source>, scalar: &Span, text: &str, part: &Span) -> Span {
+    let words = &text[part.clone()];
+    let nth = text[..part.start].matches(words).count();
+    let raw = &source.text[scalar.clone()];
+    match raw.match_indices(words).nth(nth) {
+        Some((at, _)) if !words.is_empty() => scalar.start + at..scalar.start + at + words.len(),
+        _ => scalar.clone(),
+    }
+}

@@ -1,0 +1,193 @@
+//! The doors of the compiler: `graph!`, a build script, the command line. Each shows the same diagnostics.
+
+use std::io::Write;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use serde_json::json;
+
+use crate::diagnostic::{Diagnostic, Place, Severity};
+
+/// How many errors are shown as `compile_error!`; a flood helps nobody.
+const SHOWN: usize = 20;
+
+/// Where in the Rust program a graph is named, for editors that do not show diagnostics in other files.
+#[derive(Debug, Clone)]
+pub struct RustPlace {
+    /// The Rust file, relative to the working directory.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The first column of the path, from 1.
+    pub column: usize,
+    /// The column behind it.
+    pub end_column: usize,
+}
+
+/// Hands diagnostics to whoever runs rustc, and returns the tokens that make the compilation fail if one is an error.
+///
+/// Under cargo, a line of JSON in rustc's own form on stderr is taken for rustc's: the error appears as `error[G0102]` with
+/// its frame in the YAML file, is counted, cached and handed on to editors. That is how cargo is made and nothing that it
+/// promises, so it is a layer over `compile_error!`, which carries the same text elsewhere. `GRAPH_PLAIN_DIAGNOSTICS=1`
+/// turns it off.
+pub fn report(diagnostics: &[Diagnostic], name: &str, place: Option<&RustPlace>) -> TokenStream {
+    if diagnostics.is_empty() {
+        return TokenStream::new();
+    }
+    match native_lines(diagnostics, place) {
+        // One write: rustc's own lines must not come between.
+        Some(lines) if std::io::stderr().lock().write_all(lines.as_bytes()).is_ok() => summary(diagnostics, name),
+        _ => compile_errors(diagnostics),
+    }
+}
+
+/// Returns `compile_error!`s with the whole text of each error.
+///
+/// The title comes first and the place second: editors find ` --> file:line:column` on the second line.
+pub fn compile_errors(diagnostics: &[Diagnostic]) -> TokenStream {
+    let errors: Vec<&Diagnostic> = errors(diagnostics).collect();
+    let mut texts: Vec<String> = errors.iter().take(SHOWN).map(|error| plain_text(error)).collect();
+    if errors.len() > SHOWN {
+        texts.push(format!("and {} more errors", errors.len() - SHOWN));
+    }
+    quote!(#(::std::compile_error!(#texts);)*)
+}
+
+fn errors(diagnostics: &[Diagnostic]) -> impl Iterator<Item = &Diagnostic> {
+    diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error)
+}
+
+fn plain_text(diagnostic: &Diagnostic) -> String {
+    let rendered = diagnostic.render();
+    let title = format!("{}[{}]: ", diagnostic.severity.name(), diagnostic.code.id);
+    match rendered.strip_prefix(&title) {
+        Some(rest) => format!("[{}] {rest}", diagnostic.code.id),
+        None => rendered,
+    }
+}
+
+/// The one error that rustc itself reports where the others went past it.
+fn summary(diagnostics: &[Diagnostic], name: &str) -> TokenStream {
+    match errors(diagnostics).count() {
+        0 => TokenStream::new(),
+        1 => {
+            let text = format!("the graph `{name}` has an error, shown above");
+            quote!(::std::compile_error!(#text);)
+        }
+        count => {
+            let text = format!("the graph `{name}` has {count} errors, shown above");
+            quote!(::std::compile_error!(#text);)
+        }
+    }
+}
+
+/// Returns the diagnostics as rustc writes its own, if cargo is listening.
+fn native_lines(diagnostics: &[Diagnostic], place: Option<&RustPlace>) -> Option<String> {
+    let plain = std::env::var_os("GRAPH_PLAIN_DIAGNOSTICS").is_some_and(|value| !value.is_empty());
+    let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    if plain || !arguments.iter().any(|argument| argument == "--error-format=json") {
+        return None;
+    }
+    let wants =
+        |word: &str| arguments.iter().any(|argument| argument.starts_with("--json=") && argument.contains(word));
+    let rendered = |diagnostic: &Diagnostic| {
+        if wants("diagnostic-short") {
+            let (severity, code) = (diagnostic.severity.name(), diagnostic.code.id);
+            format!("{}: {severity}[{code}]: {}\n", diagnostic.location(), diagnostic.message)
+        } else if wants("diagnostic-rendered-ansi") {
+            diagnostic.render_coloured() + "\n\n"
+        } else {
+            diagnostic.render() + "\n\n"
+        }
+    };
+    let line = |diagnostic: &Diagnostic| format!("{}\n", as_rustc(diagnostic, rendered(diagnostic), place));
+    Some(diagnostics.iter().map(line).collect())
+}
+
+/// Writes a diagnostic in the form that `rustc --error-format=json` has.
+fn as_rustc(diagnostic: &Diagnostic, rendered: String, place: Option<&RustPlace>) -> serde_json::Value {
+    let child = |level: &str, message: &str| json!({"message": message, "code": null, "level": level, "spans": [], "children": [], "rendered": null});
+    let mut children: Vec<_> = diagnostic.notes.iter().map(|note| child("note", note)).collect();
+    children.extend(diagnostic.help.iter().map(|help| child("help", help)));
+    // An editor drops a diagnostic whose primary span is in a file of another language: the path in the Rust program is
+    // primary where it is known, and the place in the YAML file is beside it.
+    let in_yaml = yaml_span(&diagnostic.place, &diagnostic.label, place.is_none());
+    let in_rust = place.map(|place| rust_span(place, &diagnostic.location()));
+    let spans: Vec<_> = in_rust.into_iter().chain(in_yaml).collect();
+    json!({
+        "$message_type": "diagnostic",
+        "message": diagnostic.message,
+        "code": {"code": diagnostic.code.id, "explanation": diagnostic.code.explanation},
+        "level": diagnostic.severity.name(),
+        "spans": spans,
+        "children": children,
+        "rendered": rendered,
+    })
+}
+
+fn yaml_span(place: &Place, label: &str, is_primary: bool) -> Option<serde_json::Value> {
+    let span = place.span.as_ref()?;
+    let (line, column) = place.source.position(span.start);
+    let (end_line, end_column) = place.source.position(span.end);
+    Some(json!({
+        "file_name": place.source.name,
+        "byte_start": span.start, "byte_end": span.end,
+        "line_start": line, "line_end": end_line, "column_start": column, "column_end": end_column,
+        "is_primary": is_primary, "text": [], "label": label,
+        "suggested_replacement": null, "suggestion_applicability": null, "expansion": null,
+    }))
+}
+
+fn rust_span(place: &RustPlace, label: &str) -> serde_json::Value {
+    json!({
+        "file_name": place.file,
+        "byte_start": 0, "byte_end": 0,
+        "line_start": place.line, "line_end": place.line, "column_start": place.column, "column_end": place.end_column,
+        "is_primary": true, "text": [], "label": label,
+        "suggested_replacement": null, "suggestion_applicability": null, "expansion": null,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::code;
+    use crate::source::Source;
+
+    fn diagnostics(count: usize) -> Vec<Diagnostic> {
+        let source = Source::new("graphs/g.yaml", "graphs/g.yaml", "next: delivred\n");
+        let mut diagnostic = Diagnostic::new(code::UNKNOWN_TARGET, "nowhere", Place::new(&source, 6..14));
+        diagnostic.label("no node with this name").help("did you mean `delivered`?");
+        vec![diagnostic; count]
+    }
+
+    #[test]
+    fn a_compile_error_has_its_title_first_and_its_place_second() {
+        let text = plain_text(&diagnostics(1)[0]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "[G0102] nowhere");
+        assert_eq!(lines[1].trim(), "--> graphs/g.yaml:1:7");
+        assert_eq!(lines.last().unwrap().trim(), "= help: did you mean `delivered`?");
+    }
+
+    #[test]
+    fn a_flood_of_errors_is_cut() {
+        let text = compile_errors(&diagnostics(27)).to_string();
+        assert_eq!(text.matches("compile_error").count(), SHOWN + 1);
+        assert!(text.contains("and 7 more errors"));
+    }
+
+    #[test]
+    fn the_json_is_rustcs_own_form() {
+        let place = RustPlace { file: "src/main.rs".into(), line: 3, column: 8, end_column: 22 };
+        let value = as_rustc(&diagnostics(1)[0], "text".into(), Some(&place));
+        assert_eq!(value["$message_type"], "diagnostic");
+        assert_eq!(value["code"]["code"], "G0102");
+        assert_eq!(value["spans"][0]["file_name"], "src/main.rs");
+        assert_eq!(value["spans"][0]["is_primary"], true);
+        assert_eq!(value["spans"][1]["file_name"], "graphs/g.yaml");
+        assert_eq!(value["spans"][1]["column_start"], 7);
+        assert_eq!(value["spans"][1]["is_primary"], false);
+        assert_eq!(value["children"][0]["level"], "help");
+    }
+}

@@ -1,0 +1,264 @@
+//! Expanding: from a checked graph to the tokens of a module. It cannot fail: what could was checked.
+//!
+//! What is generated is data and glue: types, tables, one thunk a distinct tool. Nothing is generated a node but a row, so
+//! that rustc spends microseconds on each. What the rows mean is in the runtime, for compiled and interpreted graphs alike.
+
+mod actions;
+mod names;
+mod nodes;
+mod state;
+mod types;
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+
+use crate::graph::{Graph, Outline};
+use names::{Scope, pascal_case, snake_case};
+use types::Types;
+
+/// Expands a graph into its module, and the name of its machine beside it.
+///
+/// `files` are the files that it was compiled from, relative to the package, for rustc to watch.
+pub fn expand(graph: &Graph, name: &str, files: &[String]) -> TokenStream {
+    let module = Module::new(&graph.outline, name);
+    let doc = doc(graph);
+    let consts = constants(graph);
+    let types = module.types();
+    let nodes = nodes::expand(graph);
+    let machine = module.machine();
+    let watched = watch(files);
+    module.wrap(&doc, quote!(#consts #types #nodes #machine #watched))
+}
+
+/// Expands what is left of a graph with mistakes: its types, so that the program around it has no errors of its own to show.
+pub fn skeleton(outline: &Outline, name: &str, files: &[String]) -> TokenStream {
+    let module = Module::new(outline, name);
+    let types = module.types();
+    let machine = module.stand_in();
+    let watched = watch(files);
+    module.wrap("A graph with mistakes.", quote!(#types #machine #watched))
+}
+
+/// The module of a file of which nothing is known.
+pub fn nothing(name: &str, files: &[String]) -> TokenStream {
+    let outline = Outline {
+        id: name.to_owned(),
+        version: String::new(),
+        description: None,
+        inputs: None,
+        keys: Vec::new(),
+        tools: Vec::new(),
+        output: crate::types::Type::any(),
+    };
+    skeleton(&outline, name, files)
+}
+
+/// Returns the name of the module that a file becomes: its stem as an identifier.
+pub fn module_name(stem: &str) -> String {
+    snake_case(stem).to_string()
+}
+
+/// The types that every module has.
+const OWN: [&str; 7] = ["Inputs", "State", "Output", "Node", "Actions", "Outcome", "Calls"];
+/// What the module's code uses by its short name, and no type of the graph may hide.
+const PRELUDE: [&str; 17] = [
+    "Box",
+    "Clone",
+    "Copy",
+    "Debug",
+    "Default",
+    "Eq",
+    "Err",
+    "Hash",
+    "None",
+    "Ok",
+    "Option",
+    "PartialEq",
+    "Result",
+    "Send",
+    "Some",
+    "String",
+    "Vec",
+];
+
+struct Module<'g> {
+    outline: &'g Outline,
+    module: Ident,
+    machine: Ident,
+    inputs: TokenStream,
+    output: TokenStream,
+    types: Types,
+    calls: Vec<actions::ToolCall<'g>>,
+    state: TokenStream,
+}
+
+impl<'g> Module<'g> {
+    fn new(outline: &'g Outline, name: &str) -> Self {
+        let module = snake_case(name);
+        let machine = pascal_case(name);
+        let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
+        let mut types = Types::new(Scope::with(taken.chain([machine.to_string()])));
+        let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
+        let calls = actions::tools(outline, &mut types);
+        let state = state::expand(outline, &mut types);
+        let output = types.named("Output", &outline.output, "What a run returns.");
+        Self { outline, module, machine, inputs, output, types, calls, state }
+    }
+
+    fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
+        let Self { module, machine, .. } = self;
+        let doc = docs(doc);
+        quote! {
+            #doc
+            pub mod #module {
+                use ::graph_runtime::__private as runtime;
+
+                #content
+            }
+            pub use #module::#machine;
+        }
+    }
+
+    fn types(&self) -> TokenStream {
+        let (inputs, output) = (&self.inputs, &self.output);
+        let (shared, state) = (self.types.tokens(), &self.state);
+        quote!(#inputs #output #shared #state)
+    }
+
+    fn machine(&self) -> TokenStream {
+        let machine = &self.machine;
+        let actions = actions::expand(&self.calls);
+        let head = self.head();
+        quote! {
+            #actions
+            #head
+
+            impl<A: Actions> ::graph_runtime::Machine for #machine<A> {
+                fn code(&self) -> &runtime::Code {
+                    static CODE: runtime::LazyCode = runtime::LazyCode::new(|| runtime::Code::compiled(&PROGRAM));
+                    &CODE
+                }
+
+                fn open(
+                    &self,
+                    inputs: ::graph_runtime::Value,
+                ) -> Result<Box<dyn runtime::Cells>, runtime::Mismatch>
+                {
+                    Ok(Box::new(State::new(inputs)?))
+                }
+
+                fn lane(&self) -> Box<dyn runtime::Lane> {
+                    Box::new(Calls {
+                        actions: runtime::Arc::clone(&self.actions),
+                        outcome: Outcome::None,
+                    })
+                }
+            }
+        }
+    }
+
+    /// The machine's type and constructor.
+    fn head(&self) -> TokenStream {
+        let machine = &self.machine;
+        let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.outline.id));
+        quote! {
+            #doc
+            pub struct #machine<A> {
+                actions: runtime::Arc<A>,
+            }
+
+            impl<A: Actions> #machine<A> {
+                /// Binds the graph to the tools that it calls.
+                pub fn new(actions: A) -> Self {
+                    Self { actions: runtime::Arc::new(actions) }
+                }
+            }
+
+            impl<A: Actions> ::graph_runtime::Graph for #machine<A> {
+                type Inputs = Inputs;
+                type Output = Output;
+            }
+        }
+    }
+
+    /// A machine that is never run, for a program that does not compile.
+    fn stand_in(&self) -> TokenStream {
+        let machine = &self.machine;
+        let actions = actions::traits(&self.calls);
+        let head = self.head();
+        quote! {
+            #actions
+            #head
+
+            impl<A: Actions> ::graph_runtime::Machine for #machine<A> {
+                fn code(&self) -> &runtime::Code {
+                    runtime::stand_in()
+                }
+
+                fn open(
+                    &self,
+                    _: ::graph_runtime::Value,
+                ) -> Result<Box<dyn runtime::Cells>, runtime::Mismatch>
+                {
+                    runtime::stand_in()
+                }
+
+                fn lane(&self) -> Box<dyn runtime::Lane> {
+                    runtime::stand_in()
+                }
+            }
+        }
+    }
+}
+
+fn doc(graph: &Graph) -> String {
+    let outline = &graph.outline;
+    let description = outline.description.as_deref().unwrap_or("A state graph.").trim();
+    let (source, signer, owner) = (&graph.source.name, &graph.signer, &graph.owner);
+    format!("{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).", outline.id)
+}
+
+fn constants(graph: &Graph) -> TokenStream {
+    let Graph { digest, signer, env, .. } = graph;
+    let Outline { id, version, .. } = &graph.outline;
+    let capabilities = graph.capabilities();
+    quote! {
+        /// The graph's id: category and file name.
+        pub const ID: &str = #id;
+        /// The version that its author gave it.
+        pub const VERSION: &str = #version;
+        /// The SHA-256 that its signature covers.
+        pub const DIGEST: &str = #digest;
+        /// The fingerprint of the key that signed it.
+        pub const SIGNER: &str = #signer;
+        /// The capabilities that its nodes need.
+        pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
+        /// The environment variables that must be set.
+        pub const ENV: &[&str] = &[#(#env),*];
+    }
+}
+
+/// Makes rustc compile again when one of the files changes. The bytes do not reach the program.
+fn watch(files: &[String]) -> TokenStream {
+    let paths = files.iter().map(|file| {
+        if std::path::Path::new(file).is_absolute() {
+            quote!(#file)
+        } else {
+            let file = format!("/{file}");
+            quote!(::std::concat!(::std::env!("CARGO_MANIFEST_DIR"), #file))
+        }
+    });
+    quote!(#(const _: &[u8] = ::std::include_bytes!(#paths);)*)
+}
+
+/// Writes a text as the doc comment of what follows.
+fn docs(text: &str) -> TokenStream {
+    let lines = text.lines().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
+    quote!(#(#[doc = #lines])*)
+}
+
+/// Returns the identifier of a tool's method.
+fn method(scope: &mut Scope, id: &str) -> Ident {
+    let name = snake_case(id);
+    format_ident!("{}", scope.claim(&name.to_string()))
+}

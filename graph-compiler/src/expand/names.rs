@@ -1,0 +1,133 @@
+//! Names of the graph as identifiers of Rust.
+
+use std::collections::HashSet;
+
+use proc_macro2::{Ident, Span};
+
+/// The identifiers that are taken in one place.
+pub(super) struct Scope(HashSet<String>);
+
+impl Scope {
+    pub(super) fn new() -> Self {
+        Self(HashSet::new())
+    }
+
+    pub(super) fn with(taken: impl IntoIterator<Item = String>) -> Self {
+        Self(taken.into_iter().collect())
+    }
+
+    /// Takes `wanted`, or `wanted2`, `wanted3` … if it is taken.
+    pub(super) fn claim(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        let mut next = 2;
+        while !self.0.insert(name.trim_start_matches("r#").to_owned()) {
+            name = format!(
+                "{}{}{next}",
+                wanted.trim_start_matches("r#"),
+                if wanted.ends_with(|c: char| c.is_ascii_digit()) { "_" } else { "" }
+            );
+            next += 1;
+        }
+        name
+    }
+}
+
+/// Makes an identifier; one that [`Scope::claim`] returned may begin with `r#`.
+pub(super) fn identifier(name: &str) -> Ident {
+    match name.strip_prefix("r#") {
+        Some(raw) => Ident::new_raw(raw, Span::call_site()),
+        None => Ident::new(name, Span::call_site()),
+    }
+}
+
+/// `my-tool/doIt` becomes `my_tool_do_it`, `type` becomes `r#type`.
+pub(super) fn snake_case(text: &str) -> Ident {
+    identifier(&escape(words(text).join("_").to_lowercase()))
+}
+
+/// As [`snake_case`], as text for a [`Scope`] to claim.
+pub(super) fn snake_text(text: &str) -> String {
+    escape(words(text).join("_").to_lowercase())
+}
+
+/// `my-tool/doIt` becomes `MyToolDoIt`.
+pub(super) fn pascal_case(text: &str) -> Ident {
+    identifier(&pascal_text(text))
+}
+
+/// As [`pascal_case`], as text for a [`Scope`] to claim.
+pub(super) fn pascal_text(text: &str) -> String {
+    let capital = |word: &String| {
+        let mut characters = word.chars();
+        let first = characters.next().map(|first| first.to_ascii_uppercase());
+        first.into_iter().chain(characters.map(|other| other.to_ascii_lowercase())).collect::<String>()
+    };
+    escape(words(text).iter().map(capital).collect())
+}
+
+/// Splits at everything that is no letter or digit, and between a small letter and a capital.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for character in text.chars() {
+        if character.is_ascii_alphanumeric() {
+            if character.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
+                words.push(String::new());
+            }
+            words.last_mut().expect("there is always a word").push(character);
+        } else {
+            words.push(String::new());
+        }
+        before = character;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn escape(name: String) -> String {
+    if name.is_empty() {
+        return "_unnamed".to_owned();
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        return format!("_{name}");
+    }
+    match name.as_str() {
+        "self" | "super" | "crate" | "Self" => format!("{name}_"),
+        _ if syn::parse_str::<Ident>(&name).is_err() => format!("r#{name}"),
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_becomes_an_identifier() {
+        for (text, snake, pascal) in [
+            ("count_files", "count_files", "CountFiles"),
+            ("my-tool/doIt", "my_tool_do_it", "MyToolDoIt"),
+            ("type", "r#type", "Type"),
+            ("self", "self_", "Self_"),
+            ("2nd try", "_2nd_try", "_2ndTry"),
+            ("é", "_unnamed", "_unnamed"),
+            ("HTTPStatus", "httpstatus", "Httpstatus"),
+            ("yes", "yes", "Yes"),
+            ("async", "r#async", "Async"),
+        ] {
+            assert_eq!(snake_case(text).to_string(), snake);
+            assert_eq!(pascal_case(text).to_string(), pascal);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_gets_a_number() {
+        let mut scope = Scope::with(["state".to_owned()]);
+        assert_eq!(scope.claim("state"), "state2");
+        assert_eq!(scope.claim("state"), "state3");
+        assert_eq!(scope.claim("r#type"), "r#type");
+        assert_eq!(scope.claim("r#type"), "type2");
+        assert_eq!(scope.claim("a1"), "a1");
+        assert_eq!(scope.claim("a1"), "a1_2");
+    }
+}

@@ -1,0 +1,151 @@
+//! The nodes: an enum of their names, and the program's table.
+
+use graph_model::program::{Kind, OnError};
+use proc_macro2::{Literal, TokenStream};
+use quote::{ToTokens, quote};
+
+use super::docs;
+use super::names::{Scope, identifier, pascal_text};
+use crate::graph::{Graph, Key, Node, Tool};
+
+/// Expands `Node` and `PROGRAM`.
+pub(super) fn expand(graph: &Graph) -> TokenStream {
+    let mut scope = Scope::new();
+    let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
+    let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
+    let program = program(graph);
+    quote! {
+        /// The nodes of the graph.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Node {
+            #(#docs #variants),*
+        }
+
+        impl Node {
+            /// Every node, in the order of the file.
+            pub const ALL: &[Self] = &[#(Self::#variants),*];
+
+            /// Returns the node's name in the file.
+            pub fn name(self) -> &'static str {
+                PROGRAM.nodes[self as usize].name
+            }
+        }
+
+        #program
+    }
+}
+
+/// Says in a line what a node does.
+fn describe(graph: &Graph, node: &Node) -> String {
+    let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
+    let does = match node.kind {
+        Kind::Action(tool) => format!("calls `{}`", graph.outline.tools[usize::from(tool)].id),
+        Kind::Gate => "computes".to_owned(),
+        Kind::Return => "ends the run".to_owned(),
+    };
+    let targets: Vec<String> = node.next.iter().map(|&at| name(at)).collect();
+    let next = if targets.is_empty() { String::new() } else { format!(", then {}", targets.join(" or ")) };
+    format!("`{}`, line {}: {does}{next}.", node.name, node.line)
+}
+
+fn program(graph: &Graph) -> TokenStream {
+    let Graph { digest, signer, permissions, env, .. } = graph;
+    let (start, max_steps) = (Literal::u16_unsuffixed(graph.start), Literal::u32_unsuffixed(graph.max_steps));
+    let source = &graph.source.name;
+    let (id, version) = (&graph.outline.id, &graph.outline.version);
+    let on_error = match graph.on_error {
+        OnError::Fail => quote!(Fail),
+        OnError::Continue => quote!(Continue),
+    };
+    let keys = graph.outline.keys.iter().map(key);
+    let tools = graph.outline.tools.iter().map(tool);
+    let nodes = graph.nodes.iter().map(node);
+    let mut used = vec!["Kind", "Node", "OnError", "Program"];
+    used.extend((!graph.outline.keys.is_empty()).then_some("Key"));
+    used.extend((!graph.outline.tools.is_empty()).then_some("Tool"));
+    used.extend(
+        graph
+            .outline
+            .tools
+            .iter()
+            .any(|tool| tool.params.as_ref().is_some_and(|params| !params.is_empty()))
+            .then_some("Param"),
+    );
+    let used = used.into_iter().map(identifier);
+    quote! {
+        /// The graph as the runtime reads it.
+        pub static PROGRAM: runtime::Program<'static> = {
+            use runtime::{#(#used),*};
+            Program {
+                id: #id,
+                version: #version,
+                source: #source,
+                digest: #digest,
+                signer: #signer,
+                start: #start,
+                max_steps: #max_steps,
+                on_error: OnError::#on_error,
+                permissions: &[#(#permissions),*],
+                env: &[#(#env),*],
+                keys: &[#(#keys),*],
+                tools: &[#(#tools),*],
+                nodes: &[#(#nodes),*],
+            }
+        };
+    }
+}
+
+fn key(key: &Key) -> TokenStream {
+    let name = &key.name;
+    let initial = option(key.initial.as_ref().map(|value| raw(&value.to_string())));
+    quote!(Key { name: #name, initial: #initial })
+}
+
+fn tool(tool: &Tool) -> TokenStream {
+    let Tool { id, capability, .. } = tool;
+    let params = option(tool.params.as_ref().map(|fields| {
+        let params = fields.iter().map(|field| {
+            let name = &field.name;
+            let default = option(field.default.as_ref().map(|default| raw(&default.to_string())));
+            quote!(Param { name: #name, default: #default })
+        });
+        quote!(&[#(#params),*])
+    }));
+    quote!(Tool { id: #id, capability: #capability, params: #params })
+}
+
+fn node(node: &Node) -> TokenStream {
+    let name = &node.name;
+    let line = Literal::u32_unsuffixed(node.line);
+    let next = node.next.iter().map(|&at| Literal::u16_unsuffixed(at));
+    let kind = match node.kind {
+        Kind::Action(tool) => {
+            let tool = Literal::u16_unsuffixed(tool);
+            quote!(Kind::Action(#tool))
+        }
+        Kind::Gate => quote!(Kind::Gate),
+        Kind::Return => quote!(Kind::Return),
+    };
+    let on_error = option(node.on_error.map(|at| Literal::u16_unsuffixed(at).into_token_stream()));
+    let body = raw(&serde_json::to_string(&node.body).expect("a body is plain JSON"));
+    quote! {
+        Node { name: #name, line: #line, kind: #kind, next: &[#(#next),*], on_error: #on_error, body: #body }
+    }
+}
+
+/// Writes a text as a raw string literal, which people can read.
+fn raw(text: &str) -> TokenStream {
+    let longest = text.split('"').skip(1).map(|part| part.len() - part.trim_start_matches('#').len()).max();
+    let hashes = "#".repeat(longest.map_or(0, |longest| longest + 1));
+    let literal: Result<Literal, _> = format!("r{hashes}\"{text}\"{hashes}").parse();
+    // A raw literal cannot hold every text, as one with a carriage return; JSON escapes those.
+    literal.map_or_else(|_| quote!(#text), |literal| quote!(#literal))
+}
+
+fn option(tokens: Option<TokenStream>) -> TokenStream {
+    match tokens {
+        Some(tokens) => quote!(Some(#tokens)),
+        None => quote!(None),
+    }
+}

@@ -1,0 +1,28 @@
+//! The state: a struct with one field a key.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+use super::docs;
+use super::names::{Scope, identifier, snake_text};
+use super::types::Types;
+use crate::graph::Outline;
+
+/// Expands the state's type and its access by index, in the order of the program's keys.
+pub(super) fn expand(outline: &Outline, types: &mut Types) -> TokenStream {
+    let mut scope = Scope::with(["inputs".to_owned()]);
+    let idents: Vec<_> = outline.keys.iter().map(|key| identifier(&scope.claim(&snake_text(&key.name)))).collect();
+    let rust: Vec<_> = outline.keys.iter().map(|key| types.rust(&key.ty, &key.name)).collect();
+    let docs = outline.keys.iter().map(|key| docs(&format!("`{}`; `None` until it is set.", key.name)));
+    let indices = (0..outline.keys.len()).map(Literal::usize_unsuffixed);
+    quote! {
+        /// The state of a run.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct State {
+            /// The run's original inputs.
+            pub inputs: Inputs,
+            #(#docs pub #idents: Option<#rust>),*
+        }
+        runtime::cells!(State { #(#indices => #idents),* });
+    }
+}

@@ -1,0 +1,185 @@
+//! Rust types for the graph's types: a struct an object, an enum an enumeration, each once.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::docs;
+use super::names::{Scope, identifier, pascal_text, snake_text};
+use crate::types::{Field, Kind, Type};
+
+/// The named types of a module. Equal types share a name.
+pub(super) struct Types {
+    scope: Scope,
+    known: Vec<(Kind, Ident)>,
+    tokens: TokenStream,
+}
+
+/// A field of a struct.
+struct Member<'f> {
+    ident: Ident,
+    field: &'f Field,
+    ty: TokenStream,
+}
+
+impl Types {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { scope, known: Vec::new(), tokens: TokenStream::new() }
+    }
+
+    /// Returns the definitions of the types that were named along the way.
+    pub(super) fn tokens(&self) -> &TokenStream {
+        &self.tokens
+    }
+
+    /// Takes a name for a type of the module's own.
+    pub(super) fn claim(&mut self, wanted: &str) -> Ident {
+        identifier(&self.scope.claim(&pascal_text(wanted)))
+    }
+
+    /// Defines a claimed name as a struct of `fields`, for a tool's parameters. Only where the runtime performs the tool are
+    /// they written as JSON.
+    pub(super) fn define(&mut self, ident: &Ident, fields: &[Field], doc: &str, as_json: bool) {
+        let members = self.members(ident, fields);
+        let tokens = definition(ident, &members, doc);
+        let rules = as_json.then(|| rules(ident, &members));
+        self.tokens.extend(quote!(#tokens #rules));
+    }
+
+    /// Defines `name`, which the module reserved, as a struct of `fields`; without fields, as an object of anything.
+    pub(super) fn named_object(&mut self, name: &str, fields: Option<&[Field]>, doc: &str) -> TokenStream {
+        let ident = identifier(name);
+        match fields {
+            Some(fields) => self.structure(&ident, fields, doc),
+            None => {
+                let doc = docs(doc);
+                quote!(#doc pub type #ident = ::graph_runtime::Map<String, ::graph_runtime::Value>;)
+            }
+        }
+    }
+
+    /// Defines `name`, which the module reserved, as the Rust type of `ty`.
+    pub(super) fn named(&mut self, name: &str, ty: &Type, doc: &str) -> TokenStream {
+        if let (Kind::Object(fields), false) = (&ty.kind, ty.nullable) {
+            return self.structure(&identifier(name), fields, doc);
+        }
+        let ident = identifier(name);
+        let rust = self.rust(ty, name);
+        let doc = docs(doc);
+        quote!(#doc pub type #ident = #rust;)
+    }
+
+    /// Returns the Rust type of `ty`; what needs a name gets one made of `hint`.
+    pub(super) fn rust(&mut self, ty: &Type, hint: &str) -> TokenStream {
+        let rust = match &ty.kind {
+            // What may be anything may be null.
+            Kind::Any | Kind::Never => return quote!(::graph_runtime::Value),
+            Kind::Boolean => quote!(bool),
+            Kind::Integer => quote!(i64),
+            Kind::Number => quote!(f64),
+            Kind::String => quote!(String),
+            Kind::List(items) => {
+                let items = self.rust(items, &format!("{hint} item"));
+                quote!(Vec<#items>)
+            }
+            Kind::Map(values) if matches!(values.kind, Kind::Any) => {
+                quote!(::graph_runtime::Map<String, ::graph_runtime::Value>)
+            }
+            Kind::Map(values) => {
+                let values = self.rust(values, &format!("{hint} value"));
+                quote!(::graph_runtime::IndexMap<String, #values>)
+            }
+            Kind::Enum(_) | Kind::Object(_) => {
+                let ident = self.intern(&ty.kind, hint);
+                quote!(#ident)
+            }
+        };
+        if ty.nullable { quote!(Option<#rust>) } else { rust }
+    }
+
+    /// Returns the name of an object or enumeration, defining it where it is met first.
+    fn intern(&mut self, kind: &Kind, hint: &str) -> Ident {
+        if let Some((_, ident)) = self.known.iter().find(|(known, _)| known == kind) {
+            return ident.clone();
+        }
+        let ident = self.claim(hint);
+        self.known.push((kind.clone(), ident.clone()));
+        let tokens = match kind {
+            Kind::Enum(texts) => enumeration(&ident, texts),
+            Kind::Object(fields) => self.structure(&ident, fields, &format!("An object of the graph: {hint}.")),
+            _ => TokenStream::new(),
+        };
+        self.tokens.extend(tokens);
+        ident
+    }
+
+    /// Defines a struct and how it is read and written.
+    fn structure(&mut self, ident: &Ident, fields: &[Field], doc: &str) -> TokenStream {
+        let members = self.members(ident, fields);
+        let (definition, rules) = (definition(ident, &members, doc), rules(ident, &members));
+        let has_default = |member: &Member<'_>| member.field.ty.nullable || member.field.default.is_some();
+        let default = members.iter().all(has_default).then(|| quote!(runtime::default!(#ident);));
+        quote!(#definition #rules #default)
+    }
+
+    fn members<'f>(&mut self, ident: &Ident, fields: &'f [Field]) -> Vec<Member<'f>> {
+        let mut scope = Scope::new();
+        fields
+            .iter()
+            .map(|field| Member {
+                ident: identifier(&scope.claim(&snake_text(&field.name))),
+                field,
+                ty: self.rust(&field.ty, &format!("{ident} {}", field.name)),
+            })
+            .collect()
+    }
+
+    /// Returns the names and types of fields without defining a struct, for a tool's parameters.
+    pub(super) fn field_idents(fields: &[Field]) -> Vec<Ident> {
+        let mut scope = Scope::new();
+        fields.iter().map(|field| identifier(&scope.claim(&snake_text(&field.name)))).collect()
+    }
+}
+
+fn definition(ident: &Ident, members: &[Member<'_>], doc: &str) -> TokenStream {
+    let fields = members.iter().map(|Member { ident, field, ty }| {
+        let doc = docs(field.description.as_deref().unwrap_or(&format!("`{}`.", field.name)));
+        quote!(#doc pub #ident: #ty)
+    });
+    let doc = docs(doc);
+    quote! {
+        #doc
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct #ident {
+            #(#fields),*
+        }
+    }
+}
+
+/// How a struct is read from JSON and written to it.
+fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
+    let fields = members.iter().map(|Member { ident, field, .. }| {
+        let name = &field.name;
+        match &field.default {
+            Some(default) => {
+                let default = default.to_string();
+                quote!(#ident: #name = #default)
+            }
+            None => quote!(#ident: #name),
+        }
+    });
+    quote!(runtime::object!(#ident { #(#fields),* });)
+}
+
+fn enumeration(ident: &Ident, texts: &[String]) -> TokenStream {
+    let mut scope = Scope::new();
+    let variants: Vec<Ident> = texts.iter().map(|text| identifier(&scope.claim(&pascal_text(text)))).collect();
+    let docs = texts.iter().map(|text| docs(&format!("`{text}`.")));
+    quote! {
+        /// One of a few words.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum #ident {
+            #(#docs #variants),*
+        }
+        runtime::word!(#ident { #(#variants = #texts),* });
+    }
+}

@@ -1,0 +1,106 @@
+//! A checked graph: what expansion and interpretation start from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use graph_model::program::{Body, Kind, OnError};
+use graph_model::value::Value;
+
+use crate::source::Source;
+use crate::types::{Field, Type};
+
+/// A graph that passed every check. Only [`check`](crate::check::check) makes one.
+#[derive(Debug)]
+pub struct Graph {
+    pub(crate) outline: Outline,
+    pub(crate) source: Arc<Source>,
+    pub(crate) digest: String,
+    pub(crate) signer: String,
+    pub(crate) owner: String,
+    pub(crate) start: u16,
+    pub(crate) max_steps: u32,
+    pub(crate) on_error: OnError,
+    pub(crate) permissions: Vec<String>,
+    pub(crate) env: Vec<String>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// What can be said of a graph from outside: its id and its types. A graph with mistakes has one too, if it could be read.
+#[derive(Debug, Clone)]
+pub struct Outline {
+    /// The graph's id.
+    pub id: String,
+    /// The author's version.
+    pub version: String,
+    /// What the graph is for.
+    pub description: Option<String>,
+    /// The fields of its inputs; `None` where no schema names them.
+    pub inputs: Option<Vec<Field>>,
+    /// The keys of its state.
+    pub keys: Vec<Key>,
+    /// The tools that it calls, each once, in the order of the file.
+    pub tools: Vec<Tool>,
+    /// What a run returns.
+    pub output: Type,
+}
+
+/// A key of the state.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// Its name.
+    pub name: String,
+    /// What is written to it.
+    pub ty: Type,
+    /// Its first value, where `config.state` gives one.
+    pub initial: Option<Value>,
+}
+
+/// A tool that a graph calls.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// Its id.
+    pub id: String,
+    /// What a run needs to call it.
+    pub capability: String,
+    /// Whether the runtime performs it.
+    pub builtin: bool,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Its parameters; `None` where no contract names them.
+    pub params: Option<Vec<Field>>,
+    /// What it returns.
+    pub result: Type,
+}
+
+/// A node of a checked graph.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) line: u32,
+    pub(crate) kind: Kind,
+    pub(crate) next: Vec<u16>,
+    pub(crate) on_error: Option<u16>,
+    pub(crate) body: Body,
+}
+
+impl Graph {
+    /// Returns the graph's types and names.
+    pub fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// Returns the file that the graph was read from.
+    pub fn path(&self) -> &PathBuf {
+        &self.source.path
+    }
+
+    /// Returns how many nodes the graph has.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Returns the capabilities that its nodes need, each once.
+    pub fn capabilities(&self) -> impl Iterator<Item = &str> {
+        self.outline.tools.iter().map(|tool| tool.capability.as_str())
+    }
+}

@@ -1,0 +1,30 @@
+//! From a signed YAML state graph to Rust tokens: read, verify, parse, check, expand.
+//!
+//! | stage | from | to |
+//! |---|---|---|
+//! | [`Source::read`](source::Source::read) | a path | text of which not a byte changes any more |
+//! | [`verify`](verify::verify) | a source and a key ring | [`Verified`](verify::Verified): a trusted key signed it |
+//! | [`parse`](definition::parse) | a verified source | [`Definition`](definition::Definition): what the author wrote |
+//! | [`check`](check::check) | a definition and its tools' contracts | [`Graph`](graph::Graph): its parts fit together |
+//! | [`expand`](expand::expand) | a graph | tokens |
+//!
+//! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
+//! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
+//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once.
+
+mod build;
+mod builtin;
+pub mod check;
+pub mod code;
+pub mod definition;
+pub mod diagnostic;
+pub mod door;
+pub mod expand;
+pub mod graph;
+pub mod project;
+pub mod source;
+pub mod tree;
+pub mod types;
+pub mod verify;
+
+pub use build::{BROKEN, ERRORS, MODULES, build, format, graph_files};

@@ -1,0 +1,163 @@
+//! Reading: from a path to text whose bytes are fixed from here on.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use graph_model::signature::normalise;
+
+use crate::diagnostic::{Code, Diagnostic, Place, code};
+
+/// A range of bytes in a source's text.
+pub type Span = Range<usize>;
+
+/// The most bytes that a graph or contract may have: 4 MiB.
+///
+/// A graph of a thousand nodes has about 250 KiB; what is larger is no graph, or an attack on the build.
+pub const MOST_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A file's text, with LF line ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// How messages name it: relative, with forward slashes.
+    pub name: String,
+    /// The text. What is verified, parsed and compiled is this and nothing read later.
+    pub text: String,
+    lines: Vec<usize>,
+}
+
+impl Source {
+    /// Wraps a text that is already in memory, as an editor or a test has it.
+    pub fn new(path: impl Into<PathBuf>, name: impl Into<String>, text: &str) -> Arc<Self> {
+        let text = normalise(text).into_owned();
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Arc::new(Self { path: path.into(), name: name.into(), text, lines })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing, a directory, unreadable, empty, larger than [`MOST_BYTES`], or not UTF-8 text.
+    pub fn read(path: &Path, name: &str) -> Result<Arc<Self>, Box<Diagnostic>> {
+        let problem = |code: Code, message: String, help: Option<&str>| {
+            let mut diagnostic = Diagnostic::new(code, message, Place::file(&Self::new(path, name, "")));
+            diagnostic.help = help.map(str::to_owned);
+            Box::new(diagnostic)
+        };
+        let unreadable = |error: &io::Error| {
+            let help = match error.kind() {
+                io::ErrorKind::NotFound => "the path is relative to the directory of the package's Cargo.toml",
+                io::ErrorKind::IsADirectory => {
+                    "name a file; a build script's `graph_compiler::build` takes a directory"
+                }
+                _ => "check the file's permissions",
+            };
+            problem(code::UNREADABLE, format!("cannot read `{name}`: {}", reason(error)), Some(help))
+        };
+        let too_large = |found: String| {
+            let message = format!("`{name}` is too large: {found}, and a graph has at most {MOST_BYTES} bytes");
+            problem(code::TOO_LARGE, message, None)
+        };
+
+        let file = File::open(path).map_err(|error| unreadable(&error))?;
+        let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+        if metadata.is_dir() {
+            return Err(unreadable(&io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        if metadata.len() > MOST_BYTES {
+            return Err(too_large(format!("{} bytes", metadata.len())));
+        }
+        let mut bytes = Vec::new();
+        // A pipe or a file that grows has no honest length: stop reading at the limit whatever it said.
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(too_large("it goes on".to_owned()));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let message = format!("`{name}` is not UTF-8 text: byte {valid}, on line {line}, belongs to no character");
+            problem(code::NOT_TEXT, message, Some("save the file as UTF-8"))
+        })?;
+        if text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
+            return Err(problem(code::EMPTY, format!("`{name}` is empty"), None));
+        }
+        Ok(Self::new(path, name, &text))
+    }
+
+    /// Returns the line and column of a byte, both from 1, columns in characters.
+    pub fn position(&self, at: usize) -> (usize, usize) {
+        let at = self.text.floor_char_boundary(at.min(self.text.len()));
+        let line = self.lines.partition_point(|&start| start <= at);
+        let start = self.lines[line - 1];
+        (line, self.text[start..at].chars().count() + 1)
+    }
+
+    /// Returns where the line with this number, from 1, begins.
+    pub fn line_start(&self, line: usize) -> usize {
+        self.lines.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len())
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Arc<Source>, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("g.yaml");
+        fs::write(&path, bytes).unwrap();
+        Source::read(&path, "g.yaml").map_err(|diagnostic| diagnostic.message.clone())
+    }
+
+    #[test]
+    fn what_is_no_text_file_says_so() {
+        assert_eq!(read(b"").unwrap_err(), "`g.yaml` is empty");
+        assert_eq!(read(b"\n \t\r\n").unwrap_err(), "`g.yaml` is empty");
+        assert_eq!(
+            read(b"a: 1\nb: \xff\xfe").unwrap_err(),
+            "`g.yaml` is not UTF-8 text: byte 8, on line 2, belongs to no character"
+        );
+        assert_eq!(
+            read(&vec![b'a'; MOST_BYTES as usize + 1]).unwrap_err(),
+            "`g.yaml` is too large: 4194305 bytes, and a graph has at most 4194304 bytes"
+        );
+        let missing = Source::read(Path::new("/nonexistent/g.yaml"), "g.yaml").unwrap_err();
+        assert_eq!(missing.message, "cannot read `g.yaml`: there is no such file");
+        let directory = Source::read(&std::env::temp_dir(), "g.yaml").unwrap_err();
+        assert_eq!(directory.message, "cannot read `g.yaml`: it is a directory");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_without_end_is_not_read_to_its_end() {
+        let endless = Source::read(Path::new("/dev/zero"), "g.yaml").unwrap_err();
+        assert!(endless.message.starts_with("`g.yaml` is too large: it goes on"), "{}", endless.message);
+    }
+
+    #[test]
+    fn positions_count_lines_and_characters_from_one() {
+        let source = Source::new("g.yaml", "g.yaml", "é: 1\r\nb: 2\n");
+        assert_eq!(source.text, "é: 1\nb: 2\n");
+        assert_eq!(source.position(0), (1, 1));
+        assert_eq!(source.position(2), (1, 2));
+        assert_eq!(source.position(source.text.find('b').unwrap()), (2, 1));
+        assert_eq!(source.position(1000), (3, 1));
+    }
+}

@@ -1,0 +1,705 @@
+//! The YAML gate: text to a tree of values with spans, read in one way only.
+//!
+//! One pass over the parser's events, without recursion and within limits. Every problem is reported, not only the first.
+//! Refused is what readers of YAML disagree on: a signed file must have one meaning. The tree's value is then compared with
+//! what `serde_yaml` reads from the same text, in [`reading`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use graph_model::value::{Map, Number, Value};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place, code};
+use crate::source::{Source, Span};
+
+/// How deeply values may nest.
+pub const MOST_LEVELS: usize = 64;
+
+/// How many values a file may hold.
+pub const MOST_VALUES: usize = 500_000;
+
+/// A value of the file, with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tree {
+    /// The bytes it was read from; an absent value has an empty span where it would be.
+    pub span: Span,
+    /// The value.
+    pub node: Node,
+}
+
+/// A value of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// `null`, `~` or nothing.
+    Null,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A number; finite.
+    Number(Number),
+    /// A text.
+    String(String),
+    /// A list.
+    List(Vec<Tree>),
+    /// A mapping, in the order of the file; no name stands twice.
+    Map(Vec<(Key, Tree)>),
+}
+
+/// The name of a field, with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    /// The name.
+    pub name: String,
+    /// The bytes it was read from.
+    pub span: Span,
+}
+
+impl Tree {
+    /// Returns the value without places.
+    pub fn to_value(&self) -> Value {
+        match &self.node {
+            Node::Null => Value::Null,
+            Node::Boolean(value) => Value::Bool(*value),
+            Node::Number(value) => Value::Number(value.clone()),
+            Node::String(value) => Value::String(value.clone()),
+            Node::List(list) => list.iter().map(Self::to_value).collect(),
+            Node::Map(map) => {
+                let fields: Map<String, Value> =
+                    map.iter().map(|(key, value)| (key.name.clone(), value.to_value())).collect();
+                Value::Object(fields)
+            }
+        }
+    }
+
+    /// Says what kind of value this is, as in "a list".
+    pub fn describe(&self) -> &'static str {
+        match &self.node {
+            Node::Null => "nothing",
+            Node::Boolean(_) => "a boolean",
+            Node::Number(number) if number.is_f64() => "a number",
+            Node::Number(_) => "an integer",
+            Node::String(_) => "a string",
+            Node::List(_) => "a list",
+            Node::Map(_) => "a mapping",
+        }
+    }
+}
+
+/// Reads a source as YAML.
+///
+/// `None` if it could not be read; what is wrong is in `diagnostics` then. A tree may come although there are errors: what
+/// could be read is there, so that further mistakes can be reported.
+pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Tree> {
+    if forbidden_characters(source, diagnostics) {
+        return None;
+    }
+    let before = diagnostics.len();
+    let mut builder = Builder::new(source, diagnostics);
+    for event in Parser::new_from_str(&source.text) {
+        match event {
+            Ok((event, span)) => {
+                let span = builder.bytes.span(span.start.index(), span.end.index());
+                if builder.event(event, span).is_none() {
+                    return None;
+                }
+            }
+            Err(error) => {
+                builder.syntax_error(&error);
+                return None;
+            }
+        }
+    }
+    let root = builder.root;
+    let clean = diagnostics.len() == before;
+    let tree = root.unwrap_or(Tree { span: 0..0, node: Node::Null });
+    if clean {
+        reading::compare(source, &tree, diagnostics);
+    }
+    Some(tree)
+}
+
+/// Reports characters that can make a file look other than it is (Unicode Technical Report 36).
+fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+    const SHOWN: usize = 10;
+    let mut found = 0;
+    for (at, character) in source.text.char_indices() {
+        let forbidden = match character {
+            '\u{feff}' => at != 0,
+            '\t' | '\n' => false,
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => true,
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
+                true
+            }
+            _ => false,
+        };
+        if forbidden {
+            found += 1;
+            if found > SHOWN {
+                return true;
+            }
+            let place = Place::new(source, at..at + character.len_utf8());
+            let message = format!("the character U+{:04X} must not be in a graph", u32::from(character));
+            diagnostics
+                .error(code::FORBIDDEN_CHARACTER, place, message)
+                .label(format!("U+{:04X} is here", u32::from(character)))
+                .help("remove it; if it is meant, write it as an escape in a double-quoted text");
+        }
+    }
+    found > 0
+}
+
+/// Turns the parser's character indices into byte offsets, in one forward pass.
+struct Bytes<'t> {
+    text: &'t str,
+    ascii: bool,
+    characters: usize,
+    bytes: usize,
+}
+
+impl<'t> Bytes<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, ascii: text.is_ascii(), characters: 0, bytes: 0 }
+    }
+
+    fn at(&mut self, character: usize) -> usize {
+        if self.ascii {
+            return character.min(self.text.len());
+        }
+        if character < self.characters {
+            // Events come in order but for a token or two, so going back is short.
+            let back = self.characters - character;
+            let from = self.text[..self.bytes].char_indices().rev().nth(back - 1).map_or(0, |(at, _)| at);
+            (self.characters, self.bytes) = (character, from);
+        }
+        let forward = character - self.characters;
+        let rest = &self.text[self.bytes..];
+        let step = rest.char_indices().nth(forward).map_or(rest.len(), |(at, _)| at);
+        (self.characters, self.bytes) = (character, self.bytes + step);
+        self.bytes
+    }
+
+    fn span(&mut self, start: usize, end: usize) -> Span {
+        let start = self.at(start);
+        start..self.at(end).max(start)
+    }
+}
+
+/// A collection that is being read.
+enum Open {
+    List { items: Vec<Tree>, start: usize },
+    Map { fields: Vec<(Key, Tree)>, key: Option<Key>, seen: HashMap<String, Span>, start: usize },
+}
+
+struct Builder<'s, 'd> {
+    source: &'s Arc<Source>,
+    diagnostics: &'d mut Diagnostics,
+    bytes: Bytes<'s>,
+    open: Vec<Open>,
+    root: Option<Tree>,
+    values: usize,
+    documents: usize,
+}
+
+impl<'s, 'd> Builder<'s, 'd> {
+    fn new(source: &'s Arc<Source>, diagnostics: &'d mut Diagnostics) -> Self {
+        let bytes = Bytes::new(&source.text);
+        Self { source, diagnostics, bytes, open: Vec::new(), root: None, values: 0, documents: 0 }
+    }
+
+    fn error(&mut self, code: Code, message: impl Into<String>, span: Span) -> &mut Diagnostic {
+        self.diagnostics.error(code, Place::new(self.source, span), message)
+    }
+
+    fn syntax_error(&mut self, error: &ScanError) {
+        let at = self.bytes.at(error.marker().index()).min(self.source.text.len());
+        // The parser often stops at the end of the line before, or of the file: point at a character that is there.
+        let length = self.source.text[at..].chars().next().map_or(0, char::len_utf8);
+        let message = format!("this is not YAML: {}", error.info());
+        let tabs = self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t'));
+        let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
+        if tabs {
+            diagnostic.help("tabs cannot indent in YAML: use spaces");
+        }
+    }
+
+    /// Takes one event; `None` where reading further makes no sense.
+    fn event(&mut self, event: Event<'_>, span: Span) -> Option<()> {
+        match event {
+            Event::DocumentStart(_) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    self.error(code::YAML_FEATURE, "a graph is one YAML document, and here a second begins", span)
+                        .label("second document")
+                        .help("put it into a file of its own");
+                    return None;
+                }
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse(anchor, tag.is_some(), &span);
+                if self.expects_key() {
+                    self.key(text.into_owned(), style, span);
+                } else {
+                    let node = self.scalar(text.into_owned(), style, &span);
+                    self.complete(Tree { span, node })?;
+                }
+            }
+            Event::Alias(_) => {
+                self.error(
+                    code::YAML_FEATURE,
+                    "an alias repeats a value from elsewhere, which graphs do not use",
+                    span.clone(),
+                )
+                .label("alias")
+                .help("write the value out");
+                if self.expects_key() {
+                    return None;
+                }
+                self.complete(Tree { span, node: Node::Null })?;
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.refuse(anchor, tag.is_some(), &span);
+                self.descend(Open::List { items: Vec::new(), start: span.start }, &span)?;
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.refuse(anchor, tag.is_some(), &span);
+                let map = Open::Map { fields: Vec::new(), key: None, seen: HashMap::new(), start: span.start };
+                self.descend(map, &span)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let tree = match self.open.pop()? {
+                    Open::List { items, start } => {
+                        let end = self.end(items.last().map(|item| item.span.end), &span, b']');
+                        Tree { span: start..end.max(start), node: Node::List(items) }
+                    }
+                    Open::Map { fields, start, .. } => {
+                        let end = self.end(fields.last().map(|(_, value)| value.span.end), &span, b'}');
+                        Tree { span: start..end.max(start), node: Node::Map(fields) }
+                    }
+                };
+                self.complete(tree)?;
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+        }
+        Some(())
+    }
+
+    /// Where a collection ends: behind its bracket, or, in block style, where its last element ends.
+    fn end(&self, last: Option<usize>, span: &Span, bracket: u8) -> usize {
+        let closes = span.end > 0 && self.source.text.as_bytes().get(span.end - 1) == Some(&bracket);
+        match last {
+            Some(last) if !closes => last,
+            _ => span.end,
+        }
+    }
+
+    fn refuse(&mut self, anchor: usize, tag: bool, span: &Span) {
+        if anchor != 0 {
+            self.error(
+                code::YAML_FEATURE,
+                "an anchor names a value for aliases, which graphs do not use",
+                span.clone(),
+            )
+            .label("anchored value")
+            .help("remove the `&name`");
+        }
+        if tag {
+            self.error(code::YAML_FEATURE, "a tag changes how a value is read, which graphs do not use", span.clone())
+                .label("tagged value")
+                .help("remove the `!tag`");
+        }
+    }
+
+    fn descend(&mut self, collection: Open, span: &Span) -> Option<()> {
+        let span = span.start..span.start + usize::from(span.start < self.source.text.len());
+        let span = span.start..self.source.text.ceil_char_boundary(span.end);
+        if self.expects_key() {
+            self.error(code::YAML_FEATURE, "a key must be a text, and here a list or mapping is one", span)
+                .label("key");
+            return None;
+        }
+        if self.open.len() >= MOST_LEVELS {
+            self.error(code::TOO_DEEP, format!("values nest deeper than {MOST_LEVELS} levels"), span)
+                .label(format!("level {}", MOST_LEVELS + 1));
+            return None;
+        }
+        self.open.push(collection);
+        Some(())
+    }
+
+    fn expects_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open::Map { key: None, .. }))
+    }
+
+    fn key(&mut self, name: String, style: ScalarStyle, span: Span) {
+        if style == ScalarStyle::Plain {
+            if name == "<<" {
+                self.error(
+                    code::YAML_FEATURE,
+                    "a merge key copies fields from elsewhere, which graphs do not use",
+                    span.clone(),
+                )
+                .label("merge key")
+                .help("write the fields out");
+            } else if !matches!(plain(&name), Some(Node::String(_))) && !is_word(&name) {
+                let message = format!("the key `{name}` is not a text to every YAML reader");
+                self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
+                    .help(format!("put it in quotes: `\"{name}\"`"));
+            }
+        }
+        let Some(Open::Map { key, seen, .. }) = self.open.last_mut() else { return };
+        *key = Some(Key { name: name.clone(), span: span.clone() });
+        if let Some(first) = seen.get(&name).cloned() {
+            let place = Place::new(self.source, first);
+            self.error(code::DUPLICATE_KEY, format!("the key `{name}` stands twice"), span)
+                .label("again here")
+                .related(place, "first here");
+        } else {
+            seen.insert(name, span);
+        }
+    }
+
+    fn scalar(&mut self, text: String, style: ScalarStyle, span: &Span) -> Node {
+        if style != ScalarStyle::Plain {
+            return Node::String(text);
+        }
+        plain(&text).unwrap_or_else(|| {
+            let message = format!("`{text}` is read differently by different YAML readers");
+            self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
+                .label("a text to some, something else to others")
+                .help(format!("put it in quotes if it is a text: `\"{text}\"`"));
+            Node::String(text)
+        })
+    }
+
+    fn complete(&mut self, tree: Tree) -> Option<()> {
+        self.values += 1;
+        if self.values > MOST_VALUES {
+            self.error(code::TOO_DEEP, format!("the file holds more than {MOST_VALUES} values"), tree.span)
+                .label("one too many");
+            return None;
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(tree),
+            Some(Open::List { items, .. }) => items.push(tree),
+            Some(Open::Map { fields, key, seen, .. }) => {
+                let key = key.take().expect("a value in a mapping follows its key");
+                // The second of two equal keys was reported; the tree keeps the first, so that it has one meaning.
+                if seen.get(&key.name) == Some(&key.span) {
+                    fields.push((key, tree));
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether a plain key, though a boolean to YAML 1.1, is a word that people name things with (R320).
+fn is_word(name: &str) -> bool {
+    matches!(name.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off" | "y" | "n")
+}
+
+/// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree.
+fn plain(text: &str) -> Option<Node> {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Some(Node::Null),
+        "true" | "True" | "TRUE" => return Some(Node::Boolean(true)),
+        "false" | "False" | "FALSE" => return Some(Node::Boolean(false)),
+        _ => {}
+    }
+    if is_word(text) || matches!(text.to_ascii_lowercase().as_str(), "true" | "false" | "null") {
+        return None;
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Some(Node::String(text.to_owned()));
+    }
+    let is_decimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if is_decimal(unsigned) {
+        let leads_with_zero = unsigned.len() > 1 && unsigned.starts_with('0');
+        let number = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
+        return number.ok().filter(|_| !leads_with_zero && !text.starts_with('+')).map(Node::Number);
+    }
+    let lower = unsigned.to_ascii_lowercase();
+    let radix = ["0x", "0o", "0b"].iter().any(|prefix| lower.len() > 2 && lower.starts_with(prefix));
+    let underscores =
+        unsigned.contains('_') && unsigned.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'_' | b'.'));
+    let sexagesimal = unsigned.contains(':') && unsigned.split(':').all(|part| is_decimal(&part.replace('.', "")));
+    if radix || underscores || sexagesimal || matches!(lower.as_str(), ".inf" | ".nan") {
+        return None;
+    }
+    if lower.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'+' | b'-'))
+        && lower.bytes().any(|byte| byte.is_ascii_digit())
+    {
+        if let Ok(float) = text.parse::<f64>() {
+            // `1.` and `.5` are floats to some and texts to others; so is what overflows.
+            let usual =
+                lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
+            return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(Node::Number);
+        }
+    }
+    Some(Node::String(text.to_owned()))
+}
+
+/// The second reading, by `serde_yaml`.
+///
+/// Everything that knows `serde_yaml` for reading is in here, so that another parser is a change of a few lines.
+mod reading {
+    use std::fmt;
+
+    use serde::de::{Deserializer, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+    use super::{Arc, Diagnostics, Node, Place, Source, Span, Tree, code};
+
+    /// Reports the first place where `serde_yaml` reads another value than the tree has.
+    pub(super) fn compare(source: &Arc<Source>, tree: &Tree, diagnostics: &mut Diagnostics) {
+        let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+        let span = match Same(tree).deserialize(serde_yaml::Deserializer::from_str(text)) {
+            Ok(None) => return,
+            Ok(Some(span)) => span,
+            Err(error) => {
+                let at = error.location().map_or(0, |location| location.index().min(source.text.len()));
+                let at = source.text.floor_char_boundary(at);
+                at..at
+            }
+        };
+        diagnostics
+            .error(code::TWO_READINGS, Place::new(source, span), "two YAML readers disagree on what this says")
+            .label("read differently")
+            .help("put the text in quotes, or write the value in another way");
+    }
+
+    /// Compares a value while it is read, without keeping it; gives the first place that differs.
+    struct Same<'t>(&'t Tree);
+
+    impl Same<'_> {
+        fn if_same(&self, same: bool) -> Option<Span> {
+            (!same).then(|| self.0.span.clone())
+        }
+    }
+
+    impl<'de> DeserializeSeed<'de> for Same<'_> {
+        type Value = Option<Span>;
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            deserializer.deserialize_any(self)
+        }
+    }
+
+    impl<'de> Visitor<'de> for Same<'_> {
+        type Value = Option<Span>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(self.if_same(self.0.node == Node::Null))
+        }
+
+        fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+            Ok(self.if_same(self.0.node == Node::Boolean(value)))
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+            Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if number.as_i64() == Some(value))))
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+            Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if number.as_u64() == Some(value))))
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+            let same = |number: &serde_json::Number| number.is_f64() && number.as_f64() == Some(value);
+            Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if same(number))))
+        }
+
+        fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
+            Ok(self.if_same(matches!(&self.0.node, Node::String(text) if text == value)))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let Node::List(items) = &self.0.node else {
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(self.if_same(false));
+            };
+            let mut different = None;
+            for item in items {
+                match list.next_element_seed(Same(item))? {
+                    Some(found) => different = different.or(found),
+                    None => return Ok(different.or(Some(item.span.clone()))),
+                }
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {
+                different = different.or_else(|| self.if_same(false));
+            }
+            Ok(different)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let fields = match &self.0.node {
+                Node::Map(fields) => fields.as_slice(),
+                _ => &[],
+            };
+            let mut different = self.if_same(matches!(self.0.node, Node::Map(_)));
+            for (key, value) in fields {
+                match map.next_key::<String>()? {
+                    Some(name) if name == key.name => different = different.or(map.next_value_seed(Same(value))?),
+                    _ => different = different.or(Some(key.span.clone())),
+                }
+                if different.is_some() {
+                    break;
+                }
+            }
+            // The rest must be read, whatever it is, before the reader is content.
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                different = different.or_else(|| self.if_same(false));
+            }
+            Ok(different)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> (Option<Tree>, Vec<String>) {
+        let source = Source::new("g.yaml", "g.yaml", text);
+        let mut diagnostics = Diagnostics::new();
+        let tree = parse(&source, &mut diagnostics);
+        let list = diagnostics.in_order("g.yaml");
+        (tree, list.iter().map(|d| format!("{} {}: {}", d.code.id, d.location(), d.message)).collect())
+    }
+
+    fn value(text: &str) -> Value {
+        let (tree, errors) = read(text);
+        assert_eq!(errors, [""; 0], "{text}");
+        tree.unwrap().to_value()
+    }
+
+    fn codes(text: &str) -> Vec<String> {
+        read(text).1.iter().map(|line| line[..5].to_owned()).collect()
+    }
+
+    #[test]
+    fn values_are_read_by_the_core_schema() {
+        let text = "a: 1\nb: -2.5\nc: 1e3\nd: [true, null, ~, x y]\ne: {f: 'it''s', \"g h\": \"\\n\"}\ni: |\n  one\n   two\nj: >-\n  a\n  b\nk:\nl: 18446744073709551615\nm: v1.0\nn: 1.2.3\no: -x\np: ${x}\n";
+        assert_eq!(
+            value(text),
+            json!({"a": 1, "b": -2.5, "c": 1000.0, "d": [true, null, null, "x y"], "e": {"f": "it's", "g h": "\n"},
+                   "i": "one\n two\n", "j": "a b", "k": null, "l": u64::MAX, "m": "v1.0", "n": "1.2.3", "o": "-x", "p": "${x}"})
+        );
+    }
+
+    #[test]
+    fn plain_values_that_readers_disagree_on_are_refused_and_quoted_ones_are_texts() {
+        for scalar in [
+            "yes",
+            "No",
+            "on",
+            "y",
+            "tRUE",
+            "0777",
+            "007",
+            "1_000",
+            "0x1F",
+            "0o7",
+            "0b1",
+            ".inf",
+            "-.INF",
+            ".nan",
+            "12:30",
+            "1:2:3",
+            "+1",
+            "+1.5",
+            "1.",
+            ".5",
+            "1e999",
+            "99999999999999999999",
+        ] {
+            assert_eq!(codes(&format!("a: {scalar}")), ["G0023"], "{scalar}");
+            assert_eq!(value(&format!("a: \"{scalar}\"")), json!({"a": scalar}));
+        }
+        assert_eq!(value("yes: 1\non: 2"), json!({"yes": 1, "on": 2}), "nodes may be called so");
+        assert_eq!(codes("1: a\ntrue: b\n: c\n"), ["G0023", "G0023", "G0023"]);
+    }
+
+    #[test]
+    fn spans_point_at_what_was_read() {
+        let text = "é: {b: [1, 'two']}\nc:\n  - x: y\n  - z\nd: |\n  text\ne:\n";
+        let (tree, _) = read(text);
+        let Some(Tree { node: Node::Map(fields), span }) = tree else { panic!() };
+        assert_eq!(&text[span], text.trim_end_matches([':', '\n']));
+        let spans: Vec<&str> = fields
+            .iter()
+            .map(|(key, value)| {
+                assert_eq!(&text[key.span.clone()], key.name);
+                &text[value.span.clone()]
+            })
+            .collect();
+        assert_eq!(spans[0], "{b: [1, 'two']}");
+        assert_eq!(spans[1], "- x: y\n  - z");
+        assert_eq!(spans[2].trim_end(), "text", "a block scalar begins with its text");
+        assert_eq!(spans[3], "");
+    }
+
+    #[test]
+    fn features_that_hide_values_are_refused_all_at_once() {
+        let text = "a: &x 1\nb: *x\nc: !!str 1\n<<: {d: 1}\ne: 1\ne: 2\n";
+        assert_eq!(codes(text), ["G0021", "G0021", "G0021", "G0021", "G0022"]);
+        assert_eq!(codes("a: 1\n---\nb: 2\n"), ["G0021"]);
+        assert_eq!(codes("? [a]\n: 1\n"), ["G0021"]);
+        assert_eq!(codes("{*x : 1}"), ["G0020"]);
+    }
+
+    #[test]
+    fn what_is_no_yaml_says_where() {
+        let (_, errors) = read("a: 1\nb: [1, 2\nc: 3\n");
+        assert!(errors[0].starts_with("G0020 g.yaml:"), "{errors:?}");
+        let (_, errors) = read("a:\n\tb: 1\n");
+        assert!(errors[0].starts_with("G0020 g.yaml:2:2: this is not YAML"), "{errors:?}");
+        assert_eq!(codes("a: 'x"), ["G0020"]);
+        assert_eq!(codes("a: b: c"), ["G0020"]);
+    }
+
+    #[test]
+    fn hostile_files_end_soon_and_in_an_error() {
+        let bomb: String = (0..30).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect();
+        for text in [
+            "[".repeat(100_000),
+            "{a: ".repeat(100_000),
+            "- ".repeat(100_000),
+            "? ".repeat(100_000),
+            "a: ".repeat(100_000),
+            "&a ".repeat(100_000),
+            "!!a ".repeat(100_000),
+            "'".repeat(100_001),
+            "\"\\".repeat(50_001),
+            "#".repeat(1_000_000),
+            "%YAML 9.9\n---\na: 1\n".to_owned(),
+            "a: \u{202e}evil".to_owned(),
+            "a: \u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}\u{7}".to_owned(),
+            "a: b\rc: d".to_owned(),
+            "a: \u{85}b".to_owned(),
+            bomb,
+            "x\u{0}y".to_owned(),
+        ] {
+            let (tree, errors) = read(&text);
+            assert!(!errors.is_empty() || tree.is_some_and(|tree| tree.node == Node::Null), "{:.40}", text);
+        }
+    }
+
+    #[test]
+    fn as_deep_as_allowed_is_read_and_one_deeper_is_not() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(read(&nested(MOST_LEVELS)).1.is_empty());
+        assert_eq!(codes(&nested(MOST_LEVELS + 1)), ["G0025"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_crlf_and_comments_do_not_matter() {
+        assert_eq!(value("\u{feff}a: 1 # one\r\n# two\r\nb: |\r\n  x\r\n  y\r\n"), json!({"a": 1, "b": "x\ny\n"}));
+    }
+}

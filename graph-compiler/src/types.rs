@@ -1,0 +1,347 @@
+//! Types: what is known of a value before the program runs.
+
+use std::fmt;
+
+use graph_model::value::Value;
+
+use crate::definition::{Schema, SchemaKind};
+
+/// What is known of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Type {
+    /// What it is where it is not null.
+    pub kind: Kind,
+    /// Whether it may be null: not given, not there, or null in fact.
+    pub nullable: bool,
+}
+
+/// What a value is where it is not null.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// No value yet: the element of an empty list, a key that only null was assigned to.
+    Never,
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number of 64 bits.
+    Integer,
+    /// A number.
+    Number,
+    /// A text.
+    String,
+    /// One of these texts.
+    Enum(Vec<String>),
+    /// A list.
+    List(Box<Type>),
+    /// An object with any fields, each of this type.
+    Map(Box<Type>),
+    /// An object with these fields.
+    Object(Vec<Field>),
+    /// Not known: checked when the program runs.
+    Any,
+}
+
+/// A field of an object type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its type; nullable where it need not be given.
+    pub ty: Type,
+    /// What stands where nothing is given.
+    pub default: Option<Value>,
+    /// What it is for.
+    pub description: Option<String>,
+}
+
+/// Deeper types are `any`: a value that holds its own predecessor would otherwise have no end.
+const MOST_LEVELS: usize = 8;
+
+impl Type {
+    /// A value of this kind that is never null.
+    pub fn of(kind: Kind) -> Self {
+        Self { nullable: matches!(kind, Kind::Any), kind }
+    }
+
+    /// A value of which nothing is known.
+    pub fn any() -> Self {
+        Self::of(Kind::Any)
+    }
+
+    /// Nothing but null.
+    pub fn null() -> Self {
+        Self { kind: Kind::Never, nullable: true }
+    }
+
+    /// The same, or null.
+    #[must_use]
+    pub fn or_null(mut self) -> Self {
+        self.nullable = true;
+        self
+    }
+
+    /// The same, without null.
+    #[must_use]
+    pub fn not_null(mut self) -> Self {
+        self.nullable = matches!(self.kind, Kind::Any);
+        self
+    }
+
+    /// Returns the type that a schema gives.
+    pub fn of_schema(schema: &Schema) -> Self {
+        let kind = match &schema.kind {
+            SchemaKind::Any => return Self::any(),
+            SchemaKind::Null => return Self::null(),
+            SchemaKind::Boolean => Kind::Boolean,
+            SchemaKind::Integer => Kind::Integer,
+            SchemaKind::Number => Kind::Number,
+            SchemaKind::String => Kind::String,
+            SchemaKind::Enum(texts) => Kind::Enum(texts.clone()),
+            SchemaKind::List(items) => Kind::List(Box::new(Self::of_schema(items))),
+            SchemaKind::Map(values) => Kind::Map(Box::new(Self::of_schema(values))),
+            SchemaKind::Object(properties) => {
+                let field = |property: &crate::definition::Property| {
+                    let default = property.schema.default.as_ref().map(|default| default.value.clone());
+                    let mut ty = Self::of_schema(&property.schema);
+                    ty.nullable |= match &default {
+                        Some(default) => default.is_null(),
+                        None => !property.required,
+                    };
+                    Field {
+                        name: property.name.value.clone(),
+                        ty,
+                        default,
+                        description: property.schema.description.clone(),
+                    }
+                };
+                Kind::Object(properties.iter().map(field).collect())
+            }
+        };
+        Self { kind, nullable: schema.nullable }
+    }
+
+    /// Returns the type of a literal.
+    pub fn of_value(value: &Value) -> Self {
+        Self::of(match value {
+            Value::Null => return Self::null(),
+            Value::Bool(_) => Kind::Boolean,
+            Value::Number(number) if number.is_i64() => Kind::Integer,
+            Value::Number(_) => Kind::Number,
+            Value::String(_) => Kind::String,
+            Value::Array(list) => Kind::List(Box::new(join_all(list.iter().map(Self::of_value)))),
+            Value::Object(map) => Kind::Object(
+                map.iter()
+                    .map(|(name, value)| Field {
+                        name: name.clone(),
+                        ty: Self::of_value(value),
+                        default: None,
+                        description: None,
+                    })
+                    .collect(),
+            ),
+        })
+    }
+
+    /// Returns the type that holds the values of both.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        let nullable = self.nullable || other.nullable;
+        let kind = join_kinds(self.kind, other.kind);
+        let joined = Self { nullable: nullable || kind == Kind::Any, kind };
+        if joined.levels() > MOST_LEVELS { Self::any() } else { joined }
+    }
+
+    fn levels(&self) -> usize {
+        match &self.kind {
+            Kind::List(inner) | Kind::Map(inner) => 1 + inner.levels(),
+            Kind::Object(fields) => 1 + fields.iter().map(|field| field.ty.levels()).max().unwrap_or_default(),
+            _ => 0,
+        }
+    }
+
+    /// Follows one part of a path.
+    ///
+    /// # Errors
+    ///
+    /// If no value of this type has such a part.
+    pub fn step(&self, name: &str) -> Result<Self, NoPart<'_>> {
+        let found = match &self.kind {
+            Kind::Any => return Ok(Self::any()),
+            Kind::Never => return Ok(Self::null()),
+            Kind::Object(fields) => match fields.iter().find(|field| field.name == name) {
+                Some(field) => field.ty.clone(),
+                None => {
+                    return Err(NoPart { ty: self, fields: fields.iter().map(|field| field.name.as_str()).collect() });
+                }
+            },
+            Kind::Map(values) => (**values).clone().or_null(),
+            Kind::List(items) if name.parse::<i64>().is_ok() => (**items).clone().or_null(),
+            _ => return Err(NoPart { ty: self, fields: Vec::new() }),
+        };
+        Ok(if self.nullable { found.or_null() } else { found })
+    }
+
+    /// Whether a value of this type can stand where `target` is asked for.
+    ///
+    /// What is only known at run time is let through, to be checked then: `any`, and null where it may occur.
+    pub fn fits(&self, target: &Self) -> bool {
+        match (&self.kind, &target.kind) {
+            (Kind::Never, _) => target.nullable || !self.nullable,
+            (Kind::Any, _) | (_, Kind::Any) | (Kind::Integer, Kind::Number) | (Kind::Enum(_), Kind::String) => true,
+            (Kind::Enum(texts), Kind::Enum(targets)) => texts.iter().all(|text| targets.contains(text)),
+            (Kind::List(one), Kind::List(two)) | (Kind::Map(one), Kind::Map(two)) => one.fits(two),
+            (Kind::Object(fields), Kind::Map(values)) => fields.iter().all(|field| field.ty.fits(values)),
+            (Kind::Object(fields), Kind::Object(targets)) => {
+                targets.iter().all(|target| match fields.iter().find(|field| field.name == target.name) {
+                    Some(field) => field.ty.fits(&target.ty),
+                    None => target.ty.nullable || target.default.is_some(),
+                })
+            }
+            (Kind::Map(values), Kind::Object(targets)) => targets.iter().all(|target| values.fits(&target.ty)),
+            (one, two) => one == two,
+        }
+    }
+}
+
+/// A path goes into a part that no value of the type has.
+#[derive(Debug)]
+pub struct NoPart<'t> {
+    /// The type.
+    pub ty: &'t Type,
+    /// The parts that it does have.
+    pub fields: Vec<&'t str>,
+}
+
+/// Returns the type that holds the values of all.
+pub fn join_all(types: impl IntoIterator<Item = Type>) -> Type {
+    types.into_iter().fold(Type { kind: Kind::Never, nullable: false }, Type::join)
+}
+
+fn join_kinds(one: Kind, two: Kind) -> Kind {
+    match (one, two) {
+        (Kind::Never, kind) | (kind, Kind::Never) => kind,
+        (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => Kind::Number,
+        (Kind::String, Kind::Enum(_)) | (Kind::Enum(_), Kind::String) => Kind::String,
+        (Kind::Enum(mut one), Kind::Enum(two)) => {
+            one.extend(two.into_iter().filter(|text| !one.contains(text)).collect::<Vec<_>>());
+            Kind::Enum(one)
+        }
+        (Kind::List(one), Kind::List(two)) => Kind::List(Box::new(one.join(*two))),
+        (Kind::Map(one), Kind::Map(two)) => Kind::Map(Box::new(one.join(*two))),
+        (Kind::Map(values), Kind::Object(fields)) | (Kind::Object(fields), Kind::Map(values)) => {
+            Kind::Map(Box::new(fields.into_iter().map(|field| field.ty).fold(*values, Type::join)))
+        }
+        (Kind::Object(one), Kind::Object(two)) => Kind::Object(join_fields(one, two)),
+        (one, two) if one == two => one,
+        _ => Kind::Any,
+    }
+}
+
+fn join_fields(mut one: Vec<Field>, two: Vec<Field>) -> Vec<Field> {
+    for field in &mut one {
+        if !two.iter().any(|other| other.name == field.name) {
+            field.ty.nullable = true;
+        }
+    }
+    for other in two {
+        match one.iter_mut().find(|field| field.name == other.name) {
+            Some(field) => {
+                let ty = std::mem::replace(&mut field.ty, Type::null());
+                field.ty = ty.join(other.ty);
+                // A default that only one side has says nothing about the values of the other.
+                field.default = None;
+            }
+            None => one.push(Field { ty: other.ty.or_null(), default: None, ..other }),
+        }
+    }
+    one
+}
+
+impl fmt::Display for Type {
+    /// Writes the type as a diagnostic names it: `a string`, `a list of integers`, `a string or nothing`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Never => return f.write_str("nothing"),
+            Kind::Boolean => f.write_str("a boolean")?,
+            Kind::Integer => f.write_str("an integer")?,
+            Kind::Number => f.write_str("a number")?,
+            Kind::String => f.write_str("a string")?,
+            Kind::Enum(texts) => {
+                let texts: Vec<String> = texts.iter().take(8).map(|text| format!("`{text}`")).collect();
+                write!(f, "one of {}", texts.join(", "))?;
+            }
+            Kind::List(items) => match &items.kind {
+                Kind::Never | Kind::Any => f.write_str("a list")?,
+                Kind::Boolean => f.write_str("a list of booleans")?,
+                Kind::Integer => f.write_str("a list of integers")?,
+                Kind::Number => f.write_str("a list of numbers")?,
+                Kind::String => f.write_str("a list of strings")?,
+                Kind::Enum(_) => f.write_str("a list of words")?,
+                Kind::List(_) => f.write_str("a list of lists")?,
+                Kind::Map(_) | Kind::Object(_) => f.write_str("a list of objects")?,
+            },
+            Kind::Map(_) | Kind::Object(_) => f.write_str("an object")?,
+            Kind::Any => return f.write_str("any value"),
+        }
+        if self.nullable { f.write_str(" or nothing") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(value: Value) -> Type {
+        Type::of_value(&value)
+    }
+
+    #[test]
+    fn joins_hold_the_values_of_both_sides() {
+        for (one, two, joined) in [
+            (json!(1), json!(2.5), "a number"),
+            (json!("a"), json!(null), "a string or nothing"),
+            (json!(1), json!("a"), "any value"),
+            (json!([]), json!([1]), "a list of integers"),
+            (json!([1]), json!([null]), "a list of integers"),
+            (json!({"a": 1}), json!({"b": 1}), "an object"),
+        ] {
+            assert_eq!(of(one.clone()).join(of(two.clone())).to_string(), joined);
+            assert_eq!(of(two).join(of(one)).to_string(), joined);
+        }
+        let joined = of(json!({"a": 1, "b": "x"})).join(of(json!({"a": 1.5})));
+        assert_eq!(joined.step("a").unwrap().to_string(), "a number");
+        assert_eq!(joined.step("b").unwrap().to_string(), "a string or nothing");
+        assert_eq!(joined.step("c").unwrap_err().fields, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_value_that_holds_its_predecessor_becomes_any_instead_of_growing() {
+        let mut ty = Type::null();
+        for _ in 0..100 {
+            let field = Field { name: "previous".into(), ty: ty.clone(), default: None, description: None };
+            ty = ty.join(Type::of(Kind::Object(vec![field])));
+        }
+        assert_eq!(ty, Type::any());
+    }
+
+    #[test]
+    fn paths_into_lists_take_indices_and_may_find_nothing() {
+        let list = of(json!([[1]]));
+        assert_eq!(list.step("0").unwrap().step("-1").unwrap().to_string(), "an integer or nothing");
+        assert!(list.step("x").is_err());
+        assert!(of(json!("a")).step("0").is_err());
+        assert_eq!(Type::any().step("x").unwrap(), Type::any());
+    }
+
+    #[test]
+    fn what_fits_is_what_the_place_takes() {
+        let word = Type::of(Kind::Enum(vec!["a".into(), "b".into()]));
+        let one = Type::of(Kind::Enum(vec!["a".into()]));
+        assert!(one.fits(&word) && !word.fits(&one) && word.fits(&of(json!("x"))) && !of(json!("x")).fits(&word));
+        assert!(of(json!(1)).fits(&of(json!(1.5))) && !of(json!(1.5)).fits(&of(json!(1))));
+        assert!(of(json!({"a": 1, "b": 2})).fits(&of(json!({"a": 1}))) && !of(json!({})).fits(&of(json!({"a": 1}))));
+        assert!(!Type::null().fits(&of(json!(1))) && Type::null().fits(&of(json!(1)).or_null()));
+        assert!(Type::any().fits(&of(json!(1))) && of(json!([])).fits(&of(json!([1]))));
+    }
+}
