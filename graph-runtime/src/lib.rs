@@ -1,0 +1,101 @@
+//! Runs state graphs that `graph-compiler` compiled: dispatch, durable commits, capabilities, audit trail.
+//!
+//! A program gets its graphs from a build script and [`include_graphs!`], or one by one with [`graph!`]. It makes a
+//! [`Runtime`], names a store and grants capabilities, and starts runs:
+//!
+//! ```ignore
+//! graph_runtime::include_graphs!();
+//!
+//! let runtime = Runtime::builder()
+//!     .store(SqliteStore::open("runs.db").await?)
+//!     .sign_with(SecretKey::load_or_generate("keys".as_ref())?)
+//!     .grant("rye.execute.tool.rye.bash")?
+//!     .build()?;
+//! let run = runtime.start(ProjectStats::new(Builtins), project_stats::Inputs { directory: ".".into() }).await?;
+//! let stats: project_stats::Output = run.await?.output;
+//! ```
+
+mod call;
+mod clock;
+mod code;
+mod engine;
+mod error;
+mod machine;
+mod macros;
+pub mod observer;
+pub mod record;
+mod run;
+mod runtime;
+pub mod store;
+mod tools;
+
+#[cfg(feature = "macros")]
+pub use graph_macros::{graph, include_graphs};
+pub use graph_model::name::RunId;
+pub use graph_model::signature::{KeyError, SecretKey};
+pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
+
+pub use call::Call;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use error::{
+    ActionError, BuildError, Category, Failure, LastError, ResumeError, RunError, StartError, SuppressedError,
+};
+pub use machine::{
+    Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight,
+    Transition,
+};
+pub use observer::{Observer, Progress};
+pub use record::Status;
+pub use run::{Finished, Run};
+pub use runtime::{Builder, Runtime};
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
+pub use store::{MemoryStore, Store};
+pub use tools::Builtins;
+
+/// What generated code calls. Nothing in here is for people.
+#[doc(hidden)]
+pub mod __private {
+    pub use graph_model::program::{Key, Kind, Node, OnError, Param, Program, Tool};
+    pub use graph_model::value::{AsView, Fields, FromValue, Mismatch, Record, Value, View};
+    pub use serde;
+
+    pub use crate::code::Code;
+    pub use crate::machine::{Arguments, Calling, Cells, Lane};
+    pub use crate::macros::{deserialize, no_such_tool, put, stand_in};
+    pub use crate::tools::builtin;
+    pub use crate::{__cells as cells, __default as default, __object as object, __word as word};
+    pub use std::future::Future;
+    pub use std::sync::Arc;
+
+    /// A graph's code, resolved when it is first used.
+    pub type LazyCode = std::sync::LazyLock<Code>;
+
+    /// Looks at a value; not inlined, so that a table of a thousand keys stays small.
+    #[inline(never)]
+    pub fn view<T: AsView>(value: &T) -> View<'_> {
+        value.view()
+    }
+
+    /// Shows a field that is not null.
+    #[inline(never)]
+    pub fn show(visit: &mut dyn FnMut(&str, View<'_>), name: &str, view: View<'_>) {
+        if !view.is_null() {
+            visit(name, view);
+        }
+    }
+
+    /// Stands in for a value that could not be made.
+    pub fn blank<T: FromValue>() -> T {
+        T::blank()
+    }
+
+    /// Makes a value of JSON.
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn from_value<T: FromValue>(value: Value) -> Result<T, Mismatch> {
+        T::from_value(value)
+    }
+}

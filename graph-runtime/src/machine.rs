@@ -1,0 +1,288 @@
+//! Machines: a graph as pure code, with the state and the tools it works on.
+//!
+//! What a node does is decided by three pure functions, [`plan`](Machine::plan), [`advance`](Machine::advance) and
+//! [`merge`](Machine::merge); only the call of a tool, between the first two, waits for anything. So a journal replays to the
+//! same state wherever it is replayed.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::SystemTime;
+
+use graph_model::timestamp;
+use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+
+use crate::call::Call;
+use crate::code::Code;
+use crate::error::{ActionError, Failure, LastError};
+
+/// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
+pub trait Machine: Send + Sync + 'static {
+    /// Returns the graph's tables.
+    fn code(&self) -> &Code;
+
+    /// Makes the state of a new run from its inputs, defaults applied (R47, R48).
+    ///
+    /// # Errors
+    ///
+    /// If an input is missing or of the wrong type.
+    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch>;
+
+    /// Makes a place from which tools are called, one at a time.
+    fn lane(&self) -> Box<dyn Lane>;
+
+    /// Decides what to do at a node. Pure.
+    ///
+    /// # Errors
+    ///
+    /// What is returned is a failure of the node.
+    fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Failure> {
+        Ok(self.code().plan(at, sight, notes))
+    }
+
+    /// Computes what a node writes and where it leads. Pure: on an error, nothing of it is kept.
+    ///
+    /// # Errors
+    ///
+    /// What is returned is a failure of the node.
+    fn advance(
+        &self,
+        at: &Activation,
+        sight: &Sight<'_>,
+        outcome: Outcome<'_>,
+        notes: &mut Notes,
+    ) -> Result<Transition, Failure> {
+        self.code().advance(at, sight, outcome, notes)
+    }
+
+    /// Writes a change into the state. Pure; a machine with reducers combines here what several nodes of a step wrote.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the key's type, which only a journal of another graph can bring about.
+    fn merge(&self, state: &mut dyn Cells, change: Change) -> Result<(), Mismatch> {
+        state.set(change.key, change.value)
+    }
+}
+
+/// A machine with the Rust types of what goes in and what comes out.
+pub trait Graph: Machine {
+    /// What a run is started with.
+    type Inputs: AsView;
+    /// What a run returns.
+    type Output: FromValue;
+}
+
+/// The state of a run: its inputs, and one cell a key.
+pub trait Cells: Send + Sync {
+    /// Looks at the run's original inputs.
+    fn inputs(&self) -> View<'_>;
+
+    /// Looks at a key; null until it is set.
+    fn get(&self, key: usize) -> View<'_>;
+
+    /// Sets a key; null unsets it.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the key's type.
+    fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch>;
+}
+
+/// A place from which tools are called, one at a time; it keeps what the last one returned.
+pub trait Lane: Send + Sync {
+    /// Prepares the call of the tool with that index. What it returns is in [`Lane::outcome`] once the future is done.
+    ///
+    /// # Errors
+    ///
+    /// If the arguments are not of the types that the tool takes.
+    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch>;
+
+    /// Looks at what the last call returned.
+    fn outcome(&self) -> View<'_>;
+
+    /// Puts back what a call returned, from a journal.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not what that tool returns.
+    fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch>;
+}
+
+/// A call that is being made.
+pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<(), ActionError>> + Send + 'a>>;
+
+/// A node that is to be visited.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Activation {
+    /// The node's index.
+    pub node: u16,
+    /// What it was activated with, where several activations of one node differ; else null.
+    pub argument: Value,
+}
+
+impl Activation {
+    /// An activation without an argument.
+    pub fn of(node: u16) -> Self {
+        Self { node, argument: Value::Null }
+    }
+}
+
+/// What to do at a node.
+#[derive(Debug)]
+pub enum Plan {
+    /// Call a tool.
+    Call {
+        /// The tool's index.
+        tool: u16,
+        /// What it gets.
+        arguments: Arguments,
+    },
+    /// Nothing outside: compute and go on.
+    Compute,
+    /// End the run.
+    Finish,
+}
+
+/// What came of a node's plan.
+#[derive(Clone, Copy)]
+pub enum Outcome<'a> {
+    /// Nothing was called.
+    None,
+    /// The tool returned.
+    Done(View<'a>),
+    /// The node failed, and the run goes on along its edges (R125).
+    Failed(&'a Failure),
+}
+
+/// What a node writes and where it leads.
+#[derive(Debug)]
+pub struct Transition {
+    /// What it writes, each key once.
+    pub changes: Vec<Change>,
+    /// Where it leads.
+    pub next: Next,
+}
+
+/// A key and its new value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The key's index.
+    pub key: usize,
+    /// The value; null unsets the key.
+    pub value: Value,
+}
+
+/// Where a node leads.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Nowhere: this way ends here.
+    End,
+    /// To one node.
+    To(u16),
+    /// To several, all in the next step.
+    All(Vec<Activation>),
+}
+
+/// What a node may look at besides its tool's result.
+pub struct Sight<'a> {
+    /// The state as the last step left it.
+    pub state: &'a dyn Cells,
+    /// The last failure of a node.
+    pub last_error: Option<&'a LastError>,
+    /// The time of the step.
+    pub now: &'a Now<'a>,
+}
+
+/// The time of a step: read from the clock once, and only if it is asked for.
+pub struct Now<'c> {
+    clock: &'c dyn Fn() -> SystemTime,
+    at: OnceCell<SystemTime>,
+    text: OnceCell<String>,
+}
+
+impl<'c> Now<'c> {
+    /// A time that `clock` tells.
+    pub fn new(clock: &'c dyn Fn() -> SystemTime) -> Self {
+        Self { clock, at: OnceCell::new(), text: OnceCell::new() }
+    }
+
+    /// A time that was told before, if it was.
+    pub(crate) fn known_at(clock: &'c dyn Fn() -> SystemTime, at: Option<SystemTime>) -> Self {
+        let now = Self::new(clock);
+        if let Some(at) = at {
+            now.at.get_or_init(|| at);
+        }
+        now
+    }
+
+    /// Returns the time if it was asked for.
+    pub(crate) fn known(&self) -> Option<SystemTime> {
+        self.at.get().copied()
+    }
+
+    /// Returns the time.
+    pub fn at(&self) -> SystemTime {
+        *self.at.get_or_init(self.clock)
+    }
+
+    /// Returns the time as RFC 3339 text in UTC with whole seconds (R56).
+    pub fn text(&self) -> &str {
+        self.text.get_or_init(|| timestamp::seconds(self.at()))
+    }
+
+    /// Returns the milliseconds since the Unix epoch (R56).
+    pub fn milliseconds(&self) -> i64 {
+        timestamp::unix_milliseconds(self.at())
+    }
+}
+
+/// What was noticed along the way.
+#[derive(Debug, Default)]
+pub struct Notes {
+    warnings: Vec<String>,
+}
+
+impl Notes {
+    /// Notes that an expression found nothing (R68).
+    pub fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
+        let paths: Vec<&str> = paths.into_iter().collect();
+        self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
+    }
+
+    /// Takes what was noted.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+}
+
+/// What a tool gets, in the order of its parameters.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    values: Vec<Value>,
+    taken: usize,
+    wrong: Option<Mismatch>,
+}
+
+impl Arguments {
+    /// Adds the next argument.
+    pub fn push(&mut self, value: Value) {
+        self.values.push(value);
+    }
+
+    /// Takes the next argument, which is called `name`. What is wrong with it is said by [`Arguments::wrong`].
+    #[inline(never)]
+    pub fn take<T: FromValue>(&mut self, name: &str) -> T {
+        let value = self.values.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
+        self.taken += 1;
+        T::from_value(value).unwrap_or_else(|error| {
+            self.wrong.get_or_insert_with(|| if name.is_empty() { error } else { error.inside(name) });
+            T::blank()
+        })
+    }
+
+    /// Returns the first thing that was wrong with an argument.
+    pub fn wrong(&mut self) -> Option<Mismatch> {
+        self.wrong.take()
+    }
+}

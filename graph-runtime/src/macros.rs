@@ -1,0 +1,212 @@
+//! The macros that generated code is made of, and what they call.
+
+use graph_model::value::{FromValue, Mismatch, Value, View};
+use serde::{Deserialize, Deserializer};
+
+/// How a generated struct is read from JSON and written to it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __object {
+    ($name:ident { $($field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
+        impl $crate::__private::Record for $name {
+            fn get(&self, name: &str) -> $crate::__private::View<'_> {
+                match name {
+                    $($key => $crate::__private::view(&self.$field),)*
+                    _ => $crate::__private::View::Null,
+                }
+            }
+
+            fn each(&self, visit: &mut dyn ::std::ops::FnMut(&str, $crate::__private::View<'_>)) {
+                $($crate::__private::show(visit, $key, $crate::__private::view(&self.$field));)*
+            }
+        }
+
+        impl $crate::__private::AsView for $name {
+            fn view(&self) -> $crate::__private::View<'_> {
+                $crate::__private::View::Object(self)
+            }
+        }
+
+        impl $crate::__private::FromValue for $name {
+            fn from_value(value: $crate::__private::Value) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
+                let mut fields = $crate::__private::Fields::open(value);
+                let made = Self { $($field: $crate::__take!(fields, $key $(, $default)?)),* };
+                match fields.wrong() {
+                    ::std::option::Option::None => ::std::result::Result::Ok(made),
+                    ::std::option::Option::Some(wrong) => ::std::result::Result::Err(wrong),
+                }
+            }
+
+            fn blank() -> Self {
+                Self { $($field: $crate::__private::blank()),* }
+            }
+        }
+
+        $crate::__serde!($name);
+    };
+}
+
+/// Takes a field, or its default.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __take {
+    ($fields:ident, $key:literal) => {
+        $fields.take($key)
+    };
+    ($fields:ident, $key:literal, $default:literal) => {
+        $fields.take_or($key, $default)
+    };
+}
+
+/// `serde` for a type that is read from JSON and written to it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __serde {
+    ($name:ident) => {
+        impl $crate::__private::serde::Serialize for $name {
+            fn serialize<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::std::result::Result<S::Ok, S::Error> {
+                $crate::__private::serde::Serialize::serialize(&$crate::__private::view(self), serializer)
+            }
+        }
+
+        impl<'de> $crate::__private::serde::Deserialize<'de> for $name {
+            fn deserialize<D: $crate::__private::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> ::std::result::Result<Self, D::Error> {
+                $crate::__private::deserialize(deserializer)
+            }
+        }
+    };
+}
+
+/// `Default` for an object whose fields all have one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __default {
+    ($name:ident) => {
+        impl ::std::default::Default for $name {
+            fn default() -> Self {
+                $crate::__private::from_value($crate::__private::Value::Null).expect("every field has a default")
+            }
+        }
+    };
+}
+
+/// How a generated enum is read from JSON and written to it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __word {
+    ($name:ident { $($variant:ident = $text:literal),* $(,)? }) => {
+        impl $name {
+            /// Returns the word.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+        }
+
+        impl $crate::__private::AsView for $name {
+            fn view(&self) -> $crate::__private::View<'_> {
+                $crate::__private::View::Text(self.as_str())
+            }
+        }
+
+        impl $crate::__private::FromValue for $name {
+            fn from_value(value: $crate::__private::Value) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
+                match value.as_str() {
+                    $(::std::option::Option::Some($text) => ::std::result::Result::Ok(Self::$variant),)*
+                    _ => ::std::result::Result::Err($crate::__private::Mismatch::new(
+                        ::std::concat!("one of", $(" `", $text, "`"),*),
+                        $crate::__private::view(&value),
+                    )),
+                }
+            }
+
+            fn blank() -> Self {
+                [$(Self::$variant),*][0]
+            }
+        }
+
+        $crate::__serde!($name);
+    };
+}
+
+/// The state's cells, by the index of their keys.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __cells {
+    ($name:ident { $($index:literal => $field:ident),* $(,)? }) => {
+        impl $name {
+            /// The state of a run that is about to begin.
+            fn new(inputs: $crate::__private::Value) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
+                ::std::result::Result::Ok(Self {
+                    inputs: $crate::__private::from_value(inputs)?,
+                    $($field: ::std::option::Option::None),*
+                })
+            }
+        }
+
+        impl $crate::__private::Cells for $name {
+            fn inputs(&self) -> $crate::__private::View<'_> {
+                $crate::__private::view(&self.inputs)
+            }
+
+            fn get(&self, key: usize) -> $crate::__private::View<'_> {
+                match key {
+                    $($index => $crate::__private::view(&self.$field),)*
+                    _ => $crate::__private::View::Null,
+                }
+            }
+
+            fn set(
+                &mut self,
+                key: usize,
+                value: $crate::__private::Value,
+            ) -> ::std::result::Result<(), $crate::__private::Mismatch> {
+                match key {
+                    $($index => $crate::__private::put(&mut self.$field, value),)*
+                    _ => ::std::result::Result::Ok(()),
+                }
+            }
+        }
+    };
+}
+
+/// Sets a cell; null unsets it.
+///
+/// # Errors
+///
+/// If the value is not of the cell's type.
+#[inline(never)]
+pub fn put<T: FromValue>(cell: &mut Option<T>, value: Value) -> Result<(), Mismatch> {
+    *cell = Option::from_value(value)?;
+    Ok(())
+}
+
+/// Reads a generated type with `serde`, by way of JSON.
+///
+/// # Errors
+///
+/// If the value is of another type.
+pub fn deserialize<'de, T: FromValue, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    T::from_value(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// Says that a program has no tool with that index; only a journal of another graph could ask for one.
+///
+/// # Errors
+///
+/// Always.
+pub fn no_such_tool<T>(tool: u16) -> Result<T, Mismatch> {
+    Err(Mismatch::new(format!("one of the graph's tools, not number {tool}"), View::Null))
+}
+
+/// Stands in for what a graph with mistakes would have; the program around it does not compile.
+#[expect(clippy::panic, reason = "the program that would call this does not compile")]
+pub fn stand_in() -> ! {
+    panic!("the graph has mistakes, and the program was not compiled")
+}

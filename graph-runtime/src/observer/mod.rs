@@ -1,0 +1,90 @@
+//! Observers: who sees what a run does and never steers it.
+
+mod progress;
+
+use std::time::Duration;
+
+use graph_model::name::{GraphId, RunId};
+use graph_model::program::Kind;
+
+pub use progress::Progress;
+
+use crate::record::Status;
+
+/// Sees what runs do.
+///
+/// Called from the run's task, between two steps: what takes long holds up the run. What it tells of is committed, but for
+/// [`Event::StepStarted`].
+pub trait Observer: Send + Sync {
+    /// Sees an event.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// What a run does.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A run begins, or goes on.
+    RunStarted {
+        /// The run.
+        run: &'a RunId,
+        /// Its graph.
+        graph: &'a GraphId,
+        /// How many nodes the graph has.
+        nodes: usize,
+        /// How many visits were made before.
+        steps: u64,
+    },
+    /// A node is about to be visited.
+    StepStarted {
+        /// The run.
+        run: &'a RunId,
+        /// The number of the visit, from 1.
+        step: u64,
+        /// The node.
+        node: &'a str,
+    },
+    /// A node was visited.
+    StepCompleted {
+        /// The run.
+        run: &'a RunId,
+        /// The number of the visit, from 1.
+        step: u64,
+        /// The node.
+        node: &'a str,
+        /// What the node does.
+        kind: Kind,
+        /// How long its tool took.
+        elapsed: Duration,
+        /// Why it failed.
+        error: Option<&'a str>,
+        /// The state keys that it set and that were not set before, sorted.
+        new_keys: &'a [String],
+        /// What was noticed.
+        warnings: &'a [String],
+    },
+    /// The run ended; with status running where a step could not be committed and the run waits to be resumed.
+    RunEnded {
+        /// The run.
+        run: &'a RunId,
+        /// How.
+        status: Status,
+        /// How many nodes were visited.
+        steps: u64,
+        /// How long the run took, in this process.
+        elapsed: Duration,
+        /// Why it failed.
+        error: Option<&'a str>,
+    },
+}
+
+impl Event<'_> {
+    /// Returns the run that the event is about.
+    pub fn run(&self) -> &RunId {
+        match self {
+            Self::RunStarted { run, .. }
+            | Self::StepStarted { run, .. }
+            | Self::StepCompleted { run, .. }
+            | Self::RunEnded { run, .. } => run,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Progress lines for a person who waits.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use graph_model::name::RunId;
+use graph_model::program::Kind;
+
+use super::{Event, Observer};
+use crate::record::Status;
+
+/// Writes a line a step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
+pub struct Progress {
+    out: Mutex<Box<dyn Write + Send>>,
+    /// For each run at work: the graph's short name and its number of nodes.
+    runs: Mutex<HashMap<RunId, (String, usize)>>,
+}
+
+impl Progress {
+    /// Writes to stderr; to nothing if `RYE_GRAPH_QUIET` is set to anything but nothing.
+    pub fn stderr() -> Self {
+        if std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty()) {
+            Self::to(std::io::sink())
+        } else {
+            Self::to(std::io::stderr())
+        }
+    }
+
+    /// Writes to `out`.
+    pub fn to(out: impl Write + Send + 'static) -> Self {
+        Self { out: Mutex::new(Box::new(out)), runs: Mutex::default() }
+    }
+
+    /// Writes one whole line. What cannot be written is no reason to stop a run.
+    fn line(&self, run: &RunId, text: fmt::Arguments<'_>) {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = runs.get(run).map_or(run.as_str(), |(name, _)| name.as_str());
+        let line = format!("[graph:{name}] {text}\n");
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            tracing::debug!(%error, "a progress line could not be written");
+        }
+    }
+
+    fn total(&self, run: &RunId) -> usize {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(run).map_or(0, |(_, nodes)| *nodes)
+    }
+}
+
+impl Observer for Progress {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::RunStarted { run, graph, nodes, .. } => {
+                let facts = (graph.stem().to_owned(), *nodes);
+                self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert((*run).clone(), facts);
+            }
+            Event::StepStarted { run, step, node } => {
+                let total = self.total(run);
+                self.line(run, format_args!("step {step}/{total} {node} ..."));
+            }
+            Event::StepCompleted { run, step, node, kind, elapsed, error, new_keys, warnings } => {
+                let icon = match (error, kind) {
+                    (Some(_), _) => "✗",
+                    (None, Kind::Return) => "⏹",
+                    (None, _) => "✓",
+                };
+                let detail = match (error, kind) {
+                    (Some(error), _) => format!(" ({})", shorten(error)),
+                    (None, Kind::Gate) if new_keys.is_empty() => " (gate)".to_owned(),
+                    (None, _) if new_keys.is_empty() => String::new(),
+                    (None, _) => format!(" (+{})", new_keys.join(", ")),
+                };
+                let total = self.total(run);
+                self.line(run, format_args!("step {step}/{total} {node} {icon}{}{detail}", shown(*elapsed)));
+                for warning in *warnings {
+                    self.line(run, format_args!("step {step}/{total} {node} warning: {warning}"));
+                }
+            }
+            Event::RunEnded { run, status, steps, elapsed, error } => {
+                let icon =
+                    if matches!(status, Status::Completed | Status::CompletedWithErrors) { "✓" } else { "✗" };
+                let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
+                self.line(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
+                self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Progress")
+    }
+}
+
+/// A duration as people read it; nothing where there is nothing to read (R303).
+fn shown(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    if seconds < 0.05 { String::new() } else { format!(" {seconds:.1}s") }
+}
+
+/// The first line of an error, 80 characters at most (R304).
+fn shorten(error: &str) -> String {
+    let line = error.lines().next().unwrap_or_default();
+    if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }
+}

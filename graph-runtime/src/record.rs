@@ -1,0 +1,441 @@
+//! Records: the journal of a run, a chain of signed JSON texts.
+//!
+//! Each record names the SHA-256 of the one before, and is signed with the runtime's key. So a record that was changed,
+//! dropped, moved or taken from another run is found, and what is found to be whole was written by the holder of the key.
+//! State is what the records add up to: the inputs of the first, and the changes of every step in order.
+
+use std::time::SystemTime;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
+use graph_model::timestamp;
+use graph_model::value::{Map, Value, View};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::code::Code;
+use crate::error::{Failure, LastError, SuppressedError};
+use crate::machine::{Activation, Change};
+
+/// The version of the form that this module writes and reads.
+pub const VERSION: u32 = 1;
+
+/// A record as a store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// Its place in the journal, from 0.
+    pub seq: u64,
+    /// The record as JSON, byte for byte what was hashed and signed.
+    pub body: String,
+    /// The signature over the 64 hex digits of the body's SHA-256.
+    pub signature: [u8; 64],
+}
+
+/// What every record says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of the form.
+    pub v: u32,
+    /// The run.
+    pub run: RunId,
+    /// The record's place in the journal, from 0.
+    pub seq: u64,
+    /// The SHA-256 of the body before; of nothing for the first.
+    pub prev: Digest,
+    /// When it was written: RFC 3339 in UTC with milliseconds.
+    pub at: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Entry {
+    /// A run began.
+    Start(Start),
+    /// A step was taken: every node of the frontier was visited.
+    Step(Step),
+    /// The run goes on in another process, or after an error.
+    Resume(Resume),
+    /// The run ended.
+    End(End),
+}
+
+/// The beginning of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// The graph's id.
+    pub graph: String,
+    /// The version that the graph's author gave it.
+    pub version: String,
+    /// The digest that the graph's signature covers. A run never goes on with another graph.
+    pub digest: Digest,
+    /// Whose key signed the graph.
+    pub signer: Fingerprint,
+    /// The public key that the records are signed with, in hex.
+    pub key: String,
+    /// What the caller granted.
+    pub grants: Vec<String>,
+    /// The run's inputs, defaults applied.
+    pub inputs: Value,
+}
+
+/// A step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The visits, in the order of the frontier.
+    pub visits: Vec<Visit>,
+    /// What is to be visited next; nothing where the run ends.
+    pub next: Vec<Target>,
+}
+
+/// The visit of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Visit {
+    /// The number of the visit, from 1.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// What it was activated with.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub argument: Value,
+    /// What its tool returned.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub result: Value,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Whether the run went on along the node's own edges after the failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suppressed: bool,
+    /// What it wrote.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub changes: Map<String, Value>,
+    /// How long it took, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ms: u64,
+    /// What was noticed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A node that is to be visited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// The node.
+    pub node: String,
+    /// What it is activated with.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub argument: Value,
+}
+
+/// A run that goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The visits that were committed before.
+    pub steps: u64,
+    /// What the caller grants now.
+    pub grants: Vec<String>,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// How it ended.
+    pub status: Status,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// What the run returned.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub output: Value,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Status {
+    /// It is at work, or its process is gone and it waits to be resumed.
+    Running,
+    /// It ended with a result.
+    Completed,
+    /// It ended with a result, and went on after failures on its way.
+    CompletedWithErrors,
+    /// It ended with an error; it can be resumed at the node that failed.
+    Error,
+}
+
+impl Status {
+    /// Returns the word: `running`, `completed` …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::CompletedWithErrors => "completed_with_errors",
+            Self::Error => "error",
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What is wrong with a journal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// There is nothing.
+    #[error("its journal is empty")]
+    Empty,
+    /// A record cannot be read.
+    #[error("record {seq} of its journal cannot be read: {reason}")]
+    Unreadable {
+        /// The record.
+        seq: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The form is one that this version does not know.
+    #[error("record {seq} of its journal has version {found}, and this program reads version {VERSION}")]
+    Version {
+        /// The record.
+        seq: u64,
+        /// What it says.
+        found: u32,
+    },
+    /// A record is not the one that follows: one was dropped, moved, changed, or comes from another run.
+    #[error("record {seq} of its journal does not follow the one before it: the journal was changed")]
+    Broken {
+        /// The record.
+        seq: u64,
+    },
+    /// A record is signed by another key.
+    #[error("record {seq} of its journal is not signed by {key}, the key of this runtime")]
+    Signature {
+        /// The record.
+        seq: u64,
+        /// The fingerprint of the key that was expected.
+        key: Fingerprint,
+    },
+    /// The records do not add up.
+    #[error("record {seq} of its journal does not fit the graph: {reason}")]
+    Misfit {
+        /// The record.
+        seq: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The end of a chain, to which records are added.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    run: RunId,
+    seq: u64,
+    prev: Digest,
+}
+
+/// A record that is being written; its parts are borrowed, not copied.
+#[derive(Serialize)]
+struct Draft<'a, E> {
+    v: u32,
+    run: &'a RunId,
+    seq: u64,
+    prev: Digest,
+    at: String,
+    kind: &'static str,
+    #[serde(flatten)]
+    entry: E,
+}
+
+impl Chain {
+    /// A chain without records.
+    pub(crate) fn new(run: RunId) -> Self {
+        Self { run, seq: 0, prev: Digest::of([]) }
+    }
+
+    /// Returns how many records there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.seq
+    }
+
+    /// Writes, chains and signs a record.
+    pub(crate) fn seal(
+        &mut self,
+        kind: &'static str,
+        entry: impl Serialize,
+        at: SystemTime,
+        key: &SecretKey,
+    ) -> Sealed {
+        let at = timestamp::milliseconds(at);
+        let draft = Draft { v: VERSION, run: &self.run, seq: self.seq, prev: self.prev, at, kind, entry };
+        let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
+        let digest = Digest::of(&body);
+        let sealed = Sealed { seq: self.seq, signature: key.sign(&digest), body };
+        self.seq += 1;
+        self.prev = digest;
+        sealed
+    }
+}
+
+/// A visit as the engine writes it.
+pub(crate) struct VisitDraft<'a> {
+    pub(crate) code: &'a Code,
+    pub(crate) step: u64,
+    pub(crate) at: &'a Activation,
+    pub(crate) result: View<'a>,
+    pub(crate) failure: Option<&'a Failure>,
+    pub(crate) suppressed: bool,
+    pub(crate) changes: &'a [Change],
+    pub(crate) ms: u64,
+    pub(crate) warnings: &'a [String],
+}
+
+impl Serialize for VisitDraft<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("step", &self.step)?;
+        map.serialize_entry("node", &self.code.node(self.at.node).name)?;
+        if !self.at.argument.is_null() {
+            map.serialize_entry("argument", &self.at.argument)?;
+        }
+        if !self.result.is_null() {
+            map.serialize_entry("result", &self.result)?;
+        }
+        if let Some(failure) = self.failure {
+            map.serialize_entry("error", &failure.message)?;
+        }
+        if self.suppressed {
+            map.serialize_entry("suppressed", &true)?;
+        }
+        if !self.changes.is_empty() {
+            map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?;
+        }
+        if self.ms > 0 {
+            map.serialize_entry("ms", &self.ms)?;
+        }
+        if !self.warnings.is_empty() {
+            map.serialize_entry("warnings", &self.warnings)?;
+        }
+        map.end()
+    }
+}
+
+struct ChangesDraft<'a> {
+    code: &'a Code,
+    changes: &'a [Change],
+}
+
+impl Serialize for ChangesDraft<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entries = self.changes.iter().map(|change| (&self.code.keys[change.key].name, &change.value));
+        serializer.collect_map(entries)
+    }
+}
+
+/// A step as the engine writes it.
+#[derive(Serialize)]
+pub(crate) struct StepDraft<'a> {
+    pub(crate) visits: &'a [VisitDraft<'a>],
+    pub(crate) next: TargetsDraft<'a>,
+}
+
+/// The next frontier as the engine writes it.
+pub(crate) struct TargetsDraft<'a> {
+    pub(crate) code: &'a Code,
+    pub(crate) frontier: &'a [Activation],
+}
+
+impl Serialize for TargetsDraft<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.frontier.iter().map(|at| TargetDraft { code: self.code, at }))
+    }
+}
+
+struct TargetDraft<'a> {
+    code: &'a Code,
+    at: &'a Activation,
+}
+
+impl Serialize for TargetDraft<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("node", &self.code.node(self.at.node).name)?;
+        if !self.at.argument.is_null() {
+            map.serialize_entry("argument", &self.at.argument)?;
+        }
+        map.end()
+    }
+}
+
+/// A journal that was read: its chain is whole and its signatures are the key's.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    pub(crate) chain: Chain,
+    pub(crate) start: Start,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Journal {
+    /// Reads and verifies a journal.
+    ///
+    /// What is verified is what is used: the records are made of the very bytes that were hashed.
+    pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        let mut chain = Chain::new(run.clone());
+        let mut records = Vec::with_capacity(sealed.len());
+        for one in sealed {
+            let seq = chain.seq;
+            let digest = Digest::of(&one.body);
+            // First the signature: nothing of a record that is not ours is looked at.
+            if !key.verifies(&digest, &one.signature) {
+                return Err(JournalError::Signature { seq, key: key.fingerprint() });
+            }
+            let version: VersionOnly = read(seq, &one.body)?;
+            if version.v != VERSION {
+                return Err(JournalError::Version { seq, found: version.v });
+            }
+            let record: Record = read(seq, &one.body)?;
+            if record.run != *run || record.seq != seq || one.seq != seq || record.prev != chain.prev {
+                return Err(JournalError::Broken { seq });
+            }
+            records.push(record);
+            chain.seq += 1;
+            chain.prev = digest;
+        }
+        match records.first().map(|record| &record.entry) {
+            Some(Entry::Start(start)) => Ok(Self { chain, start: start.clone(), records }),
+            Some(_) => Err(JournalError::Broken { seq: 0 }),
+            None => Err(JournalError::Empty),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    v: u32,
+}
+
+fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
+    serde_json::from_str(body).map_err(|error| JournalError::Unreadable { seq, reason: error.to_string() })
+}
+
+/// Where a run stands between two steps, besides its state.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Standing {
+    /// How many nodes were visited.
+    pub(crate) steps: u64,
+    /// What is to be visited next.
+    pub(crate) frontier: Vec<Activation>,
+    pub(crate) last_error: Option<LastError>,
+    pub(crate) suppressed: Vec<SuppressedError>,
+}

@@ -1,0 +1,168 @@
+//! What a store promises, as a test that any store can run.
+
+use std::future::Future;
+
+use graph_model::name::RunId;
+
+use super::{Store, StoreError};
+use crate::record::{Sealed, Status};
+
+/// Tests a store. `make` makes an empty one; `reopen`, if given, closes it and opens what it kept.
+///
+/// # Panics
+///
+/// If the store breaks a promise of [`Store`], with the promise.
+///
+/// ```
+/// use graph_runtime::store::{MemoryStore, conformance};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// conformance::suite(|| async { MemoryStore::new() }).await;
+/// # }
+/// ```
+pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
+    journals_come_back_as_they_were_appended(&make().await).await;
+    runs_that_do_not_exist_are_not_found(&make().await).await;
+    a_run_exists_once(&make().await).await;
+    an_append_that_does_not_follow_changes_nothing(&make().await).await;
+    a_run_is_leased_to_one(&make().await).await;
+    a_lease_that_was_given_back_is_worth_nothing(&make().await).await;
+    runs_are_listed_newest_first_with_their_status(&make().await).await;
+    many_runs_append_at_once(&make().await).await;
+}
+
+fn run(name: &str) -> RunId {
+    RunId::new(name).expect("the suite's names are run ids")
+}
+
+fn record(seq: u64) -> Sealed {
+    let signature = std::array::from_fn(|at| u8::try_from((seq + at as u64) % 256).unwrap_or_default());
+    Sealed { seq, body: format!("{{\"seq\":{seq},\"text\":\"ü\\n\"}}"), signature }
+}
+
+/// Records come back whole and in order.
+pub async fn journals_come_back_as_they_were_appended(store: &impl Store) {
+    let id = run("a");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    for seq in [1, 2, 4] {
+        let records = if seq == 2 { vec![record(2), record(3)] } else { vec![record(seq)] };
+        store.append(&lease, seq, records, Status::Running).await.expect("the holder of a lease can append");
+    }
+    let large = Sealed { seq: 5, body: "x".repeat(3_000_000), signature: [255; 64] };
+    store.append(&lease, 5, vec![large.clone()], Status::Running).await.expect("large records are records");
+    let expected: Vec<Sealed> = (0..5).map(record).chain([large]).collect();
+    assert!(store.load(&id).await.expect("a run can be loaded") == expected, "a journal comes back as it was appended");
+}
+
+/// What does not exist is not found.
+pub async fn runs_that_do_not_exist_are_not_found(store: &impl Store) {
+    let id = run("nobody");
+    assert!(
+        matches!(store.load(&id).await, Err(StoreError::NotFound(found)) if found == id),
+        "load of no run is NotFound"
+    );
+    assert!(matches!(store.lease(&id).await, Err(StoreError::NotFound(_))), "lease of no run is NotFound");
+    assert!(store.list().await.expect("an empty store can be listed").is_empty(), "an empty store lists nothing");
+}
+
+/// A second run of the same name is refused.
+pub async fn a_run_exists_once(store: &impl Store) {
+    let id = run("once");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    let again = store.create(&id, "test/graph", vec![record(0)]).await;
+    assert!(matches!(again, Err(StoreError::Exists(found)) if found == id), "a second run of the same name is Exists");
+    drop(lease);
+    let again = store.create(&id, "test/graph", vec![record(0)]).await;
+    assert!(matches!(again, Err(StoreError::Exists(_))), "also when nobody holds it");
+}
+
+/// A writer that does not know the last record appends nothing.
+pub async fn an_append_that_does_not_follow_changes_nothing(store: &impl Store) {
+    let id = run("follow");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    for wrong in [0, 2] {
+        let refused = store.append(&lease, wrong, vec![record(wrong)], Status::Running).await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict { expected, found: 1, .. }) if expected == wrong),
+            "an append that does not follow is Conflict"
+        );
+    }
+    assert_eq!(store.load(&id).await.expect("a run can be loaded"), [record(0)], "and changes nothing");
+    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and harms nothing");
+}
+
+/// A run has one holder.
+pub async fn a_run_is_leased_to_one(store: &impl Store) {
+    let id = run("lease");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })), "a run that is held is Leased");
+    drop(lease);
+    let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
+    assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })), "and is held again then");
+    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and its holder can append");
+}
+
+/// A token that another holder's has followed is refused.
+pub async fn a_lease_that_was_given_back_is_worth_nothing(store: &impl Store) {
+    let id = run("fence");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    let old = super::Lease::new(id.clone(), lease.token(), || ());
+    drop(lease);
+    let new = store.lease(&id).await.expect("a run that nobody holds can be leased");
+    assert!(new.token() > old.token(), "each lease has a higher token");
+    let refused = store.append(&old, 1, vec![record(1)], Status::Running).await;
+    assert!(matches!(refused, Err(StoreError::LeaseLost(found)) if found == id), "an old token is LeaseLost");
+    store.append(&new, 1, vec![record(1)], Status::Running).await.expect("the new one is good");
+    assert_eq!(store.load(&id).await.expect("a run can be loaded").len(), 2, "only the new holder's record is there");
+}
+
+/// The list shows what is there.
+pub async fn runs_are_listed_newest_first_with_their_status(store: &impl Store) {
+    let mut leases = Vec::new();
+    for name in ["first", "second", "third"] {
+        let id = run(name);
+        leases
+            .push(store.create(&id, &format!("test/{name}"), vec![record(0)]).await.expect("a new run can be created"));
+    }
+    store.append(&leases[1], 1, vec![record(1)], Status::Completed).await.expect("the holder of a lease can append");
+    let list = store.list().await.expect("a store can be listed");
+    let shown: Vec<_> =
+        list.iter().map(|one| (one.run.as_str(), one.graph.as_str(), one.status, one.records)).collect();
+    let expected = [
+        ("third", "test/third", Status::Running, 1),
+        ("second", "test/second", Status::Completed, 2),
+        ("first", "test/first", Status::Running, 1),
+    ];
+    assert_eq!(shown, expected, "the newest run is first, each with its status and size");
+}
+
+/// Appends of different runs do not get into each other's way.
+pub async fn many_runs_append_at_once(store: &impl Store) {
+    const RUNS: u64 = 20;
+    const RECORDS: u64 = 20;
+    let mut leases = Vec::new();
+    for number in 0..RUNS {
+        let id = run(&format!("run-{number}"));
+        leases.push(store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created"));
+    }
+    for seq in 1..RECORDS {
+        let mut appends: Vec<_> =
+            leases.iter().map(|lease| store.append(lease, seq, vec![record(seq)], Status::Running)).collect();
+        // All are under way before any is waited for.
+        std::future::poll_fn(|context| {
+            appends.retain_mut(|append| match append.as_mut().poll(context) {
+                std::task::Poll::Ready(done) => {
+                    done.expect("the holder of a lease can append");
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            if appends.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+    let expected: Vec<Sealed> = (0..RECORDS).map(record).collect();
+    for lease in &leases {
+        assert_eq!(store.load(lease.run()).await.expect("a run can be loaded"), expected, "each journal is its own");
+    }
+}

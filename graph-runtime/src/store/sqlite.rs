@@ -1,0 +1,478 @@
+//! The store in a file: SQLite, with one writer that commits what concurrent runs append together.
+//!
+//! Write-ahead log with `synchronous=FULL`: what `append` returned `Ok` for survives the loss of power. One thread writes.
+//! While it waits for the disk, further appends queue up, and the next transaction takes all of them.
+//!
+//! Who holds a run is told by a lock of the operating system on a file beside the database: it is gone when its process is,
+//! however that ended, so a run can be taken over at once. The fencing token makes sure that a holder which was taken for
+//! dead, as on a file system without locks, writes nothing more.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use graph_model::digest::hex;
+use graph_model::name::RunId;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::{Lease, RunSummary, Store, StoreError, Storing};
+use crate::record::{Sealed, Status};
+
+/// A store in a file.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    requests: Sender<Request>,
+    /// The connection that reads; the writer has its own.
+    reader: Mutex<Connection>,
+    holder: Holder,
+    /// The runs that this store leased and that were not given back, each with its token.
+    held: Mutex<HashMap<RunId, u64>>,
+}
+
+/// What the writer is asked to do, and whom to answer.
+struct Request {
+    work: Work,
+    answer: oneshot::Sender<Result<u64, StoreError>>,
+}
+
+enum Work {
+    Create { run: RunId, graph: String, records: Vec<Sealed> },
+    Append { run: RunId, token: u64, expected: u64, records: Vec<Sealed>, status: Status },
+    Lease { run: RunId },
+}
+
+/// Marks the file as ours: "grph".
+const APPLICATION: i64 = 0x6772_7068;
+/// The newest form of the tables.
+const FORM: i64 = 1;
+/// How many requests one transaction takes at most.
+const BATCH: usize = 256;
+/// How long another program may keep the file locked.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index.
+const TABLES: &str = "
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        graph TEXT NOT NULL,
+        status TEXT NOT NULL,
+        records INTEGER NOT NULL,
+        token INTEGER NOT NULL,
+        holder TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE records (
+        key INTEGER PRIMARY KEY,
+        body TEXT NOT NULL,
+        signature BLOB NOT NULL,
+        run INTEGER GENERATED ALWAYS AS (key >> 32) VIRTUAL,
+        seq INTEGER GENERATED ALWAYS AS (key & 4294967295) VIRTUAL
+    ) STRICT;
+";
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, which is made if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the directory does not exist, the file cannot be written, is locked, is not a store, or is of a newer form.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref().to_owned();
+        tokio::task::spawn_blocking(move || Self::open_blocking(path)).await.map_err(|_| StoreError::Closed)?
+    }
+
+    fn open_blocking(path: PathBuf) -> Result<Self, StoreError> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let problem = |reason: &str| StoreError::Open { path: path.clone(), reason: reason.to_owned() };
+        if path.is_dir() {
+            return Err(problem("it is a directory"));
+        }
+        if !parent.is_dir() {
+            return Err(problem("its directory does not exist"));
+        }
+        let mut writer = connect(&path)?;
+        prepare(&mut writer, &path)?;
+        let reader = connect(&path)?;
+        let holder = Holder::new(&path)?;
+        let (requests, inbox) = channel();
+        let (at, name) = (path.clone(), holder.name.clone());
+        thread::Builder::new()
+            .name("graph store".to_owned())
+            .spawn(move || Writer { connection: writer, path: at, holder: name }.work(&inbox))
+            .map_err(|error| problem(&format!("no thread could be started: {error}")))?;
+        let shared = Shared { path, requests, reader: Mutex::new(reader), holder, held: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    async fn ask(&self, work: Work) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.shared.requests.send(Request { work, answer }).map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Reads on another thread than the caller's: a query waits for the disk.
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let read = move || query(&shared.reader.lock().unwrap_or_else(PoisonError::into_inner));
+        tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<RunId, u64>> {
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lease_to(&self, run: &RunId, token: u64) -> Lease {
+        self.held().insert(run.clone(), token);
+        let (store, run) = (self.clone(), run.clone());
+        Lease::new(run.clone(), token, move || {
+            let mut held = store.held();
+            if held.get(&run) == Some(&token) {
+                held.remove(&run);
+            }
+        })
+    }
+}
+
+impl Store for SqliteStore {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        Box::pin(async move {
+            let token = self.ask(Work::Create { run: run.clone(), graph: graph.to_owned(), records }).await?;
+            Ok(self.lease_to(run, token))
+        })
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            let (run, token) = (lease.run().clone(), lease.token());
+            self.ask(Work::Append { run, token, expected, records, status }).await.map(drop)
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        let (id, path) = (run.clone(), self.shared.path.clone());
+        Box::pin(self.read(move |connection| load(connection, &id, &path)))
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        Box::pin(async move {
+            let (id, path) = (run.clone(), self.shared.path.clone());
+            let holder = self.read(move |connection| holder_of(connection, &id, &path)).await?;
+            let ours = holder == self.shared.holder.name;
+            if (ours && self.held().contains_key(run)) || (!ours && Holder::is_alive(&self.shared.path, &holder)) {
+                let holder = if ours {
+                    "this process".to_owned()
+                } else {
+                    format!("lock file {}", lock_path(&self.shared.path, &holder).display())
+                };
+                return Err(StoreError::Leased { run: run.clone(), holder });
+            }
+            let token = self.ask(Work::Lease { run: run.clone() }).await?;
+            Ok(self.lease_to(run, token))
+        })
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        let path = self.shared.path.clone();
+        Box::pin(self.read(move |connection| list(connection, &path)))
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(&error, path))?;
+    connection.busy_timeout(PATIENCE).map_err(|error| explain(&error, path))?;
+    Ok(connection)
+}
+
+/// Sets the modes, and makes the tables in a new file.
+fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let explain = |error: rusqlite::Error| explain(&error, path);
+    let pragma =
+        |connection: &Connection, name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, form) =
+        (pragma(connection, "application_id").map_err(explain)?, pragma(connection, "user_version").map_err(explain)?);
+    if form > FORM && application == APPLICATION {
+        return Err(StoreError::Newer { path: path.to_owned(), found: form, known: FORM });
+    }
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(explain)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
+    // An immediate transaction also finds out whether the file can be written at all.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(explain)?;
+    let application = pragma(&transaction, "application_id").map_err(explain)?;
+    match (tables, application) {
+        (0, _) => {
+            transaction.execute_batch(TABLES).map_err(explain)?;
+            transaction.pragma_update(None, "application_id", APPLICATION).map_err(explain)?;
+            transaction.pragma_update(None, "user_version", FORM).map_err(explain)?;
+        }
+        (_, APPLICATION) => {}
+        _ => {
+            let reason = "it is a database of another program".to_owned();
+            return Err(StoreError::Corrupt { path: path.to_owned(), reason });
+        }
+    }
+    transaction.commit().map_err(explain)
+}
+
+/// Says in the store's words what SQLite says in its own.
+fn explain(error: &rusqlite::Error, path: &Path) -> StoreError {
+    let path = path.to_owned();
+    let Some(failure) = error.sqlite_error() else {
+        return match error {
+            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..) => {
+                StoreError::Corrupt { path, reason: error.to_string() }
+            }
+            _ => StoreError::Failed(error.to_string()),
+        };
+    };
+    match failure.code {
+        ErrorCode::DiskFull => StoreError::Full(path),
+        ErrorCode::ReadOnly => StoreError::ReadOnly(path),
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy(path),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Corrupt { path, reason: error.to_string() },
+        ErrorCode::CannotOpen => StoreError::Open { path, reason: error.to_string() },
+        _ => StoreError::Failed(format!("{}: {error}", path.display())),
+    }
+}
+
+fn number_of(connection: &Connection, run: &RunId, path: &Path) -> Result<i64, StoreError> {
+    connection
+        .prepare_cached("SELECT number FROM runs WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
+        .map_err(|error| explain(&error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))
+}
+
+fn load(connection: &Connection, run: &RunId, path: &Path) -> Result<Vec<Sealed>, StoreError> {
+    let number = number_of(connection, run, path)?;
+    let mut statement = connection
+        .prepare_cached("SELECT key, body, signature FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
+        .map_err(|error| explain(&error, path))?;
+    let (first, last) = (number << 32, (number << 32) | 0xffff_ffff);
+    let rows = statement.query_map([first, last], |row| {
+        Ok(Sealed { seq: row.get::<_, u64>(0)? & 0xffff_ffff, body: row.get(1)?, signature: row.get(2)? })
+    });
+    rows.and_then(Iterator::collect).map_err(|error| explain(&error, path))
+}
+
+fn holder_of(connection: &Connection, run: &RunId, path: &Path) -> Result<String, StoreError> {
+    connection
+        .prepare_cached("SELECT holder FROM runs WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
+        .map_err(|error| explain(&error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))
+}
+
+fn list(connection: &Connection, path: &Path) -> Result<Vec<RunSummary>, StoreError> {
+    let corrupt = |reason: String| StoreError::Corrupt { path: path.to_owned(), reason };
+    let mut statement = connection
+        .prepare_cached("SELECT id, graph, status, records FROM runs ORDER BY number DESC")
+        .map_err(|error| explain(&error, path))?;
+    let rows = statement.query_map([], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, u64>(3)?))
+    });
+    let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(|error| explain(&error, path))?;
+    rows.into_iter()
+        .map(|(run, graph, status, records)| {
+            let status = serde_json::from_value(status.into()).map_err(|error| corrupt(error.to_string()))?;
+            Ok(RunSummary { run: RunId::new(run).map_err(|error| corrupt(error.to_string()))?, graph, status, records })
+        })
+        .collect()
+}
+
+/// The thread that writes.
+struct Writer {
+    connection: Connection,
+    path: PathBuf,
+    holder: String,
+}
+
+impl Writer {
+    /// Answers requests until no store is left to send any.
+    fn work(mut self, inbox: &Receiver<Request>) {
+        while let Ok(first) = inbox.recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH {
+                match inbox.try_recv() {
+                    Ok(next) => batch.push(next),
+                    Err(_) => break,
+                }
+            }
+            self.commit(batch);
+        }
+    }
+
+    /// Does a batch in one transaction. If that fails as a whole, each request is tried alone, so that one which cannot be
+    /// done, for want of space say, does not stand in the way of those that can.
+    fn commit(&mut self, batch: Vec<Request>) {
+        let alone = batch.len() == 1;
+        let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
+        match self.transact(&works) {
+            Ok(results) => {
+                for (request, result) in batch.into_iter().zip(results) {
+                    // Whoever asked may have stopped waiting; what was written stays written.
+                    drop(request.answer.send(result));
+                }
+            }
+            Err(error) if alone => {
+                batch.into_iter().for_each(|request| drop(request.answer.send(Err(explain(&error, &self.path)))))
+            }
+            Err(_) => batch.into_iter().for_each(|request| self.commit(vec![request])),
+        }
+    }
+
+    fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<u64, StoreError>>, rusqlite::Error> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let results =
+            works.iter().map(|work| do_one(&transaction, work, &self.holder)).collect::<Result<Vec<_>, _>>()?;
+        transaction.commit()?;
+        Ok(results)
+    }
+}
+
+/// Does one request. What the request itself is to blame for is found before anything is written for it.
+fn do_one(
+    transaction: &Transaction<'_>,
+    work: &Work,
+    holder: &str,
+) -> Result<Result<u64, StoreError>, rusqlite::Error> {
+    let find = |run: &RunId| {
+        transaction
+            .prepare_cached("SELECT number, records, token FROM runs WHERE id = ?1")?
+            .query_row([run.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?)))
+            .optional()
+    };
+    match work {
+        Work::Create { run, graph, records } => {
+            if find(run)?.is_some() {
+                return Ok(Err(StoreError::Exists(run.clone())));
+            }
+            transaction
+                .prepare_cached(
+                    "INSERT INTO runs (id, graph, status, records, token, holder) VALUES (?1, ?2, ?3, ?4, 1, ?5)",
+                )?
+                .execute(params![run.as_str(), graph, Status::Running.name(), records.len(), holder])?;
+            insert(transaction, transaction.last_insert_rowid(), records)?;
+            Ok(Ok(1))
+        }
+        Work::Append { run, token, expected, records, status } => {
+            let Some((number, found, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
+            if current != *token {
+                return Ok(Err(StoreError::LeaseLost(run.clone())));
+            }
+            if found != *expected {
+                return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
+            }
+            insert(transaction, number, records)?;
+            transaction
+                .prepare_cached("UPDATE runs SET records = ?2, status = ?3 WHERE number = ?1")?
+                .execute(params![number, found + records.len() as u64, status.name()])?;
+            Ok(Ok(*token))
+        }
+        Work::Lease { run } => {
+            let Some((number, _, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
+            transaction
+                .prepare_cached("UPDATE runs SET token = ?2, holder = ?3 WHERE number = ?1")?
+                .execute(params![number, current + 1, holder])?;
+            Ok(Ok(current + 1))
+        }
+    }
+}
+
+fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Result<(), rusqlite::Error> {
+    let mut statement = transaction.prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?;
+    for Sealed { seq, body, signature } in records {
+        let key = (number << 32) | i64::from(u32::try_from(*seq).unwrap_or(u32::MAX));
+        statement.execute(params![key, body, signature])?;
+    }
+    Ok(())
+}
+
+/// A file beside the database that is locked as long as this store is open.
+#[derive(Debug)]
+struct Holder {
+    name: String,
+    path: PathBuf,
+    /// Open and locked; the operating system unlocks it when the process ends.
+    _lock: File,
+}
+
+fn lock_path(database: &Path, holder: &str) -> PathBuf {
+    let mut name = database.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{holder}.lock"));
+    database.with_file_name(name)
+}
+
+impl Holder {
+    fn new(database: &Path) -> Result<Self, StoreError> {
+        let problem = |error: io::Error| StoreError::Open {
+            path: database.to_owned(),
+            reason: format!("no lock file could be made: {error}"),
+        };
+        Self::sweep(database);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| problem(io::Error::other(error.to_string())))?;
+        let name = hex(&random);
+        let path = lock_path(database, &name);
+        let lock = File::create_new(&path).map_err(problem)?;
+        lock.try_lock().map_err(|error| problem(error.into()))?;
+        Ok(Self { name, path, _lock: lock })
+    }
+
+    /// Whether the store that wrote this name is still open somewhere.
+    fn is_alive(database: &Path, name: &str) -> bool {
+        match File::open(lock_path(database, name)) {
+            Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
+            Err(_) => false,
+        }
+    }
+
+    /// Removes the files of stores whose processes are gone.
+    fn sweep(database: &Path) {
+        let Some(stem) = database.file_name().and_then(|name| name.to_str()) else { return };
+        let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Ok(entries) = fs::read_dir(directory) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let holder =
+                name.to_str().and_then(|name| name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(".lock"));
+            // A file that was made a moment ago may not be locked yet: leave it for the next sweep.
+            let is_old = entry
+                .metadata()
+                .and_then(|data| data.modified())
+                .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60)));
+            if let Some(holder) = holder
+                && is_old
+                && !Self::is_alive(database, holder)
+                && let Err(error) = fs::remove_file(entry.path())
+            {
+                tracing::debug!(%error, path = %entry.path().display(), "a lock file that nobody holds could not be removed");
+            }
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "the lock file could not be removed");
+        }
+    }
+}
