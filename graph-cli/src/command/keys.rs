@@ -1,0 +1,146 @@
+//! `graph keys`: make, trust, revoke and list keys.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use graph_model::signature::{Fingerprint, KeyFile, KeyRing, PublicKey, SecretKey};
+use graph_model::timestamp;
+
+use super::{own_key_directory, read, replace, signing_key};
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Subcommand)]
+pub(crate) enum Keys {
+    /// Make a key pair of your own
+    Generate(Generate),
+    /// Trust a public key: your own, or the one in a PEM file
+    Trust(Trust),
+    /// Revoke a trusted key: nothing it signed is trusted any more
+    Revoke(Revoke),
+    /// List the trusted keys
+    List(List),
+}
+
+#[derive(Args)]
+pub(crate) struct Generate {
+    /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else ~/.ai/config/keys/signing]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Trust {
+    /// The public key's PEM file; your own public key if not given
+    public_key: Option<PathBuf>,
+    /// Who owns the key
+    #[arg(long, value_name = "NAME", default_value = "self")]
+    owner: String,
+    /// The directory of trusted keys
+    #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
+    keys: PathBuf,
+    /// The secret key that vouches for it [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// The fingerprint of the key
+    fingerprint: String,
+    /// The directory of trusted keys
+    #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
+    keys: PathBuf,
+    /// The secret key that vouches for the revocation [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct List {
+    /// The directory of trusted keys
+    #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
+    keys: PathBuf,
+}
+
+pub(crate) fn run(keys: Keys) -> Done {
+    match keys {
+        Keys::Generate(generate) => self::generate(generate),
+        Keys::Trust(trust) => self::trust(&trust),
+        Keys::Revoke(revoke) => self::revoke(&revoke),
+        Keys::List(list) => self::list(&list),
+    }
+}
+
+fn generate(generate: Generate) -> Done {
+    let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
+    let key = SecretKey::generate()?;
+    key.save(&directory)?;
+    anstream::println!("made the key {} in {}", key.public().fingerprint(), directory.display());
+    anstream::println!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
+    Ok(Outcome::Well)
+}
+
+fn trust(trust: &Trust) -> Done {
+    let signer = signing_key(trust.key.as_ref())?;
+    let public = match &trust.public_key {
+        Some(path) => {
+            PublicKey::from_pem(&read(path)?).map_err(|error| Error::new(format!("{}: {error}", path.display())))?
+        }
+        None => signer.public(),
+    };
+    let file = KeyFile::new(public, &trust.owner);
+    let path = write(&trust.keys, &file, &signer)?;
+    anstream::println!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
+    Ok(Outcome::Well)
+}
+
+fn revoke(revoke: &Revoke) -> Done {
+    let fingerprint: Fingerprint = revoke.fingerprint.parse()?;
+    let (ring, ..) = KeyRing::load(&[&revoke.keys]);
+    let Some(file) = ring.get(&fingerprint) else {
+        return Err(Error::new(format!("{fingerprint} is not trusted in {}", revoke.keys.display())));
+    };
+    if let Some(at) = &file.revoked_at {
+        anstream::println!("{fingerprint} ({}) was revoked on {at} already", file.owner);
+        return Ok(Outcome::Well);
+    }
+    let signer = signing_key(revoke.key.as_ref())?;
+    let file = KeyFile { revoked_at: Some(timestamp::seconds(SystemTime::now())), ..file.clone() };
+    let path = write(&revoke.keys, &file, &signer)?;
+    anstream::println!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
+    Ok(Outcome::Well)
+}
+
+/// Writes a key's file, if the tree will accept it: it must be signed by itself or by a key that is trusted there.
+fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf, Error> {
+    let by = signer.public().fingerprint();
+    let (ring, ..) = KeyRing::load(&[directory]);
+    let vouches = ring.get(&by).is_some_and(|key| key.revoked_at.is_none());
+    if by != file.fingerprint && !vouches {
+        let directory = directory.display();
+        return Err(Error::new(format!(
+            "{by}, your key, is not trusted in {directory}; trust it first: `graph keys trust --keys {directory}`"
+        )));
+    }
+    fs::create_dir_all(directory).map_err(|error| Error::file("make", directory, &error))?;
+    let path = directory.join(format!("{}.toml", file.fingerprint));
+    replace(&path, &file.to_signed_toml(signer, SystemTime::now()))?;
+    Ok(path)
+}
+
+fn list(list: &List) -> Done {
+    let (ring, rejected, read) = KeyRing::load(&[&list.keys]);
+    if read.is_empty() && rejected.is_empty() {
+        anstream::println!("no keys in {}", list.keys.display());
+    }
+    for key in ring.keys() {
+        let revoked = key.revoked_at.as_ref().map(|at| format!(", revoked on {at}")).unwrap_or_default();
+        anstream::println!("{}  {}{revoked}", key.fingerprint, key.owner);
+    }
+    for key in &rejected {
+        anstream::eprintln!("error: {} is refused: {}", key.path.display(), key.error);
+    }
+    Ok(Outcome::of(rejected.is_empty()))
+}

@@ -1,0 +1,70 @@
+//! The verbs, one file each.
+
+pub(crate) mod check;
+pub(crate) mod keys;
+pub(crate) mod sign;
+pub(crate) mod verify;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use graph_model::signature::{KeyError, SecretKey, key_directory};
+
+use crate::outcome::Error;
+
+/// The most bytes that a file to be signed or verified may have.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Reads a text file, within limits.
+fn read(path: &Path) -> Result<String, Error> {
+    let problem = |error: &io::Error| Error::file("read", path, error);
+    let metadata = fs::metadata(path).map_err(|error| problem(&error))?;
+    if metadata.is_dir() {
+        return Err(Error::new(format!("{} is a directory; name files", path.display())));
+    }
+    if metadata.len() > MOST_BYTES {
+        return Err(Error::new(format!("{} has more than {MOST_BYTES} bytes", path.display())));
+    }
+    fs::read_to_string(path).map_err(|error| problem(&error))
+}
+
+/// Replaces a file as a whole: whoever reads it sees the old text or the new, and a crash leaves one of them.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let write = || {
+        let mut file = fs::File::create(&temporary)?;
+        if let Ok(metadata) = fs::metadata(path) {
+            file.set_permissions(metadata.permissions())?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error| {
+        // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
+        drop(fs::remove_file(&temporary));
+        Error::file("write", path, &error)
+    })
+}
+
+/// Loads the key to sign with: the named file, or the person's own.
+fn signing_key(path: Option<&PathBuf>) -> Result<SecretKey, Error> {
+    let path = match path {
+        Some(path) => path.clone(),
+        None => own_key_directory()?.join("private_key.pem"),
+    };
+    match SecretKey::load(&path) {
+        Err(KeyError::Missing(path)) => {
+            Err(Error::new(format!("no signing key at {}; make one first: `graph keys generate`", path.display())))
+        }
+        other => Ok(other?),
+    }
+}
+
+fn own_key_directory() -> Result<PathBuf, Error> {
+    key_directory()
+        .ok_or_else(|| Error::new("there is no home directory; set RYE_SIGNING_KEY_DIR, or name the key with `--key`"))
+}

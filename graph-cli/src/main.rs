@@ -1,0 +1,49 @@
+//! `graph`: keys, signing, verifying and checking from the command line.
+
+mod command;
+mod outcome;
+
+use clap::{Parser, Subcommand};
+
+use outcome::Outcome;
+
+/// State graphs, compiled to Rust: keys, signatures and checks.
+///
+/// Exit codes: 0 if all is well; 1 if a file is not, as one that is unsigned, altered or has mistakes; 2 if the command line
+/// is wrong; 3 if the work could not be done, as for want of a key or of a file that can be written.
+#[derive(Parser)]
+#[command(name = "graph", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Make, trust, revoke and list keys
+    #[command(subcommand)]
+    Keys(command::keys::Keys),
+    /// Sign files in place
+    Sign(command::sign::Sign),
+    /// Verify that trusted keys signed files
+    Verify(command::verify::Verify),
+    /// Check graphs as the compiler does
+    Check(command::check::Check),
+}
+
+fn main() -> std::process::ExitCode {
+    let outcome = match Arguments::parse().verb {
+        Verb::Keys(keys) => command::keys::run(keys),
+        Verb::Sign(sign) => command::sign::run(&sign),
+        Verb::Verify(verify) => command::verify::run(&verify),
+        Verb::Check(check) => command::check::run(&check),
+    };
+    match outcome {
+        Ok(Outcome::Well) => 0.into(),
+        Ok(Outcome::Problems) => 1.into(),
+        Err(error) => {
+            anstream::eprintln!("error: {error}");
+            3.into()
+        }
+    }
+}

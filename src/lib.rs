@@ -1,0 +1,3 @@
+//! The repository's own graphs, as modules.
+
+graph_runtime::include_graphs!();
