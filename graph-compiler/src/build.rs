@@ -11,6 +11,7 @@ use quote::{format_ident, quote};
 use crate::diagnostic::{Diagnostic, Place, code};
 use crate::door;
 use crate::expand::module_name;
+use crate::parallel;
 use crate::project::{Compilation, Project, display_name};
 use crate::source::Source;
 
@@ -81,8 +82,8 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
         }
     };
     let project = Project::open(package, directory);
-    for file in files {
-        let compilation = project.compile(&file);
+    let compilations = parallel::map(&files, |file| project.compile(file));
+    for (file, compilation) in files.into_iter().zip(compilations) {
         let inside = file.strip_prefix(directory).unwrap_or(&file).parent().unwrap_or(Path::new(""));
         let way: Vec<String> = inside.iter().map(|part| module_name(&part.to_string_lossy())).collect();
         compiled.add(package, &file, &way, compilation);

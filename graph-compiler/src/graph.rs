@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use graph_model::program::{Body, Kind, OnError};
+use graph_model::program::{Body, OnError};
 use graph_model::value::Value;
 
 use crate::source::Source;
@@ -76,10 +76,8 @@ pub struct Tool {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
-    pub(crate) line: u32,
-    pub(crate) kind: Kind,
+    /// Where its edges lead, in order, each target once.
     pub(crate) next: Vec<u16>,
-    pub(crate) on_error: Option<u16>,
     pub(crate) body: Body,
 }
 

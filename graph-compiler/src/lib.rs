@@ -21,6 +21,7 @@ pub mod diagnostic;
 pub mod door;
 pub mod expand;
 pub mod graph;
+mod parallel;
 pub mod project;
 pub mod source;
 pub mod tree;

@@ -14,8 +14,10 @@ use crate::definition::{self, Contract, Definition, NodeKind};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::expand;
 use crate::graph::{Graph, Outline};
+use crate::parallel;
 use crate::source::Source;
-use crate::verify::{Verified, verify};
+use crate::tree;
+use crate::verify::verify;
 
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
@@ -118,12 +120,22 @@ impl Project {
             Ok(verified) => verified,
             Err(problem) => return self.finish(&path, Diagnostics::from(*problem), None, None, &[]),
         };
-        let Some(definition) = definition::parse(verified, &mut diagnostics) else {
+        let Some(yaml) = tree::parse(&source, &mut diagnostics) else {
             return self.finish(&path, diagnostics, None, None, &[]);
         };
-        let (contracts, files) = self.contracts(&definition, &mut diagnostics);
-        let checked = check::check(&definition, &contracts, &mut diagnostics);
-        self.finish(&path, diagnostics, Some(checked.outline), checked.graph, &files)
+        let again = || tree::read_again(&source, &yaml);
+        let (disagreement, checked) = parallel::both(again, || {
+            let definition = definition::parse(verified, &yaml, &mut diagnostics)?;
+            let (contracts, files) = self.contracts(&definition, &mut diagnostics);
+            Some((check::check(&definition, &contracts, &mut diagnostics), files))
+        });
+        diagnostics.extend(disagreement);
+        match checked {
+            Some((checked, files)) => {
+                self.finish(&path, diagnostics, Some(checked.outline), checked.graph, &files)
+            }
+            None => self.finish(&path, diagnostics, None, None, &[]),
+        }
     }
 
     fn finish(
@@ -136,7 +148,7 @@ impl Project {
     ) -> Compilation {
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
-        let graph = graph.filter(|_| self.rejected.is_empty());
+        let graph = graph.filter(|_| !diagnostics.has_errors());
         let files = std::iter::once(path).chain(contracts.iter().chain(&self.keys).map(PathBuf::as_path));
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         Compilation {
@@ -150,7 +162,6 @@ impl Project {
 
     /// Reads the contracts of the tools that a graph calls, the tree's own before the built-in ones.
     fn contracts(&self, definition: &Definition, diagnostics: &mut Diagnostics) -> (Contracts, Vec<PathBuf>) {
-        let (mut contracts, mut files) = (Contracts::new(), Vec::new());
         let tools: BTreeSet<&ItemId> = definition
             .nodes
             .iter()
@@ -159,34 +170,44 @@ impl Project {
                 _ => None,
             })
             .collect();
-        for id in tools {
-            let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
-            let contract = if path.exists() {
-                let contract = self.contract(&path, id, diagnostics);
-                files.push(path);
-                contract
-            } else {
-                builtin::contract(id)
-            };
-            contracts.extend(contract.map(|contract| (id.clone(), contract)));
+        let tools: Vec<&ItemId> = tools.into_iter().collect();
+        let (mut contracts, mut files) = (Contracts::new(), Vec::new());
+        for (id, found) in tools.iter().zip(parallel::map(&tools, |id| self.contract(id))) {
+            contracts.extend(found.contract.map(|contract| ((*id).clone(), contract)));
+            files.extend(found.file);
+            diagnostics.extend(found.diagnostics);
         }
         (contracts, files)
     }
 
-    fn contract(&self, path: &Path, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
+    fn contract(&self, id: &ItemId) -> FoundContract {
+        let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
+        if !path.exists() {
+            return FoundContract { contract: builtin::contract(id), file: None, diagnostics: Diagnostics::new() };
+        }
+        let mut diagnostics = Diagnostics::new();
         let verified =
-            Source::read(path, &display_name(&self.package, path)).and_then(|source| verify(&source, &self.ring));
-        let verified: Verified = match verified {
-            Ok(verified) => verified,
+            Source::read(&path, &display_name(&self.package, &path)).and_then(|source| verify(&source, &self.ring));
+        let contract = match verified {
+            Ok(verified) => definition::parse_contract(&verified, id, &mut diagnostics),
             Err(problem) => {
                 diagnostics.push(*problem);
-                return None;
+                None
             }
         };
-        let contract = definition::parse_contract(&verified, id, diagnostics)?;
-        builtin::check(id, &contract, diagnostics);
-        Some(contract)
+        if let Some(contract) = &contract {
+            builtin::check(id, contract, &mut diagnostics);
+        }
+        FoundContract { contract, file: Some(path), diagnostics }
     }
+}
+
+/// What there is of a tool's contract.
+struct FoundContract {
+    contract: Option<Contract>,
+    /// The tree's own file.
+    file: Option<PathBuf>,
+    diagnostics: Diagnostics,
 }
 
 /// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.

@@ -54,6 +54,15 @@ pub struct Key {
     pub span: Span,
 }
 
+/// What a file holds.
+#[derive(Debug)]
+pub struct File {
+    /// The value.
+    pub root: Tree,
+    /// Whether the first reading found nothing wrong.
+    clean: bool,
+}
+
 impl Tree {
     /// Returns the value without places.
     pub fn to_value(&self) -> Value {
@@ -88,8 +97,9 @@ impl Tree {
 /// Reads a source as YAML.
 ///
 /// `None` if it could not be read; what is wrong is in `diagnostics` then. A tree may come although there are errors: what
-/// could be read is there, so that further mistakes can be reported.
-pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Tree> {
+/// could be read is there, so that further mistakes can be reported. One that came without errors is good only if
+/// [`read_again`] has nothing to say either.
+pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File> {
     if forbidden_characters(source, diagnostics) {
         return None;
     }
@@ -111,11 +121,14 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<Tree
     }
     let root = builder.root;
     let clean = diagnostics.len() == before;
-    let tree = root.unwrap_or(Tree { span: 0..0, node: Node::Null });
-    if clean {
-        reading::compare(source, &tree, diagnostics);
-    }
-    Some(tree)
+    Some(File { root: root.unwrap_or(Tree { span: 0..0, node: Node::Null }), clean })
+}
+
+/// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
+///
+/// A file that [`parse`] found fault with is not read again: the first reading is what keeps hostile files away.
+pub fn read_again(source: &Arc<Source>, file: &File) -> Option<Diagnostic> {
+    if file.clean { reading::compare(source, &file.root) } else { None }
 }
 
 /// Reports characters that can make a file look other than it is (Unicode Technical Report 36).
@@ -448,13 +461,13 @@ mod reading {
 
     use serde::de::{Deserializer, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-    use super::{Arc, Diagnostics, Node, Place, Source, Span, Tree, code};
+    use super::{Arc, Diagnostic, Node, Place, Source, Span, Tree, code};
 
-    /// Reports the first place where `serde_yaml` reads another value than the tree has.
-    pub(super) fn compare(source: &Arc<Source>, tree: &Tree, diagnostics: &mut Diagnostics) {
+    /// Finds the first place where `serde_yaml` reads another value than the tree has.
+    pub(super) fn compare(source: &Arc<Source>, tree: &Tree) -> Option<Diagnostic> {
         let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
         let span = match Same(tree).deserialize(serde_yaml::Deserializer::from_str(text)) {
-            Ok(None) => return,
+            Ok(None) => return None,
             Ok(Some(span)) => span,
             Err(error) => {
                 let at = error.location().map_or(0, |location| location.index().min(source.text.len()));
@@ -462,10 +475,10 @@ mod reading {
                 at..at
             }
         };
-        diagnostics
-            .error(code::TWO_READINGS, Place::new(source, span), "two YAML readers disagree on what this says")
-            .label("read differently")
-            .help("put the text in quotes, or write the value in another way");
+        let place = Place::new(source, span);
+        let mut problem = Diagnostic::new(code::TWO_READINGS, "two YAML readers disagree on what this says", place);
+        problem.label("read differently").help("put the text in quotes, or write the value in another way");
+        Some(problem)
     }
 
     /// Compares a value while it is read, without keeping it; gives the first place that differs.
@@ -568,7 +581,10 @@ mod tests {
     fn read(text: &str) -> (Option<Tree>, Vec<String>) {
         let source = Source::new("g.yaml", "g.yaml", text);
         let mut diagnostics = Diagnostics::new();
-        let tree = parse(&source, &mut diagnostics);
+        let tree = parse(&source, &mut diagnostics).map(|file| {
+            diagnostics.extend(read_again(&source, &file));
+            file.root
+        });
         let list = diagnostics.in_order("g.yaml");
         (tree, list.iter().map(|d| format!("{} {}: {}", d.code.id, d.location(), d.message)).collect())
     }

@@ -55,6 +55,53 @@ pub trait Record {
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
 }
 
+/// A Rust struct that is an object in JSON. It is a [`Record`], [`AsView`] and [`FromValue`] by what it says here.
+///
+/// All that is generated of a struct is what only its own type can say: rustc pays for each line a thousand times.
+pub trait Struct: Sized {
+    /// The names of its fields in JSON, in order.
+    const NAMES: &'static [&'static str];
+
+    /// Returns the field at `index`, or [`View::Null`] past the end.
+    fn field(&self, index: usize) -> View<'_>;
+
+    /// Takes its fields. What is wrong with them is said by [`Fields::wrong`].
+    fn read(fields: &mut Fields) -> Self;
+}
+
+impl<T: Struct> Record for T {
+    fn get(&self, name: &str) -> View<'_> {
+        Self::NAMES.iter().position(|field| *field == name).map_or(View::Null, |index| self.field(index))
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        for (index, name) in Self::NAMES.iter().enumerate() {
+            let field = self.field(index);
+            if !field.is_null() {
+                visit(name, field);
+            }
+        }
+    }
+}
+
+impl<T: Struct> AsView for T {
+    fn view(&self) -> View<'_> {
+        View::Object(self)
+    }
+}
+
+impl<T: Struct> FromValue for T {
+    fn from_value(value: Value) -> Result<Self, Mismatch> {
+        let mut fields = Fields::open(value);
+        let made = Self::read(&mut fields);
+        fields.wrong().map_or(Ok(made), Err)
+    }
+
+    fn blank() -> Self {
+        Self::read(&mut Fields { map: Map::new(), wrong: None, blank: true })
+    }
+}
+
 /// A type that can be looked at as a value.
 pub trait AsView {
     /// Returns the borrowed look.
@@ -448,16 +495,19 @@ impl FromValue for Map<String, Value> {
 pub struct Fields {
     map: Map<String, Value>,
     wrong: Option<Mismatch>,
+    /// Whether what is made stands in for something that could not be.
+    blank: bool,
 }
 
 impl Fields {
     /// Opens `value`, which must be an object; null counts as an object without fields.
     pub fn open(value: Value) -> Self {
-        match value {
-            Value::Object(map) => Self { map, wrong: None },
-            Value::Null => Self { map: Map::new(), wrong: None },
-            other => Self { map: Map::new(), wrong: Some(Mismatch::new("an object", other.view())) },
-        }
+        let (map, wrong) = match value {
+            Value::Object(map) => (map, None),
+            Value::Null => (Map::new(), None),
+            other => (Map::new(), Some(Mismatch::new("an object", other.view()))),
+        };
+        Self { map, wrong, blank: false }
     }
 
     /// Takes the field called `name`; a missing field is null.
@@ -478,6 +528,9 @@ impl Fields {
     }
 
     fn read<T: FromValue>(&mut self, name: &str, value: Value) -> T {
+        if self.blank {
+            return T::blank();
+        }
         T::from_value(value).unwrap_or_else(|error| {
             self.wrong.get_or_insert_with(|| error.inside(name));
             T::blank()

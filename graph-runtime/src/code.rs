@@ -3,6 +3,8 @@
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
 
+use std::collections::HashMap;
+
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::condition::Condition;
 use graph_model::digest::Digest;
@@ -158,7 +160,12 @@ impl Code {
     ///
     /// If a name in it leads nowhere, or a text cannot be read.
     pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        Loader { program }.load().map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
+        let loader = Loader {
+            program,
+            nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
+            keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
+        };
+        loader.load().map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
     }
 
     /// Resolves a program that the compiler wrote.
@@ -370,6 +377,8 @@ fn without_nulls(value: Value) -> Value {
 /// Reads a program's texts.
 struct Loader<'p> {
     program: &'p Program<'p>,
+    nodes: HashMap<&'p str, u16>,
+    keys: HashMap<&'p str, usize>,
 }
 
 impl Loader<'_> {
@@ -403,7 +412,7 @@ impl Loader<'_> {
             env: env.iter().map(|&name| name.to_owned()).collect(),
             keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
             tools: tools.iter().map(load_tool).collect::<Result<_, _>>()?,
-            nodes: nodes.iter().map(|node| self.node(node)).collect::<Result<_, _>>()?,
+            nodes: nodes.iter().map(|(name, body)| self.node(name, body)).collect::<Result<_, _>>()?,
         };
         let targets =
             code.nodes.iter().flat_map(|node| node.next.iter().filter_map(|edge| edge.to).chain(node.on_error));
@@ -413,9 +422,9 @@ impl Loader<'_> {
         }
     }
 
-    fn node(&self, node: &program::Node<'_>) -> Result<Node, String> {
-        let body: Body = serde_json::from_str(node.body).map_err(|error| format!("node `{}`: {error}", node.name))?;
-        let kind = match node.kind {
+    fn node(&self, name: &str, body: &str) -> Result<Node, String> {
+        let body: Body = serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"))?;
+        let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
             program::Kind::Action(tool) => {
@@ -424,11 +433,11 @@ impl Loader<'_> {
         };
         let assign = body.assign.iter().map(|(key, value)| Ok((self.key(key)?, self.term(value)?)));
         Ok(Node {
-            name: node.name.to_owned(),
+            name: name.to_owned(),
             kind,
             assign: assign.collect::<Result<_, String>>()?,
             next: body.next.iter().map(|edge| self.edge(edge)).collect::<Result<_, _>>()?,
-            on_error: node.on_error,
+            on_error: body.on_error,
         })
     }
 
@@ -444,8 +453,7 @@ impl Loader<'_> {
 
     fn edge(&self, edge: &program::Edge) -> Result<Edge, String> {
         let to = edge.to.as_ref().map(|name| {
-            let at = self.program.nodes.iter().position(|node| node.name == name);
-            at.and_then(|at| u16::try_from(at).ok()).ok_or_else(|| format!("there is no node `{name}`"))
+            self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`"))
         });
         let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when))?;
         Ok(Edge { to: to.transpose()?, when })
@@ -523,11 +531,7 @@ impl Loader<'_> {
     }
 
     fn key(&self, name: &str) -> Result<usize, String> {
-        self.program
-            .keys
-            .iter()
-            .position(|key| key.name == name)
-            .ok_or_else(|| format!("there is no state key `{name}`"))
+        self.keys.get(name).copied().ok_or_else(|| format!("there is no state key `{name}`"))
     }
 }
 

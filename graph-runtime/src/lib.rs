@@ -56,16 +56,15 @@ pub use tools::Builtins;
 /// What generated code calls. Nothing in here is for people.
 #[doc(hidden)]
 pub mod __private {
-    pub use graph_model::program::{Key, Kind, Node, OnError, Param, Program, Tool};
-    pub use graph_model::value::{AsView, Fields, FromValue, Mismatch, Record, Value, View};
+    pub use graph_model::program::{Key, OnError, Param, Program, Tool};
+    pub use graph_model::value::{AsView, Fields, FromValue, Mismatch, Struct, Value, View};
     pub use serde;
 
     pub use crate::code::Code;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
-    pub use crate::macros::{deserialize, no_such_tool, put, stand_in};
+    pub use crate::macros::{debug_cells, deserialize, no_such_tool, put, stand_in};
     pub use crate::tools::builtin;
     pub use crate::{__cells as cells, __default as default, __object as object, __word as word};
-    pub use std::future::Future;
     pub use std::sync::Arc;
 
     /// A graph's code, resolved when it is first used.
@@ -75,19 +74,6 @@ pub mod __private {
     #[inline(never)]
     pub fn view<T: AsView>(value: &T) -> View<'_> {
         value.view()
-    }
-
-    /// Shows a field that is not null.
-    #[inline(never)]
-    pub fn show(visit: &mut dyn FnMut(&str, View<'_>), name: &str, view: View<'_>) {
-        if !view.is_null() {
-            visit(name, view);
-        }
-    }
-
-    /// Stands in for a value that could not be made.
-    pub fn blank<T: FromValue>() -> T {
-        T::blank()
     }
 
     /// Makes a value of JSON.

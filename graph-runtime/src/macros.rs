@@ -1,44 +1,29 @@
 //! The macros that generated code is made of, and what they call.
 
+use std::fmt;
+
 use graph_model::value::{FromValue, Mismatch, Value, View};
 use serde::{Deserialize, Deserializer};
+
+use crate::machine::Cells;
 
 /// How a generated struct is read from JSON and written to it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __object {
-    ($name:ident { $($field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
-        impl $crate::__private::Record for $name {
-            fn get(&self, name: &str) -> $crate::__private::View<'_> {
-                match name {
-                    $($key => $crate::__private::view(&self.$field),)*
+    ($name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
+        impl $crate::__private::Struct for $name {
+            const NAMES: &'static [&'static str] = &[$($key),*];
+
+            fn field(&self, index: usize) -> $crate::__private::View<'_> {
+                match index {
+                    $($index => $crate::__private::view(&self.$field),)*
                     _ => $crate::__private::View::Null,
                 }
             }
 
-            fn each(&self, visit: &mut dyn ::std::ops::FnMut(&str, $crate::__private::View<'_>)) {
-                $($crate::__private::show(visit, $key, $crate::__private::view(&self.$field));)*
-            }
-        }
-
-        impl $crate::__private::AsView for $name {
-            fn view(&self) -> $crate::__private::View<'_> {
-                $crate::__private::View::Object(self)
-            }
-        }
-
-        impl $crate::__private::FromValue for $name {
-            fn from_value(value: $crate::__private::Value) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
-                let mut fields = $crate::__private::Fields::open(value);
-                let made = Self { $($field: $crate::__take!(fields, $key $(, $default)?)),* };
-                match fields.wrong() {
-                    ::std::option::Option::None => ::std::result::Result::Ok(made),
-                    ::std::option::Option::Some(wrong) => ::std::result::Result::Err(wrong),
-                }
-            }
-
-            fn blank() -> Self {
-                Self { $($field: $crate::__private::blank()),* }
+            fn read(fields: &mut $crate::__private::Fields) -> Self {
+                Self { $($field: $crate::__take!(fields, $key $(, $default)?)),* }
             }
         }
 
@@ -139,7 +124,13 @@ macro_rules! __word {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __cells {
-    ($name:ident { $($index:literal => $field:ident),* $(,)? }) => {
+    ($name:ident { $($index:literal $field:ident: $key:literal),* $(,)? }) => {
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                $crate::__private::debug_cells(self, &[$($key),*], f)
+            }
+        }
+
         impl $name {
             /// The state of a run that is about to begin.
             fn new(inputs: $crate::__private::Value) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
@@ -174,6 +165,23 @@ macro_rules! __cells {
             }
         }
     };
+}
+
+/// Shows a state: its inputs and the keys that are set.
+///
+/// # Errors
+///
+/// If what it writes to cannot be written to.
+pub fn debug_cells(cells: &dyn Cells, names: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut map = f.debug_map();
+    map.entry(&"inputs", &cells.inputs());
+    for (index, name) in names.iter().enumerate() {
+        let view = cells.get(index);
+        if !view.is_null() {
+            map.entry(name, &view);
+        }
+    }
+    map.finish()
 }
 
 /// Sets a cell; null unsets it.

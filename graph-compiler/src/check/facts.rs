@@ -29,6 +29,7 @@ pub(super) struct Facts<'d> {
     /// The types of inputs, keys and results.
     pub(super) types: Types,
     by_name: HashMap<&'d str, usize>,
+    tools_by_id: HashMap<&'d str, usize>,
     /// For each node, where `next` and where `on_error` may lead.
     onward: Vec<Onward>,
 }
@@ -77,11 +78,12 @@ impl<'d> Facts<'d> {
         let by_name: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let start = definition.start.as_ref().and_then(|start| by_name.get(start.value.as_str()).copied());
-        let mut tools: Vec<ToolFacts<'d>> = Vec::new();
+        let (mut tools, mut tools_by_id): (Vec<ToolFacts<'d>>, HashMap<&str, usize>) = Default::default();
         for node in nodes {
             if let NodeKind::Action(action) = &node.kind
-                && !tools.iter().any(|tool| *tool.id == action.item_id.value)
+                && !tools_by_id.contains_key(action.item_id.value.as_str())
             {
+                tools_by_id.insert(action.item_id.value.as_str(), tools.len());
                 let contract = contracts.get(&action.item_id.value);
                 let result =
                     contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema);
@@ -102,6 +104,7 @@ impl<'d> Facts<'d> {
             types: Types::new(inputs, definition),
             onward: nodes.iter().map(|node| onward(node, &by_name)).collect(),
             by_name,
+            tools_by_id,
         };
         facts.flow = Flow::analyse(&facts);
         infer::infer(&mut facts);
@@ -158,7 +161,7 @@ impl<'d> Facts<'d> {
     }
 
     pub(super) fn tool_index(&self, id: &ItemId) -> usize {
-        self.tools.iter().position(|tool| tool.id == id).expect("every action's tool was gathered")
+        *self.tools_by_id.get(id.as_str()).expect("every action's tool was gathered")
     }
 
     pub(super) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {

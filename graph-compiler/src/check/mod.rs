@@ -89,7 +89,7 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
 
 fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
     let (line, _) = facts.definition.source().position(node.name.span.start);
-    let (kind, params, output) = match &node.kind {
+    let (does, params, output) = match &node.kind {
         NodeKind::Action(action) => {
             let tool = facts.tool_index(&action.item_id.value);
             (Kind::Action(index(tool)), Some(action.params.to_value()), None)
@@ -105,14 +105,10 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
             next.push(target);
         }
     }
-    Node {
-        name: node.name.to_string(),
-        line: u32::try_from(line).unwrap_or(u32::MAX),
-        kind,
-        next,
-        on_error: facts.error_successor(at).map(index),
-        body: Body { params, assign, next: edges(node.next()), output },
-    }
+    let line = u32::try_from(line).unwrap_or(u32::MAX);
+    let on_error = facts.error_successor(at).map(index);
+    let body = Body { line, does, params, assign, next: edges(node.next()), on_error, output };
+    Node { name: node.name.to_string(), next, body }
 }
 
 fn edges(next: &Next) -> Vec<program::Edge> {

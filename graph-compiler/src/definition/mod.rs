@@ -95,14 +95,13 @@ const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core
 /// The default of `config.max_steps` (R3).
 const MAX_STEPS: u32 = 100;
 
-/// Reads a verified graph.
+/// Reads a verified graph, of which `file` is the YAML.
 ///
 /// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
-pub fn parse(verified: Verified, diagnostics: &mut Diagnostics) -> Option<Definition> {
+pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostics) -> Option<Definition> {
     let source = Arc::clone(verified.source());
-    let tree = tree::parse(&source, diagnostics)?;
     let mut reader = Reader { source: &source, diagnostics };
-    let fields = reader.map(&tree, "a graph")?;
+    let fields = reader.map(&file.root, "a graph")?;
     let head = is_graph(&mut reader, &fields)?;
     // Other tools keep fields of their own at the top level (R2), so only what looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
@@ -303,9 +302,11 @@ pub(crate) fn parse_trusted_contract(
     id: &ItemId,
     diagnostics: &mut Diagnostics,
 ) -> Option<Contract> {
-    let tree = tree::parse(source, diagnostics)?;
+    let file = tree::parse(source, diagnostics)?;
+    diagnostics.extend(tree::read_again(source, &file));
+    let tree = &file.root;
     let mut reader = Reader { source, diagnostics };
-    let fields = reader.map(&tree, "a contract")?;
+    let fields = reader.map(tree, "a contract")?;
     reader.slips(
         &fields,
         "a contract",

@@ -63,7 +63,7 @@ pub(super) fn traits(calls: &[ToolCall<'_>]) -> TokenStream {
                 &self,
                 call: &::graph_runtime::Call,
                 params: #params,
-            ) -> impl runtime::Future<Output = Result<#result, ::graph_runtime::ActionError>> + Send
+            ) -> impl ::std::future::Future<Output = Result<#result, ::graph_runtime::ActionError>> + Send
             #default
         }
     });

@@ -2,7 +2,7 @@
 
 use graph_model::program::{Kind, OnError};
 use proc_macro2::{Literal, TokenStream};
-use quote::{ToTokens, quote};
+use quote::quote;
 
 use super::docs;
 use super::names::{Scope, identifier, pascal_text};
@@ -13,10 +13,16 @@ pub(super) fn expand(graph: &Graph) -> TokenStream {
     let mut scope = Scope::new();
     let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
     let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
+    let topology = graph.nodes.iter().map(|node| {
+        let targets = node.next.iter().chain(node.body.on_error.iter().filter(|&to| !node.next.contains(to)));
+        let targets = targets.map(|&to| &variants[usize::from(to)]);
+        quote!(#(Self::#targets),*)
+    });
+    let topology: Vec<TokenStream> = topology.collect();
     let program = program(graph);
     quote! {
         /// The nodes of the graph.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Node {
             #(#docs #variants),*
@@ -25,10 +31,23 @@ pub(super) fn expand(graph: &Graph) -> TokenStream {
         impl Node {
             /// Every node, in the order of the file.
             pub const ALL: &[Self] = &[#(Self::#variants),*];
+            /// Where each of them leads, in the order of its edges; where a failure leads is behind the others.
+            pub const TOPOLOGY: &[&[Self]] = &[#(&[#topology]),*];
 
             /// Returns the node's name in the file.
             pub fn name(self) -> &'static str {
-                PROGRAM.nodes[self as usize].name
+                PROGRAM.nodes[self as usize].0
+            }
+
+            /// Returns where the node may lead.
+            pub fn next(self) -> &'static [Self] {
+                Self::TOPOLOGY[self as usize]
+            }
+        }
+
+        impl ::std::fmt::Debug for Node {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name())
             }
         }
 
@@ -39,14 +58,14 @@ pub(super) fn expand(graph: &Graph) -> TokenStream {
 /// Says in a line what a node does.
 fn describe(graph: &Graph, node: &Node) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
-    let does = match node.kind {
+    let does = match node.body.does {
         Kind::Action(tool) => format!("calls `{}`", graph.outline.tools[usize::from(tool)].id),
         Kind::Gate => "computes".to_owned(),
         Kind::Return => "ends the run".to_owned(),
     };
     let targets: Vec<String> = node.next.iter().map(|&at| name(at)).collect();
     let next = if targets.is_empty() { String::new() } else { format!(", then {}", targets.join(" or ")) };
-    format!("`{}`, line {}: {does}{next}.", node.name, node.line)
+    format!("`{}`, line {}: {does}{next}.", node.name, node.body.line)
 }
 
 fn program(graph: &Graph) -> TokenStream {
@@ -61,7 +80,7 @@ fn program(graph: &Graph) -> TokenStream {
     let keys = graph.outline.keys.iter().map(key);
     let tools = graph.outline.tools.iter().map(tool);
     let nodes = graph.nodes.iter().map(node);
-    let mut used = vec!["Kind", "Node", "OnError", "Program"];
+    let mut used = vec!["OnError", "Program"];
     used.extend((!graph.outline.keys.is_empty()).then_some("Key"));
     used.extend((!graph.outline.tools.is_empty()).then_some("Tool"));
     used.extend(
@@ -117,21 +136,8 @@ fn tool(tool: &Tool) -> TokenStream {
 
 fn node(node: &Node) -> TokenStream {
     let name = &node.name;
-    let line = Literal::u32_unsuffixed(node.line);
-    let next = node.next.iter().map(|&at| Literal::u16_unsuffixed(at));
-    let kind = match node.kind {
-        Kind::Action(tool) => {
-            let tool = Literal::u16_unsuffixed(tool);
-            quote!(Kind::Action(#tool))
-        }
-        Kind::Gate => quote!(Kind::Gate),
-        Kind::Return => quote!(Kind::Return),
-    };
-    let on_error = option(node.on_error.map(|at| Literal::u16_unsuffixed(at).into_token_stream()));
     let body = raw(&serde_json::to_string(&node.body).expect("a body is plain JSON"));
-    quote! {
-        Node { name: #name, line: #line, kind: #kind, next: &[#(#next),*], on_error: #on_error, body: #body }
-    }
+    quote!((#name, #body))
 }
 
 /// Writes a text as a raw string literal, which people can read.

@@ -14,15 +14,15 @@ pub(super) fn expand(outline: &Outline, types: &mut Types) -> TokenStream {
     let idents: Vec<_> = outline.keys.iter().map(|key| identifier(&scope.claim(&snake_text(&key.name)))).collect();
     let rust: Vec<_> = outline.keys.iter().map(|key| types.rust(&key.ty, &key.name)).collect();
     let docs = outline.keys.iter().map(|key| docs(&format!("`{}`; `None` until it is set.", key.name)));
+    let names = outline.keys.iter().map(|key| &key.name);
     let indices = (0..outline.keys.len()).map(Literal::usize_unsuffixed);
     quote! {
         /// The state of a run.
-        #[derive(Debug, Clone, PartialEq)]
         pub struct State {
             /// The run's original inputs.
             pub inputs: Inputs,
             #(#docs pub #idents: Option<#rust>),*
         }
-        runtime::cells!(State { #(#indices => #idents),* });
+        runtime::cells!(State { #(#indices #idents: #names),* });
     }
 }

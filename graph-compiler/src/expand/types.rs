@@ -1,6 +1,6 @@
 //! Rust types for the graph's types: a struct an object, an enum an enumeration, each once.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
 use super::docs;
@@ -157,14 +157,14 @@ fn definition(ident: &Ident, members: &[Member<'_>], doc: &str) -> TokenStream {
 
 /// How a struct is read from JSON and written to it.
 fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
-    let fields = members.iter().map(|Member { ident, field, .. }| {
-        let name = &field.name;
+    let fields = members.iter().enumerate().map(|(index, Member { ident, field, .. })| {
+        let (index, name) = (Literal::usize_unsuffixed(index), &field.name);
         match &field.default {
             Some(default) => {
                 let default = default.to_string();
-                quote!(#ident: #name = #default)
+                quote!(#index #ident: #name = #default)
             }
-            None => quote!(#ident: #name),
+            None => quote!(#index #ident: #name),
         }
     });
     quote!(runtime::object!(#ident { #(#fields),* });)
