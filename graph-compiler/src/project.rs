@@ -131,9 +131,7 @@ impl Project {
         });
         diagnostics.extend(disagreement);
         match checked {
-            Some((checked, files)) => {
-                self.finish(&path, diagnostics, Some(checked.outline), checked.graph, &files)
-            }
+            Some((checked, files)) => self.finish(&path, diagnostics, Some(checked.outline), checked.graph, &files),
             None => self.finish(&path, diagnostics, None, None, &[]),
         }
     }

@@ -459,7 +459,7 @@ fn plain(text: &str) -> Option<Node> {
 mod reading {
     use std::fmt;
 
-    use serde::de::{Deserializer, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+    use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
     use super::{Arc, Diagnostic, Node, Place, Source, Span, Tree, code};
 

@@ -61,12 +61,21 @@ pub trait Record {
 pub trait Struct: Sized {
     /// The names of its fields in JSON, in order.
     const NAMES: &'static [&'static str];
+    /// For each field, what it is where the object does not have it, as JSON; none means null (R47).
+    const DEFAULTS: &'static [Option<&'static str>];
+
+    /// Returns a value that stands in for one that could not be made.
+    fn blank() -> Self;
 
     /// Returns the field at `index`, or [`View::Null`] past the end.
     fn field(&self, index: usize) -> View<'_>;
 
-    /// Takes its fields. What is wrong with them is said by [`Fields::wrong`].
-    fn read(fields: &mut Fields) -> Self;
+    /// Sets the field at `index`.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the field's type.
+    fn set(&mut self, index: usize, value: Value) -> Result<(), Mismatch>;
 }
 
 impl<T: Struct> Record for T {
@@ -91,14 +100,27 @@ impl<T: Struct> AsView for T {
 }
 
 impl<T: Struct> FromValue for T {
+    /// Null is an object without fields. A null that is there stays null, whatever the default.
     fn from_value(value: Value) -> Result<Self, Mismatch> {
-        let mut fields = Fields::open(value);
-        let made = Self::read(&mut fields);
-        fields.wrong().map_or(Ok(made), Err)
+        let mut map = match value {
+            Value::Object(map) => map,
+            Value::Null => Map::new(),
+            other => return Err(Mismatch::new("an object", other.view())),
+        };
+        let mut made = <Self as Struct>::blank();
+        for (index, (name, default)) in Self::NAMES.iter().zip(Self::DEFAULTS).enumerate() {
+            let value = match (map.get_mut(*name), default) {
+                (Some(value), _) => value.take(),
+                (None, Some(default)) => serde_json::from_str(default).expect("the compiler writes defaults as JSON"),
+                (None, None) => Value::Null,
+            };
+            made.set(index, value).map_err(|error| error.inside(*name))?;
+        }
+        Ok(made)
     }
 
     fn blank() -> Self {
-        Self::read(&mut Fields { map: Map::new(), wrong: None, blank: true })
+        Struct::blank()
     }
 }
 
@@ -117,7 +139,7 @@ pub trait FromValue: Sized {
     /// If the value is of another type; the error says which was expected, what was found and where.
     fn from_value(value: Value) -> Result<Self, Mismatch>;
 
-    /// Returns a value that stands in for one that could not be made, until [`Fields::wrong`] says so.
+    /// Returns a value that stands in for one that could not be made, until the reason is said.
     fn blank() -> Self;
 }
 
@@ -488,59 +510,15 @@ impl FromValue for Map<String, Value> {
     }
 }
 
-/// The fields of a JSON object, taken out one by one.
+/// Sets a field or cell to what `value` says.
 ///
-/// What is wrong with a field is said at the end, by [`Fields::wrong`]: a struct of a thousand fields that could fail at each
-/// would have code to drop the fields before it at each, and take rustc minutes.
-pub struct Fields {
-    map: Map<String, Value>,
-    wrong: Option<Mismatch>,
-    /// Whether what is made stands in for something that could not be.
-    blank: bool,
-}
-
-impl Fields {
-    /// Opens `value`, which must be an object; null counts as an object without fields.
-    pub fn open(value: Value) -> Self {
-        let (map, wrong) = match value {
-            Value::Object(map) => (map, None),
-            Value::Null => (Map::new(), None),
-            other => (Map::new(), Some(Mismatch::new("an object", other.view()))),
-        };
-        Self { map, wrong, blank: false }
-    }
-
-    /// Takes the field called `name`; a missing field is null.
-    #[inline(never)]
-    pub fn take<T: FromValue>(&mut self, name: &str) -> T {
-        let value = self.map.get_mut(name).map_or(Value::Null, Value::take);
-        self.read(name, value)
-    }
-
-    /// Takes the field called `name`, or the JSON text `default` where it is absent; a null that is there stays null (R47).
-    #[inline(never)]
-    pub fn take_or<T: FromValue>(&mut self, name: &str, default: &str) -> T {
-        if self.map.contains_key(name) {
-            return self.take(name);
-        }
-        let default = serde_json::from_str(default).expect("the compiler writes defaults as JSON");
-        self.read(name, default)
-    }
-
-    fn read<T: FromValue>(&mut self, name: &str, value: Value) -> T {
-        if self.blank {
-            return T::blank();
-        }
-        T::from_value(value).unwrap_or_else(|error| {
-            self.wrong.get_or_insert_with(|| error.inside(name));
-            T::blank()
-        })
-    }
-
-    /// Returns the first thing that was wrong with a field.
-    pub fn wrong(self) -> Option<Mismatch> {
-        self.wrong
-    }
+/// # Errors
+///
+/// If the value is of another type.
+#[inline(never)]
+pub fn put<T: FromValue>(field: &mut T, value: Value) -> Result<(), Mismatch> {
+    *field = T::from_value(value)?;
+    Ok(())
 }
 
 /// Writes `value` as canonical JSON: sorted keys, no spaces, ASCII only (R203).

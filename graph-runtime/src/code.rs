@@ -452,9 +452,10 @@ impl Loader<'_> {
     }
 
     fn edge(&self, edge: &program::Edge) -> Result<Edge, String> {
-        let to = edge.to.as_ref().map(|name| {
-            self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`"))
-        });
+        let to = edge
+            .to
+            .as_ref()
+            .map(|name| self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`")));
         let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when))?;
         Ok(Edge { to: to.transpose()?, when })
     }

@@ -57,12 +57,12 @@ pub use tools::Builtins;
 #[doc(hidden)]
 pub mod __private {
     pub use graph_model::program::{Key, OnError, Param, Program, Tool};
-    pub use graph_model::value::{AsView, Fields, FromValue, Mismatch, Struct, Value, View};
+    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, put};
     pub use serde;
 
     pub use crate::code::Code;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
-    pub use crate::macros::{debug_cells, deserialize, no_such_tool, put, stand_in};
+    pub use crate::macros::{debug_cells, deserialize, no_such_tool, stand_in};
     pub use crate::tools::builtin;
     pub use crate::{__cells as cells, __default as default, __object as object, __word as word};
     pub use std::sync::Arc;
@@ -74,6 +74,12 @@ pub mod __private {
     #[inline(never)]
     pub fn view<T: AsView>(value: &T) -> View<'_> {
         value.view()
+    }
+
+    /// Stands in for a value that is about to be read.
+    #[inline]
+    pub fn blank<T: FromValue>() -> T {
+        T::blank()
     }
 
     /// Makes a value of JSON.

@@ -14,6 +14,11 @@ macro_rules! __object {
     ($name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
         impl $crate::__private::Struct for $name {
             const NAMES: &'static [&'static str] = &[$($key),*];
+            const DEFAULTS: &'static [::std::option::Option<&'static str>] = &[$($crate::__optional!($($default)?)),*];
+
+            fn blank() -> Self {
+                Self { $($field: $crate::__private::blank()),* }
+            }
 
             fn field(&self, index: usize) -> $crate::__private::View<'_> {
                 match index {
@@ -22,8 +27,15 @@ macro_rules! __object {
                 }
             }
 
-            fn read(fields: &mut $crate::__private::Fields) -> Self {
-                Self { $($field: $crate::__take!(fields, $key $(, $default)?)),* }
+            fn set(
+                &mut self,
+                index: usize,
+                value: $crate::__private::Value,
+            ) -> ::std::result::Result<(), $crate::__private::Mismatch> {
+                match index {
+                    $($index => $crate::__private::put(&mut self.$field, value),)*
+                    _ => ::std::result::Result::Ok(()),
+                }
             }
         }
 
@@ -31,15 +43,15 @@ macro_rules! __object {
     };
 }
 
-/// Takes a field, or its default.
+/// A literal, if there is one.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __take {
-    ($fields:ident, $key:literal) => {
-        $fields.take($key)
+macro_rules! __optional {
+    () => {
+        ::std::option::Option::None
     };
-    ($fields:ident, $key:literal, $default:literal) => {
-        $fields.take_or($key, $default)
+    ($literal:literal) => {
+        ::std::option::Option::Some($literal)
     };
 }
 
@@ -182,17 +194,6 @@ pub fn debug_cells(cells: &dyn Cells, names: &[&str], f: &mut fmt::Formatter<'_>
         }
     }
     map.finish()
-}
-
-/// Sets a cell; null unsets it.
-///
-/// # Errors
-///
-/// If the value is not of the cell's type.
-#[inline(never)]
-pub fn put<T: FromValue>(cell: &mut Option<T>, value: Value) -> Result<(), Mismatch> {
-    *cell = Option::from_value(value)?;
-    Ok(())
 }
 
 /// Reads a generated type with `serde`, by way of JSON.

@@ -4,12 +4,12 @@
 //! nothing is looked at for templates again. The command sees a small environment and not the program's own, which may hold
 //! secrets. When it ends, is stopped, or nobody waits for it any more, its whole process group is killed.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use graph_model::value::{Fields, IndexMap, Mismatch, Value, View};
+use graph_model::value::{FromValue, IndexMap, Mismatch, Value, View};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -26,41 +26,47 @@ const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL"
 /// How long the rest of the output is waited for, once the command and its process group are gone.
 const GRACE: Duration = Duration::from_secs(1);
 
+#[derive(Debug)]
 struct Params {
     command: String,
-    cwd: Option<PathBuf>,
-    env: IndexMap<String, String>,
+    cwd: Option<String>,
+    env: Option<IndexMap<String, String>>,
     stdin: Option<String>,
-    timeout: Duration,
-    output_limit: usize,
+    timeout: f64,
+    output_limit: i64,
     ok_exit_codes: Vec<i64>,
 }
 
-impl Params {
-    fn read(value: Value) -> Result<Self, Mismatch> {
-        let mut fields = Fields::open(value);
-        let seconds: f64 = fields.take_or("timeout", "600");
-        let limit: i64 = fields.take_or("output_limit", "1048576");
-        let timeout = Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero());
-        let made = Self {
-            command: fields.take("command"),
-            cwd: fields.take::<Option<String>>("cwd").map(PathBuf::from),
-            env: fields.take::<Option<_>>("env").unwrap_or_default(),
-            stdin: fields.take("stdin"),
-            timeout: timeout.unwrap_or_default(),
-            output_limit: usize::try_from(limit).unwrap_or_default(),
-            ok_exit_codes: fields.take_or("ok_exit_codes", "[0]"),
+crate::__object!(Params {
+    0 command: "command",
+    1 cwd: "cwd",
+    2 env: "env",
+    3 stdin: "stdin",
+    4 timeout: "timeout" = "600",
+    5 output_limit: "output_limit" = "1048576",
+    6 ok_exit_codes: "ok_exit_codes" = "[0]",
+});
+
+/// How long a command may run and how much it may print.
+#[derive(Clone, Copy)]
+struct Limits {
+    time: Duration,
+    output: usize,
+}
+
+impl Limits {
+    fn of(params: &Params) -> Result<Self, Mismatch> {
+        let time = Duration::try_from_secs_f64(params.timeout).ok().filter(|time| !time.is_zero());
+        let Some(time) = time else {
+            let found = View::Float(params.timeout);
+            return Err(Mismatch::new("a number of seconds above 0", found).inside("timeout"));
         };
-        if let Some(wrong) = fields.wrong() {
-            return Err(wrong);
+        match usize::try_from(params.output_limit) {
+            Ok(output) => Ok(Self { time, output }),
+            Err(_) => {
+                Err(Mismatch::new("a number of bytes", View::Integer(params.output_limit)).inside("output_limit"))
+            }
         }
-        if timeout.is_none() {
-            return Err(Mismatch::new("a number of seconds above 0", View::Float(seconds)).inside("timeout"));
-        }
-        if limit < 0 {
-            return Err(Mismatch::new("a number of bytes", View::Integer(limit)).inside("output_limit"));
-        }
-        Ok(made)
     }
 }
 
@@ -71,7 +77,8 @@ enum Stopped {
 }
 
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
-    let params = Params::read(params)?;
+    let params = Params::from_value(params)?;
+    let limits = Limits::of(&params)?;
     let mut child = spawn(call, &params)?;
     let group = Group::of(&child);
     let (out, err) = (Arc::default(), Arc::default());
@@ -79,10 +86,10 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     let mut pipes = JoinSet::new();
     let (full, mut overflow) = mpsc::channel(1);
     if let Some(stdout) = child.stdout.take() {
-        pipes.spawn(read(stdout, Arc::clone(&out), params.output_limit, full.clone()));
+        pipes.spawn(read(stdout, Arc::clone(&out), limits.output, full.clone()));
     }
     if let Some(stderr) = child.stderr.take() {
-        pipes.spawn(read(stderr, Arc::clone(&err), params.output_limit, full.clone()));
+        pipes.spawn(read(stderr, Arc::clone(&err), limits.output, full.clone()));
     }
     drop(full);
     if let (Some(mut stdin), Some(text)) = (child.stdin.take(), params.stdin.clone()) {
@@ -94,9 +101,11 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
         });
     }
     let ended = tokio::select! {
-        status = child.wait() => Ok(status?),
+        biased;
+        // First: a command whose output is not read any more may end by that.
         Some(()) = overflow.recv() => Err(Stopped::Output),
-        () = tokio::time::sleep(params.timeout) => Err(Stopped::Timeout),
+        status = child.wait() => Ok(status?),
+        () = tokio::time::sleep(limits.time) => Err(Stopped::Timeout),
     };
     // What the command left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
     drop(group);
@@ -106,11 +115,11 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
             child.wait().await?;
             return Err(match stopped {
                 Stopped::Timeout => {
-                    ActionError::transient(format!("the command was stopped after {:?} (timeout)", params.timeout))
+                    ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
                 }
                 Stopped::Output => ActionError::permanent(format!(
                     "the command was stopped: it printed more than {} bytes",
-                    params.output_limit
+                    limits.output
                 )),
             });
         }
@@ -120,7 +129,7 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
         tracing::debug!("a process that the command started holds on to its output");
     }
     if let Ok(()) = overflow.try_recv() {
-        return Err(ActionError::permanent(format!("the command printed more than {} bytes", params.output_limit)));
+        return Err(ActionError::permanent(format!("the command printed more than {} bytes", limits.output)));
     }
     result(status, &text(&out, "stdout")?, &text(&err, "stderr")?, &params.ok_exit_codes)
 }
@@ -130,7 +139,7 @@ fn spawn(call: &Call, params: &Params) -> Result<Child, ActionError> {
     command.arg("-c").arg(&params.command).env_clear().process_group(0).kill_on_drop(true);
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
-    for (name, value) in &params.env {
+    for (name, value) in params.env.iter().flatten() {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(ActionError::permanent(format!(
                 "`{}` cannot be set as an environment variable",
@@ -140,8 +149,8 @@ fn spawn(call: &Call, params: &Params) -> Result<Child, ActionError> {
         command.env(name, value);
     }
     if let Some(cwd) = &params.cwd {
-        if !cwd.is_dir() {
-            return Err(ActionError::permanent(format!("the directory `{}` does not exist", cwd.display())));
+        if !Path::new(cwd).is_dir() {
+            return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
         }
         command.current_dir(cwd);
     }
