@@ -213,7 +213,7 @@ fn key_files(directory: &Path, rejected: &mut Vec<RejectedKey>) -> Vec<PathBuf> 
     for entry in entries {
         match entry {
             Ok(entry) if entry.path().extension().is_some_and(|extension| extension == "toml") => {
-                files.push(entry.path())
+                files.push(entry.path());
             }
             Ok(_) => {}
             Err(error) => rejected.push(RejectedKey { path: directory.to_owned(), error: error.into() }),
