@@ -106,7 +106,8 @@ fn routing(criterion: &mut Criterion) {
             let now = Now::new(&clock);
             let sight = Sight { state: &*state, last_error: None, now: &now };
             let mut notes = Notes::default();
-            bencher.iter(|| machine.advance(black_box(&at), &sight, Outcome::None, &mut notes));
+            let mut changes = Vec::new();
+            bencher.iter(|| machine.advance(black_box(&at), &sight, Outcome::None, &mut notes, &mut changes));
         });
     }
     group.finish();

@@ -145,7 +145,11 @@ pub trait FromValue: Sized {
 
 /// A value is not of the type that its place asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct Mismatch(Box<Details>);
+
+/// What a mismatch says; behind a pointer, for it is rare and what may hold one is common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Details {
     path: Vec<String>,
     expected: Cow<'static, str>,
     found: String,
@@ -154,22 +158,22 @@ pub struct Mismatch {
 impl Mismatch {
     /// Says that `expected`, as in "a string", was wanted where `found` stands.
     pub fn new(expected: impl Into<Cow<'static, str>>, found: View<'_>) -> Self {
-        Self { path: Vec::new(), expected: expected.into(), found: describe(found) }
+        Self(Box::new(Details { path: Vec::new(), expected: expected.into(), found: describe(found) }))
     }
 
     /// Says that the mismatch is inside the field or element called `place`.
     #[must_use]
     pub fn inside(mut self, place: impl Into<String>) -> Self {
-        self.path.push(place.into());
+        self.0.path.push(place.into());
         self
     }
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}, found {}", self.expected, self.found)?;
-        if !self.path.is_empty() {
-            let path: Vec<&str> = self.path.iter().rev().map(String::as_str).collect();
+        write!(f, "expected {}, found {}", self.0.expected, self.0.found)?;
+        if !self.0.path.is_empty() {
+            let path: Vec<&str> = self.0.path.iter().rev().map(String::as_str).collect();
             write!(f, " at `{}`", path.join("."))?;
         }
         Ok(())

@@ -18,7 +18,7 @@ use graph_model::value::{AsView, Map, Value, View};
 use regex::Regex;
 
 use crate::error::Failure;
-use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, Sight, Transition};
+use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, Sight};
 
 /// A graph that can be followed.
 #[derive(Debug)]
@@ -142,6 +142,8 @@ struct Test {
     left: Reference,
     operator: Operator,
     right: Value,
+    /// The same as a whole number, if it is one.
+    whole: Option<i64>,
     pattern: Option<Regex>,
 }
 
@@ -207,18 +209,17 @@ impl Code {
         sight: &Sight<'_>,
         outcome: Outcome<'_>,
         notes: &mut Notes,
-    ) -> Result<Transition, Failure> {
+        changes: &mut Vec<Change>,
+    ) -> Result<Next, Box<Failure>> {
         let node = self.node(at.node);
         let (result, failed) = match outcome {
             Outcome::None => (View::Null, false),
             Outcome::Done(view) => (view, false),
             Outcome::Failed(failure) => (View::Object(failure), true),
         };
-        let mut changes = Vec::new();
         if !failed {
-            changes.reserve(node.assign.len());
             for (key, term) in &node.assign {
-                let look = Look { sight, changes: &changes, result, code: self };
+                let look = Look { sight, changes, result, code: self };
                 let value = look.evaluate(term, notes);
                 // The same key twice in a node: the later value is the value.
                 match changes.iter_mut().find(|change: &&mut Change| change.key == *key) {
@@ -227,8 +228,7 @@ impl Code {
                 }
             }
         }
-        let next = Look { sight, changes: &changes, result, code: self }.route(node)?;
-        Ok(Transition { changes, next })
+        Look { sight, changes, result, code: self }.route(node)
     }
 
     /// Returns what the run returns when it ends at a node.
@@ -335,7 +335,7 @@ impl Look<'_> {
     }
 
     /// Returns where the first edge leads whose condition holds (R89).
-    fn route(&self, node: &Node) -> Result<Next, Failure> {
+    fn route(&self, node: &Node) -> Result<Next, Box<Failure>> {
         for edge in &node.next {
             if edge.when.holds(&mut |test| self.test(test))? {
                 return Ok(edge.to.map_or(Next::End, Next::To));
@@ -344,7 +344,7 @@ impl Look<'_> {
         Ok(Next::End)
     }
 
-    fn test(&self, test: &Test) -> Result<bool, Failure> {
+    fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
         let whole;
         let left = match test.left.root {
             Base::State => {
@@ -353,10 +353,15 @@ impl Look<'_> {
             }
             _ => self.view(&test.left),
         };
+        if let (View::Integer(left), Some(right)) = (left, test.whole)
+            && let Some(holds) = test.operator.holds_of_integers(left, right)
+        {
+            return Ok(holds);
+        }
         let pattern = |text: &str| test.pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));
         test.operator
             .holds(left, &test.right, pattern)
-            .map_err(|error| Failure::permanent(format!("{error}, at `{}`", test.left.written)))
+            .map_err(|error| Box::new(Failure::permanent(format!("{error}, at `{}`", test.left.written))))
     }
 }
 
@@ -483,7 +488,8 @@ impl Loader<'_> {
                 _ => None,
             };
             let path = Path::parse(path.as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
-            Ok(Condition::Test(Test { left: self.reference(&path)?, operator, right, pattern }))
+            let (left, whole) = (self.reference(&path)?, right.as_i64());
+            Ok(Condition::Test(Test { left, operator, right, whole, pattern }))
         } else {
             Ok(Condition::Always)
         }

@@ -23,6 +23,9 @@ use crate::record::{Chain, End, Sealed, Standing, Status, StepDraft, TargetsDraf
 use crate::runtime::Inner;
 use crate::store::Lease;
 
+/// How many steps a run may take before the other tasks of its thread have a turn, if its tools never wait.
+const STEPS_A_TURN: u64 = 1024;
+
 /// A run at work.
 pub(crate) struct Engine {
     pub(crate) machine: Arc<dyn Machine>,
@@ -60,13 +63,14 @@ pub(crate) struct Ended {
 }
 
 /// A visit that was made.
+#[derive(Default)]
 struct Visit {
     activation: Activation,
     /// The time of the visit, if anything asked for it.
     at: Option<SystemTime>,
     /// Whether a tool was called; what it returned is in the visit's lane.
     called: bool,
-    failure: Option<Failure>,
+    failure: Option<Box<Failure>>,
     /// Whether the failure led along the node's own edges.
     suppressed: bool,
     changes: Vec<Change>,
@@ -80,10 +84,12 @@ struct Visit {
 impl Engine {
     /// Runs until an end, an error, or a commit that fails.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
+        // Visits are used again, step after step.
         let mut visits = Vec::new();
         loop {
-            // A graph whose tools never wait must still let other tasks of its thread have a turn.
-            tokio::task::consume_budget().await;
+            if self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
             if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().max_steps) {
                 return Err(self.exceed().await);
             }
@@ -94,7 +100,6 @@ impl Engine {
             if let Some(ended) = self.commit(&mut visits).await? {
                 return Ok(ended);
             }
-            visits.clear();
         }
     }
 
@@ -128,24 +133,18 @@ impl Engine {
         let mut slots = std::mem::take(&mut self.slots);
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
-        if let [slot, ..] = slots.as_mut_slice()
-            && frontier.len() == 1
-        {
+        visits.resize_with(frontier.len(), Visit::default);
+        visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
+        if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             // One call needs no lists of calls and answers.
-            for activation in frontier.drain(..) {
-                let (mut visit, calling) = self.plan(first, activation, slot);
-                if let Some(calling) = calling {
-                    visit.failure = answer(calling).await.err();
-                    visit.elapsed = elapsed(self);
-                }
-                visits.push(visit);
+            if let Some(calling) = self.plan(first, visit, slot) {
+                visit.failure = answer(calling).await.err();
+                visit.elapsed = elapsed(self);
             }
         } else {
-            let mut calls = Vec::with_capacity(frontier.len());
-            for ((number, activation), slot) in (first..).zip(frontier.drain(..)).zip(&mut slots) {
-                let (visit, calling) = self.plan(number, activation, slot);
-                visits.push(visit);
-                calls.push(calling);
+            let mut calls = Vec::with_capacity(visits.len());
+            for ((number, visit), slot) in (first..).zip(visits.iter_mut()).zip(&mut slots) {
+                calls.push(self.plan(number, visit, slot));
             }
             answer_all(calls, |index, failure| {
                 visits[index].failure = failure;
@@ -167,39 +166,30 @@ impl Engine {
     }
 
     /// Decides what a visit does and begins the call it makes, if it makes one.
-    fn plan<'s>(&self, number: u64, activation: Activation, slot: &'s mut Slot) -> (Visit, Option<Calling<'s>>) {
+    fn plan<'s>(&self, number: u64, visit: &mut Visit, slot: &'s mut Slot) -> Option<Calling<'s>> {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
         if self.is_observed() {
-            let node = &self.code().node(activation.node).name;
-            self.observe(&Event::StepStarted { run: &self.facts.id, step: number, node });
+            let node = self.code().node(visit.activation.node);
+            let (name, kind) = (&node.name, node.kind.kind());
+            self.observe(&Event::StepStarted { run: &self.facts.id, step: number, node: name, kind });
         }
         let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
-        let planned = self.machine.plan(&activation, &sight, &mut notes);
-        let mut visit = Visit {
-            activation,
-            at: now.known(),
-            called: false,
-            failure: None,
-            suppressed: false,
-            changes: Vec::new(),
-            new_keys: Vec::new(),
-            next: Next::End,
-            elapsed: Duration::ZERO,
-            warnings: notes.take(),
-        };
+        let planned = self.machine.plan(&visit.activation, &sight, &mut notes);
+        visit.at = now.known();
+        visit.warnings.append(&mut notes.take());
         let (tool, mut arguments) = match planned {
             Ok(Plan::Call { tool, arguments }) => (tool, arguments),
-            Ok(Plan::Compute | Plan::Finish) => return (visit, None),
+            Ok(Plan::Compute | Plan::Finish) => return None,
             Err(failure) => {
                 visit.failure = Some(failure);
-                return (visit, None);
+                return None;
             }
         };
         if !self.allowed.get(usize::from(tool)).copied().unwrap_or(false) {
-            visit.failure = Some(self.denied(tool));
-            return (visit, None);
+            visit.failure = Some(Box::new(self.denied(tool)));
+            return None;
         }
         slot.call.node = visit.activation.node;
         slot.call.tool = tool;
@@ -207,12 +197,13 @@ impl Engine {
         match slot.lane.call(tool, &mut arguments, &slot.call) {
             Ok(calling) => {
                 visit.called = true;
-                (visit, Some(calling))
+                Some(calling)
             }
             Err(mismatch) => {
                 let tool = self.code().tools.get(usize::from(tool)).map_or("?", |tool| tool.id.as_str());
-                visit.failure = Some(Failure::permanent(format!("the parameters of `{tool}` do not fit: {mismatch}")));
-                (visit, None)
+                let message = format!("the parameters of `{tool}` do not fit: {mismatch}");
+                visit.failure = Some(Box::new(Failure::permanent(message)));
+                None
             }
         }
     }
@@ -230,9 +221,12 @@ impl Engine {
         let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
         if visit.failure.is_none() {
             let outcome = if visit.called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
-            match self.machine.advance(&visit.activation, &sight, outcome, &mut notes) {
-                Ok(transition) => (visit.changes, visit.next) = (transition.changes, transition.next),
-                Err(failure) => visit.failure = Some(failure),
+            match self.machine.advance(&visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
+                Ok(next) => visit.next = next,
+                Err(failure) => {
+                    visit.changes.clear();
+                    visit.failure = Some(failure);
+                }
             }
         }
         if let Some(failure) = &visit.failure {
@@ -242,14 +236,17 @@ impl Engine {
             } else if code.on_error == OnError::Continue {
                 // The edges see the failure as `result`. If they cannot be followed either, the run ends with the failure.
                 let outcome = Outcome::Failed(failure);
-                if let Ok(transition) = self.machine.advance(&visit.activation, &sight, outcome, &mut notes) {
-                    visit.next = transition.next;
+                let (activation, changes) = (&visit.activation, &mut visit.changes);
+                if let Ok(next) = self.machine.advance(activation, &sight, outcome, &mut notes, changes) {
+                    visit.next = next;
                     visit.suppressed = true;
                 }
+                // It assigns nothing.
+                visit.changes.clear();
             }
         }
         visit.at = now.known();
-        visit.warnings.extend(notes.take());
+        visit.warnings.append(&mut notes.take());
         for warning in &visit.warnings {
             let node = &self.code().node(visit.activation.node).name;
             tracing::warn!(run = %self.facts.id, %node, "{warning}");
@@ -283,7 +280,9 @@ impl Engine {
             let end = End { status: *status, steps: *steps, output: output.clone(), error: None, node: None };
             records.push(self.seal("end", &end));
         }
-        self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+        if self.journal.is_some() {
+            self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+        }
         if self.is_observed() {
             self.observe_visits(first, visits);
         }
@@ -298,7 +297,7 @@ impl Engine {
         let frontier = &mut self.standing.frontier;
         // A node that several lead to is visited once, unless it is sent something each time.
         let mut add = |activation: Activation| {
-            if !activation.argument.is_null() || !frontier.contains(&activation) {
+            if activation.argument.is_some() || !frontier.contains(&activation) {
                 frontier.push(activation);
             }
         };
@@ -354,8 +353,8 @@ impl Engine {
         }
         let step = self.standing.steps + 1 + failed as u64;
         let visit = visits.swap_remove(failed);
-        let failure = visit.failure.unwrap_or_else(|| Failure::permanent("it failed"));
-        self.end_at(visit.activation.node, step, failure).await
+        let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
+        self.end_at(visit.activation.node, step, *failure).await
     }
 
     async fn end_at(&mut self, node: u16, step: u64, failure: Failure) -> RunError {
@@ -427,6 +426,7 @@ impl Engine {
     }
 
     fn observe_visits(&self, first: u64, visits: &[Visit]) {
+        let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for (step, visit) in (first..).zip(visits) {
             let node = self.code().node(visit.activation.node);
             self.observe(&Event::StepCompleted {
@@ -435,6 +435,7 @@ impl Engine {
                 node: &node.name,
                 kind: node.kind.kind(),
                 elapsed: visit.elapsed,
+                total,
                 error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
@@ -452,13 +453,27 @@ impl Engine {
 }
 
 impl Visit {
+    /// Begins another visit in the place of the last.
+    fn begin(&mut self, activation: Activation) {
+        self.activation = activation;
+        self.at = None;
+        self.called = false;
+        self.failure = None;
+        self.suppressed = false;
+        self.changes.clear();
+        self.new_keys.clear();
+        self.next = Next::End;
+        self.elapsed = Duration::ZERO;
+        self.warnings.clear();
+    }
+
     fn draft<'a>(&'a self, code: &'a Code, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
         VisitDraft {
             code,
             step,
             at: &self.activation,
             result: if self.called && self.failure.is_none() { slot.lane.outcome() } else { View::Null },
-            failure: self.failure.as_ref(),
+            failure: self.failure.as_deref(),
             suppressed: self.suppressed,
             changes: &self.changes,
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -484,19 +499,22 @@ pub(crate) fn state_value(code: &Code, state: &dyn Cells, last_error: Option<&La
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
-async fn answer(mut calling: Calling<'_>) -> Result<(), Failure> {
+async fn answer(mut calling: Calling<'_>) -> Result<(), Box<Failure>> {
     poll_fn(|context| poll_call(&mut calling, context)).await
 }
 
-fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
     match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
-        Ok(poll) => poll.map_err(Failure::from),
-        Err(panic) => Poll::Ready(Err(Failure::permanent(format!("the tool panicked: {}", panic_text(&*panic))))),
+        Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),
+        Err(panic) => {
+            let message = format!("the tool panicked: {}", panic_text(&*panic));
+            Poll::Ready(Err(Box::new(Failure::permanent(message))))
+        }
     }
 }
 
 /// Waits for all calls, which are made at the same time; `done` is told of each that is, and of its failure.
-async fn answer_all(mut calls: Vec<Option<Calling<'_>>>, mut done: impl FnMut(usize, Option<Failure>)) {
+async fn answer_all(mut calls: Vec<Option<Calling<'_>>>, mut done: impl FnMut(usize, Option<Box<Failure>>)) {
     poll_fn(|context| {
         let mut waiting = false;
         for (index, place) in calls.iter_mut().enumerate() {

@@ -42,7 +42,6 @@ pub use error::{
 };
 pub use machine::{
     Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight,
-    Transition,
 };
 pub use observer::{Observer, Progress};
 pub use record::Status;

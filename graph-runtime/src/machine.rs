@@ -36,11 +36,11 @@ pub trait Machine: Send + Sync + 'static {
     /// # Errors
     ///
     /// What is returned is a failure of the node.
-    fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Failure> {
+    fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
         Ok(self.code().plan(at, sight, notes))
     }
 
-    /// Computes what a node writes and where it leads. Pure: on an error, nothing of it is kept.
+    /// Computes what a node writes, into `changes`, and where it leads. Pure: on an error, nothing of it is kept.
     ///
     /// # Errors
     ///
@@ -51,8 +51,9 @@ pub trait Machine: Send + Sync + 'static {
         sight: &Sight<'_>,
         outcome: Outcome<'_>,
         notes: &mut Notes,
-    ) -> Result<Transition, Failure> {
-        self.code().advance(at, sight, outcome, notes)
+        changes: &mut Vec<Change>,
+    ) -> Result<Next, Box<Failure>> {
+        self.code().advance(at, sight, outcome, notes, changes)
     }
 
     /// Writes a change into the state. Pure; a machine with reducers combines here what several nodes of a step wrote.
@@ -113,18 +114,18 @@ pub trait Lane: Send + Sync {
 pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<(), ActionError>> + Send + 'a>>;
 
 /// A node that is to be visited.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Activation {
     /// The node's index.
     pub node: u16,
-    /// What it was activated with, where several activations of one node differ; else null.
-    pub argument: Value,
+    /// What it was activated with, where several activations of one node differ.
+    pub argument: Option<Box<Value>>,
 }
 
 impl Activation {
     /// An activation without an argument.
     pub fn of(node: u16) -> Self {
-        Self { node, argument: Value::Null }
+        Self { node, argument: None }
     }
 }
 
@@ -155,16 +156,7 @@ pub enum Outcome<'a> {
     Failed(&'a Failure),
 }
 
-/// What a node writes and where it leads.
-#[derive(Debug)]
-pub struct Transition {
-    /// What it writes, each key once.
-    pub changes: Vec<Change>,
-    /// Where it leads.
-    pub next: Next,
-}
-
-/// A key and its new value.
+/// A key and its new value. A node writes each key once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// The key's index.
@@ -174,9 +166,10 @@ pub struct Change {
 }
 
 /// Where a node leads.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum Next {
     /// Nowhere: this way ends here.
+    #[default]
     End,
     /// To one node.
     To(u16),

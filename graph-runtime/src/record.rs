@@ -306,8 +306,8 @@ impl Serialize for VisitDraft<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("step", &self.step)?;
         map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        if !self.at.argument.is_null() {
-            map.serialize_entry("argument", &self.at.argument)?;
+        if let Some(argument) = &self.at.argument {
+            map.serialize_entry("argument", argument)?;
         }
         if !self.result.is_null() {
             map.serialize_entry("result", &self.result)?;
@@ -371,8 +371,8 @@ impl Serialize for TargetDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        if !self.at.argument.is_null() {
-            map.serialize_entry("argument", &self.at.argument)?;
+        if let Some(argument) = &self.at.argument {
+            map.serialize_entry("argument", argument)?;
         }
         map.end()
     }

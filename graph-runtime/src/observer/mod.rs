@@ -42,6 +42,8 @@ pub enum Event<'a> {
         step: u64,
         /// The node.
         node: &'a str,
+        /// What the node does.
+        kind: Kind,
     },
     /// A node was visited.
     StepCompleted {
@@ -55,6 +57,8 @@ pub enum Event<'a> {
         kind: Kind,
         /// How long its tool took.
         elapsed: Duration,
+        /// How long the run has taken, in this process.
+        total: Duration,
         /// Why it failed.
         error: Option<&'a str>,
         /// The state keys that it set and that were not set before, sorted.

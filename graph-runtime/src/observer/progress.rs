@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    fn total(&self, run: &RunId) -> usize {
+    fn nodes(&self, run: &RunId) -> usize {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(run).map_or(0, |(_, nodes)| *nodes)
     }
 }
@@ -57,11 +57,13 @@ impl Observer for Progress {
                 let facts = (graph.stem().to_owned(), *nodes);
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert((*run).clone(), facts);
             }
-            Event::StepStarted { run, step, node } => {
-                let total = self.total(run);
-                self.line(run, format_args!("step {step}/{total} {node} ..."));
+            // Only what calls a tool takes long enough to be announced.
+            Event::StepStarted { run, step, node, kind: Kind::Action(_) } => {
+                let nodes = self.nodes(run);
+                self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
-            Event::StepCompleted { run, step, node, kind, elapsed, error, new_keys, warnings } => {
+            Event::StepStarted { .. } => {}
+            Event::StepCompleted { run, step, node, kind, elapsed, total, error, new_keys, warnings } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",
                     (None, Kind::Return) => "⏹",
@@ -73,10 +75,11 @@ impl Observer for Progress {
                     (None, _) if new_keys.is_empty() => String::new(),
                     (None, _) => format!(" (+{})", new_keys.join(", ")),
                 };
-                let total = self.total(run);
-                self.line(run, format_args!("step {step}/{total} {node} {icon}{}{detail}", shown(*elapsed)));
+                let nodes = self.nodes(run);
+                let elapsed = shown(if *kind == Kind::Return { *total } else { *elapsed });
+                self.line(run, format_args!("step {step}/{nodes} {node} {icon}{elapsed}{detail}"));
                 for warning in *warnings {
-                    self.line(run, format_args!("step {step}/{total} {node} warning: {warning}"));
+                    self.line(run, format_args!("step {step}/{nodes} {node} warning: {warning}"));
                 }
             }
             Event::RunEnded { run, status, steps, elapsed, error } => {
