@@ -12,6 +12,9 @@
 //! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
 //! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once.
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod build;
 mod builtin;
 pub mod check;

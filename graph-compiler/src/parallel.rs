@@ -36,7 +36,7 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) 
     };
     let mut done = thread::scope(|scope| {
         let others: Vec<_> =
-            (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, &take).ok()).collect();
+            (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, take).ok()).collect();
         let mut done = take();
         for other in others {
             done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

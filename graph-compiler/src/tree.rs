@@ -109,9 +109,7 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
         match event {
             Ok((event, span)) => {
                 let span = builder.bytes.span(span.start.index(), span.end.index());
-                if builder.event(event, span).is_none() {
-                    return None;
-                }
+                builder.event(event, span)?;
             }
             Err(error) => {
                 builder.syntax_error(&error);
@@ -442,13 +440,11 @@ fn plain(text: &str) -> Option<Node> {
     }
     if lower.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'+' | b'-'))
         && lower.bytes().any(|byte| byte.is_ascii_digit())
+        && let Ok(float) = text.parse::<f64>()
     {
-        if let Ok(float) = text.parse::<f64>() {
-            // `1.` and `.5` are floats to some and texts to others; so is what overflows.
-            let usual =
-                lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
-            return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(Node::Number);
-        }
+        // `1.` and `.5` are floats to some and texts to others; so is what overflows.
+        let usual = lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
+        return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(Node::Number);
     }
     Some(Node::String(text.to_owned()))
 }
@@ -703,7 +699,7 @@ mod tests {
             "x\u{0}y".to_owned(),
         ] {
             let (tree, errors) = read(&text);
-            assert!(!errors.is_empty() || tree.is_some_and(|tree| tree.node == Node::Null), "{:.40}", text);
+            assert!(!errors.is_empty() || tree.is_some_and(|tree| tree.node == Node::Null), "{text:.40}");
         }
     }
 

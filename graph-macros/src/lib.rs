@@ -1,5 +1,8 @@
 //! The macros of `graph-runtime`: doors to `graph-compiler`.
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::path::{Path, PathBuf};
 
 use graph_compiler::door::{RustPlace, report};

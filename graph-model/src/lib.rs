@@ -5,6 +5,9 @@
 //! [`Capability`](capability::Capability) grants and what a [`signature`] covers, so that a graph means the same to the
 //! compiler that checks it and to the engine that runs it.
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod capability;
 pub mod condition;
 pub mod digest;

@@ -112,6 +112,7 @@ impl Path {
 }
 
 /// Follows `segments` from `view`, one after the other.
+#[inline]
 pub fn follow<'a>(view: View<'a>, segments: &[impl AsRef<str>]) -> View<'a> {
     segments.iter().fold(view, |view, segment| view.step(segment.as_ref()))
 }

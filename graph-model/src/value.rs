@@ -79,6 +79,7 @@ pub trait Struct: Sized {
 }
 
 impl<T: Struct> Record for T {
+    #[inline]
     fn get(&self, name: &str) -> View<'_> {
         Self::NAMES.iter().position(|field| *field == name).map_or(View::Null, |index| self.field(index))
     }
@@ -197,6 +198,7 @@ pub fn describe(view: View<'_>) -> String {
 
 impl<'a> View<'a> {
     /// Whether this is null; `0`, `false`, `""` and `[]` are not (R64, R86).
+    #[inline]
     pub const fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
@@ -204,6 +206,7 @@ impl<'a> View<'a> {
     /// Follows one part of a path: a field's name, or a list's index, negative ones counted from the end (R60, R61).
     ///
     /// Whatever does not exist is null: a missing field, an index out of range, a step into a text or number.
+    #[inline]
     pub fn step(self, name: &str) -> View<'a> {
         match self {
             Self::Object(record) => record.get(name),
@@ -218,6 +221,7 @@ impl<'a> View<'a> {
     }
 
     /// Copies what is seen into an owned JSON value.
+    #[inline]
     pub fn to_value(self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -332,6 +336,7 @@ impl Record for Map<String, Value> {
 }
 
 impl AsView for Value {
+    #[inline]
     fn view(&self) -> View<'_> {
         match self {
             Self::Null => View::Null,
@@ -355,12 +360,14 @@ fn number_view(number: &Number) -> View<'static> {
 }
 
 impl AsView for String {
+    #[inline]
     fn view(&self) -> View<'_> {
         View::Text(self)
     }
 }
 
 impl AsView for i64 {
+    #[inline]
     fn view(&self) -> View<'_> {
         View::Integer(*self)
     }
@@ -368,30 +375,35 @@ impl AsView for i64 {
 
 impl AsView for f64 {
     /// A number that JSON cannot write (not finite) is null (R205).
+    #[inline]
     fn view(&self) -> View<'_> {
         if self.is_finite() { View::Float(*self) } else { View::Null }
     }
 }
 
 impl AsView for bool {
+    #[inline]
     fn view(&self) -> View<'_> {
         View::Boolean(*self)
     }
 }
 
 impl<T: AsView> AsView for Option<T> {
+    #[inline]
     fn view(&self) -> View<'_> {
         self.as_ref().map_or(View::Null, AsView::view)
     }
 }
 
 impl<T: AsView> AsView for Vec<T> {
+    #[inline]
     fn view(&self) -> View<'_> {
         View::List(self)
     }
 }
 
 impl<T: AsView> AsView for IndexMap<String, T> {
+    #[inline]
     fn view(&self) -> View<'_> {
         View::Object(self)
     }

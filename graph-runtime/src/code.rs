@@ -133,7 +133,29 @@ enum Base {
 #[derive(Debug)]
 struct Edge {
     to: Option<u16>,
-    when: Condition<Test>,
+    when: When,
+}
+
+/// When an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
+#[derive(Debug)]
+enum When {
+    Always,
+    All(Box<[Test]>),
+    Tree(Condition<Test>),
+}
+
+impl From<Condition<Test>> for When {
+    fn from(condition: Condition<Test>) -> Self {
+        match condition {
+            Condition::Always => Self::Always,
+            Condition::Test(test) => Self::All(Box::new([test])),
+            Condition::All(list) if list.iter().all(|one| matches!(one, Condition::Test(_))) => {
+                let test = |one| if let Condition::Test(test) = one { Some(test) } else { None };
+                Self::All(list.into_iter().filter_map(test).collect())
+            }
+            tree => Self::Tree(tree),
+        }
+    }
 }
 
 /// A comparison.
@@ -252,20 +274,28 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
+    #[inline]
     fn view(&self, reference: &Reference) -> View<'_> {
         let base = match reference.root {
-            Base::Inputs => self.sight.state.inputs(),
-            Base::Key(key) => match self.changes.iter().find(|change| change.key == key) {
-                Some(change) => change.value.view(),
-                None => self.sight.state.get(key),
-            },
-            Base::LastError => self.sight.last_error.map_or(View::Null, |error| View::Object(error)),
+            Base::Key(key) => self.key(key),
             Base::Result => self.result,
+            Base::Inputs => self.sight.state.inputs(),
+            Base::LastError => self.sight.last_error.map_or(View::Null, |error| View::Object(error)),
             Base::Now => return View::Text(self.sight.now.text()),
             Base::Timestamp => return View::Integer(self.sight.now.milliseconds()),
             Base::State => View::Null,
         };
-        path::follow(base, &reference.segments)
+        if reference.segments.is_empty() { base } else { path::follow(base, &reference.segments) }
+    }
+
+    #[inline]
+    fn key(&self, key: usize) -> View<'_> {
+        if !self.changes.is_empty()
+            && let Some(change) = self.changes.iter().find(|change| change.key == key)
+        {
+            return change.value.view();
+        }
+        self.sight.state.get(key)
     }
 
     fn value(&self, reference: &Reference) -> Value {
@@ -279,8 +309,7 @@ impl Look<'_> {
     fn keys(&self) -> Value {
         let mut map = Map::new();
         for (key, Key { name, .. }) in self.code.keys.iter().enumerate() {
-            let changed = self.changes.iter().find(|change| change.key == key);
-            let view = changed.map_or_else(|| self.sight.state.get(key), |change| change.value.view());
+            let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_value());
             }
@@ -337,27 +366,51 @@ impl Look<'_> {
     /// Returns where the first edge leads whose condition holds (R89).
     fn route(&self, node: &Node) -> Result<Next, Box<Failure>> {
         for edge in &node.next {
-            if edge.when.holds(&mut |test| self.test(test))? {
+            if self.holds(&edge.when)? {
                 return Ok(edge.to.map_or(Next::End, Next::To));
             }
         }
         Ok(Next::End)
     }
 
+    #[inline]
+    fn holds(&self, when: &When) -> Result<bool, Box<Failure>> {
+        match when {
+            When::Always => Ok(true),
+            When::All(tests) => {
+                for test in tests {
+                    if !self.test(test)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            When::Tree(condition) => condition.holds(&mut |test| self.test(test)),
+        }
+    }
+
+    #[inline]
     fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
+        let left = self.view(&test.left);
+        if let (View::Integer(left), Some(right)) = (left, test.whole)
+            && let Some(holds) = test.operator.holds_of_integers(left, right)
+        {
+            return Ok(holds);
+        }
+        self.test_any(test, left)
+    }
+
+    /// As [`Look::test`], for all values and operators.
+    #[inline(never)]
+    fn test_any(&self, test: &Test, left: View<'_>) -> Result<bool, Box<Failure>> {
         let whole;
         let left = match test.left.root {
             Base::State => {
                 whole = self.keys();
                 whole.view()
             }
-            _ => self.view(&test.left),
+            _ => left,
         };
-        if let (View::Integer(left), Some(right)) = (left, test.whole)
-            && let Some(holds) = test.operator.holds_of_integers(left, right)
-        {
-            return Ok(holds);
-        }
         let pattern = |text: &str| test.pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));
         test.operator
             .holds(left, &test.right, pattern)
@@ -462,7 +515,7 @@ impl Loader<'_> {
             .as_ref()
             .map(|name| self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`")));
         let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when))?;
-        Ok(Edge { to: to.transpose()?, when })
+        Ok(Edge { to: to.transpose()?, when: when.into() })
     }
 
     fn condition(&self, value: &Value) -> Result<Condition<Test>, String> {

@@ -52,6 +52,14 @@ pub(crate) struct Slot {
     call: Call,
 }
 
+/// A visit on its way.
+struct Departure<'s> {
+    /// The time, if anything asked for it.
+    at: Option<SystemTime>,
+    /// The call that is being made, if any.
+    calling: Option<Calling<'s>>,
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -87,19 +95,132 @@ impl Engine {
         // Visits are used again, step after step.
         let mut visits = Vec::new();
         loop {
-            if self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1 {
-                tokio::task::yield_now().await;
+            if self.is_timed() || !self.walk(&mut visits).await {
+                self.yield_in_turn().await;
+                if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().max_steps) {
+                    return Err(self.exceed().await);
+                }
+                self.perform(&mut visits).await;
             }
-            if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().max_steps) {
-                return Err(self.exceed().await);
-            }
-            self.perform(&mut visits).await;
+            self.settle(&mut visits);
             if let Some(failed) = visits.iter().position(|visit| self.is_fatal(visit)) {
                 return Err(self.fail(visits, failed).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
                 return Ok(ended);
             }
+        }
+    }
+
+    /// Goes from node to node as long as that is all there is to do: nobody watches, nothing is written down, each node
+    /// leads to one other, and none fails.
+    ///
+    /// True if it stopped behind a call, which is in `visits` then; false if it stopped before one, or was never in one's
+    /// way. What it computed and dropped there is pure, and computed again by who has more patience.
+    async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
+        let machine = Arc::clone(&self.machine);
+        let max_steps = u64::from(machine.code().max_steps);
+        if self.slots.is_empty() {
+            self.slots.push(self.slot());
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        let slot = &mut slots[0];
+        let (mut notes, mut changes) = (Notes::default(), Vec::new());
+        let mut stopped = None;
+        while self.standing.steps < max_steps && self.is_alone() {
+            self.yield_in_turn().await;
+            let (at, called, failure) = match self.depart(&*machine, slot, &mut notes) {
+                Some(Departure { at, calling: Some(calling) }) => (at, true, answer(calling).await.err()),
+                Some(Departure { at, calling: None }) => (at, false, None),
+                None => break,
+            };
+            let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
+            if failure.is_some() || !self.arrive(&*machine, at, outcome, &mut notes, &mut changes) {
+                if called {
+                    stopped = Some((at, failure));
+                }
+                break;
+            }
+        }
+        self.slots = slots;
+        let Some((at, failure)) = stopped else { return false };
+        let activation = self.standing.frontier.drain(..).next().unwrap_or_default();
+        visits.resize_with(1, Visit::default);
+        visits[0].begin(activation);
+        (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
+        true
+    }
+
+    /// Whether the next step is one visit, with nothing to tell it.
+    fn is_alone(&self) -> bool {
+        matches!(self.standing.frontier.as_slice(), [Activation { argument: None, .. }])
+    }
+
+    /// Begins what the next node does, if that is a call that may be made, or nothing.
+    #[inline]
+    fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, notes: &mut Notes) -> Option<Departure<'s>> {
+        let clock = || self.runtime.clock.now();
+        let now = Now::new(&clock);
+        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
+        let activation = &self.standing.frontier[0];
+        let planned = machine.plan(activation, &sight, notes);
+        if !notes.is_empty() {
+            notes.take();
+            return None;
+        }
+        let calling = match planned {
+            Ok(Plan::Compute) => None,
+            Ok(Plan::Call { tool, mut arguments }) if self.allowed.get(usize::from(tool)) == Some(&true) => {
+                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
+                Some(slot.lane.call(tool, &mut arguments, &slot.call).ok()?)
+            }
+            _ => return None,
+        };
+        Some(Departure { at: now.known(), calling })
+    }
+
+    /// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
+    /// not lead to one other node, or there is something to say.
+    #[inline]
+    fn arrive(
+        &mut self,
+        machine: &dyn Machine,
+        at: Option<SystemTime>,
+        outcome: Outcome<'_>,
+        notes: &mut Notes,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let runtime = &self.runtime;
+        let clock = || runtime.clock.now();
+        let now = Now::known_at(&clock, at);
+        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
+        let next = machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes);
+        let (Ok(Next::To(node)), true) = (next, notes.is_empty()) else {
+            changes.clear();
+            notes.take();
+            return false;
+        };
+        while let Some(change) = changes.pop() {
+            if machine.merge(&mut *self.state, change).is_err() {
+                changes.clear();
+                return false;
+            }
+        }
+        self.standing.frontier[0].node = node;
+        self.standing.steps += 1;
+        true
+    }
+
+    fn slot(&self) -> Slot {
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0 };
+        Slot { lane: self.machine.lane(), call }
+    }
+
+    /// Lets the other tasks of the thread have a turn now and then, also where the graph's tools never wait.
+    #[inline]
+    async fn yield_in_turn(&self) {
+        if self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1 {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -120,11 +241,10 @@ impl Engine {
         visit.failure.is_some() && !visit.suppressed && self.code().node(visit.activation.node).on_error.is_none()
     }
 
-    /// Visits every activation of the frontier.
+    /// Plans a visit of every activation of the frontier, and makes its call.
     async fn perform(&mut self, visits: &mut Vec<Visit>) {
         while self.slots.len() < self.standing.frontier.len() {
-            let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0 };
-            self.slots.push(Slot { lane: self.machine.lane(), call });
+            self.slots.push(self.slot());
         }
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
         let elapsed = |engine: &Self| {
@@ -152,12 +272,16 @@ impl Engine {
             })
             .await;
         }
-        for (visit, slot) in visits.iter_mut().zip(&slots) {
-            self.advance(visit, slot);
-        }
         // The list is empty now, and kept for the next step.
         self.standing.frontier = frontier;
         self.slots = slots;
+    }
+
+    /// Computes what the visits write and where they lead.
+    fn settle(&self, visits: &mut [Visit]) {
+        for (visit, slot) in visits.iter_mut().zip(&self.slots) {
+            self.advance(visit, slot);
+        }
     }
 
     /// Whether anybody asks how long a visit took.
@@ -254,7 +378,7 @@ impl Engine {
     }
 
     /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
-    async fn commit(&mut self, visits: &mut Vec<Visit>) -> Result<Option<Ended>, RunError> {
+    async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Ended>, RunError> {
         let first = self.standing.steps + 1;
         let last = visits.last().map_or(0, |visit| visit.activation.node);
         self.move_frontier(visits);
@@ -363,7 +487,13 @@ impl Engine {
             return error;
         }
         self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
-        RunError::Node { run: self.facts.id.clone(), node, step, failure, state: self.state_value() }
+        RunError::Node {
+            run: self.facts.id.clone(),
+            node,
+            step,
+            failure: Box::new(failure),
+            state: Box::new(self.state_value()),
+        }
     }
 
     /// Ends the run because it takes too many steps (R130).
@@ -372,7 +502,7 @@ impl Engine {
         if let Err(error) = self.end_with_error(&format!("max steps exceeded ({max_steps})"), None).await {
             return error;
         }
-        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, state: self.state_value() }
+        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, state: Box::new(self.state_value()) }
     }
 
     async fn end_with_error(&mut self, error: &str, node: Option<&str>) -> Result<(), RunError> {

@@ -284,9 +284,9 @@ pub enum RunError {
         /// The step.
         step: u64,
         /// What happened.
-        failure: Failure,
+        failure: Box<Failure>,
         /// The state when it happened.
-        state: Value,
+        state: Box<Value>,
     },
     /// The run took more steps than the graph allows (R130).
     #[error("max steps exceeded ({max_steps})")]
@@ -296,7 +296,7 @@ pub enum RunError {
         /// The graph's `max_steps`.
         max_steps: u32,
         /// The state when it happened.
-        state: Value,
+        state: Box<Value>,
     },
     /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
     #[error("failed to commit step {step} of run `{run}`")]

@@ -15,6 +15,9 @@
 //! let stats: project_stats::Output = run.await?.output;
 //! ```
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod call;
 mod clock;
 mod code;
@@ -69,8 +72,8 @@ pub mod __private {
     /// A graph's code, resolved when it is first used.
     pub type LazyCode = std::sync::LazyLock<Code>;
 
-    /// Looks at a value; not inlined, so that a table of a thousand keys stays small.
-    #[inline(never)]
+    /// Looks at a value.
+    #[inline]
     pub fn view<T: AsView>(value: &T) -> View<'_> {
         value.view()
     }

@@ -243,6 +243,11 @@ impl Notes {
         self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
     }
 
+    /// Whether nothing was noted.
+    pub fn is_empty(&self) -> bool {
+        self.warnings.is_empty()
+    }
+
     /// Takes what was noted.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)

@@ -360,7 +360,10 @@ fn replay_step(
         }
     }
     let activation = |target: &crate::record::Target| {
-        Ok(Activation { node: node(&target.node)?, argument: (!target.argument.is_null()).then(|| Box::new(target.argument.clone())) })
+        Ok(Activation {
+            node: node(&target.node)?,
+            argument: (!target.argument.is_null()).then(|| Box::new(target.argument.clone())),
+        })
     };
     standing.frontier = step.next.iter().map(activation).collect::<Result<_, String>>()?;
     Ok(())

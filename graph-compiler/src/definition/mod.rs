@@ -317,7 +317,7 @@ pub(crate) fn parse_trusted_contract(
         "rust" => false,
         "builtin" => true,
         other => {
-            let place = Place::new(&source, tool_type.span);
+            let place = Place::new(source, tool_type.span);
             reader
                 .diagnostics
                 .error(

@@ -332,7 +332,7 @@ impl Writer {
                 }
             }
             Err(error) if alone => {
-                batch.into_iter().for_each(|request| drop(request.answer.send(Err(explain(&error, &self.path)))))
+                batch.into_iter().for_each(|request| drop(request.answer.send(Err(explain(&error, &self.path)))));
             }
             Err(_) => batch.into_iter().for_each(|request| self.commit(vec![request])),
         }
