@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use graph_runtime::{
-    ActionError, Activation, Call, Machine, Map, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight, SqliteStore,
-    Store, Value,
+    ActionError, Activation, Call, Graph, Machine, Map, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight,
+    SqliteStore, Store, Value,
 };
 use rusqlite::Connection;
-use state_graphs::{Countdown, Order, countdown, order};
+use state_graphs::{Countdown, Order, Tally, countdown, order, tally};
 use tokio::runtime::Runtime as Tokio;
 
 /// Counts down; its future is ready when it is first asked.
@@ -52,26 +52,40 @@ fn tokio() -> Tokio {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio starts")
 }
 
+impl tally::Actions for Counter {
+    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+    }
+}
+
+/// Times a run of `count` steps.
+fn time<G: Graph<Inputs = Map<String, Value>>>(tokio: &Tokio, runtime: &Runtime, graph: G) -> Duration
+where
+    G::Output: Send,
+{
+    tokio.block_on(async {
+        let began = Instant::now();
+        let run = runtime.start(graph, Map::new()).await.expect("the run starts");
+        run.await.expect("the run ends");
+        began.elapsed()
+    })
+}
+
 /// A step of a run without a store: the run as a whole, over its steps.
 fn in_memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("in memory");
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.tick").expect("a pattern").build().expect("built");
+    let tokio = tokio();
+    // A call, and two edges of which the second is taken.
     group.bench_function("step", |bencher| {
-        let runtime =
-            Runtime::builder().grant("rye.execute.tool.bench.tick").expect("a pattern").build().expect("built");
-        let tokio = tokio();
-        bencher.iter_custom(|count| {
-            let graph = Countdown::new(Counter::from(count));
-            tokio.block_on(async {
-                let began = Instant::now();
-                let run = runtime.start(graph, Map::new()).await.expect("the run starts");
-                run.await.expect("the run ends");
-                began.elapsed()
-            })
-        });
+        bencher.iter_custom(|count| time(&tokio, &runtime, Countdown::new(Counter::from(count))));
+    });
+    // The same, with a key of the state written and read.
+    group.bench_function("step with an assignment", |bencher| {
+        bencher.iter_custom(|count| time(&tokio, &runtime, Tally::new(Counter::from(count))));
     });
     group.bench_function("the tool's own future, boxed", |bencher| {
         let (counter, call) = (Counter::from(1 << 40), ());
-        let tokio = tokio();
         bencher.iter_custom(|count| {
             tokio.block_on(async {
                 let began = Instant::now();
@@ -122,17 +136,9 @@ fn durable(criterion: &mut Criterion) {
     println!("a step's record has {bytes} bytes");
     let mut group = criterion.benchmark_group("durable");
     group.measurement_time(Duration::from_secs(10));
+    let runtime = tokio.block_on(durable_runtime(directory.path()));
     group.bench_function("signed step in SQLite", |bencher| {
-        bencher.iter_custom(|count| {
-            tokio.block_on(async {
-                let runtime = durable_runtime(directory.path()).await;
-                let graph = Countdown::new(Counter::from(count));
-                let began = Instant::now();
-                let run = runtime.start(graph, Map::new()).await.expect("the run starts");
-                run.await.expect("the run ends");
-                began.elapsed()
-            })
-        });
+        bencher.iter_custom(|count| time(&tokio, &runtime, Tally::new(Counter::from(count))));
     });
     group.bench_function("bare commit of the same bytes", |bencher| {
         let database = Connection::open(directory.path().join("bare.db")).expect("a database");

@@ -243,11 +243,7 @@ impl Code {
             for (key, term) in &node.assign {
                 let look = Look { sight, changes, result, code: self };
                 let value = look.evaluate(term, notes);
-                // The same key twice in a node: the later value is the value.
-                match changes.iter_mut().find(|change: &&mut Change| change.key == *key) {
-                    Some(change) => change.value = value,
-                    None => changes.push(Change { key: *key, value }),
-                }
+                changes.push(Change { key: *key, value });
             }
         }
         Look { sight, changes, result, code: self }.route(node)
@@ -329,6 +325,7 @@ impl Look<'_> {
         Value::Null
     }
 
+    #[inline]
     fn evaluate(&self, term: &Term, notes: &mut Notes) -> Value {
         match term {
             Term::Literal(value) => value.clone(),
@@ -364,6 +361,7 @@ impl Look<'_> {
     }
 
     /// Returns where the first edge leads whose condition holds (R89).
+    #[inline]
     fn route(&self, node: &Node) -> Result<Next, Box<Failure>> {
         for edge in &node.next {
             if self.holds(&edge.when)? {

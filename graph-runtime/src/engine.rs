@@ -7,12 +7,14 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use graph_model::program::OnError;
 use graph_model::value::{Map, Mismatch, Value, View};
+use tokio::task::yield_now;
 
 use crate::call::{Call, RunFacts};
 use crate::code::{Code, LAST_ERROR};
@@ -96,7 +98,9 @@ impl Engine {
         let mut visits = Vec::new();
         loop {
             if self.is_timed() || !self.walk(&mut visits).await {
-                self.yield_in_turn().await;
+                if self.is_others_turn() {
+                    yield_now().await;
+                }
                 if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().max_steps) {
                     return Err(self.exceed().await);
                 }
@@ -128,9 +132,11 @@ impl Engine {
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let mut stopped = None;
         while self.standing.steps < max_steps && self.is_alone() {
-            self.yield_in_turn().await;
+            if self.is_others_turn() {
+                yield_now().await;
+            }
             let (at, called, failure) = match self.depart(&*machine, slot, &mut notes) {
-                Some(Departure { at, calling: Some(calling) }) => (at, true, answer(calling).await.err()),
+                Some(Departure { at, calling: Some(calling) }) => (at, true, Answer(calling).await.err()),
                 Some(Departure { at, calling: None }) => (at, false, None),
                 None => break,
             };
@@ -216,12 +222,9 @@ impl Engine {
         Slot { lane: self.machine.lane(), call }
     }
 
-    /// Lets the other tasks of the thread have a turn now and then, also where the graph's tools never wait.
-    #[inline]
-    async fn yield_in_turn(&self) {
-        if self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1 {
-            tokio::task::yield_now().await;
-        }
+    /// Whether the other tasks of the thread should have a turn, for the graph's tools may never wait.
+    fn is_others_turn(&self) -> bool {
+        self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1
     }
 
     fn code(&self) -> &Code {
@@ -258,7 +261,7 @@ impl Engine {
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             // One call needs no lists of calls and answers.
             if let Some(calling) = self.plan(first, visit, slot) {
-                visit.failure = answer(calling).await.err();
+                visit.failure = Answer(calling).await.err();
                 visit.elapsed = elapsed(self);
             }
         } else {
@@ -629,10 +632,18 @@ pub(crate) fn state_value(code: &Code, state: &dyn Cells, last_error: Option<&La
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
-async fn answer(mut calling: Calling<'_>) -> Result<(), Box<Failure>> {
-    poll_fn(|context| poll_call(&mut calling, context)).await
+struct Answer<'a>(Calling<'a>);
+
+impl Future for Answer<'_> {
+    type Output = Result<(), Box<Failure>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_call(&mut self.0, context)
+    }
 }
 
+#[inline]
 fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
     match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
         Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),

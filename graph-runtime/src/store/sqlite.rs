@@ -62,14 +62,14 @@ const BATCH: usize = 256;
 /// How long another program may keep the file locked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index.
+/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
+/// writes there and nowhere else: each page more is four kilobytes more to wait for.
 const TABLES: &str = "
     CREATE TABLE runs (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
         graph TEXT NOT NULL,
         status TEXT NOT NULL,
-        records INTEGER NOT NULL,
         token INTEGER NOT NULL,
         holder TEXT NOT NULL
     ) STRICT;
@@ -252,6 +252,9 @@ fn explain(error: &rusqlite::Error, path: &Path) -> StoreError {
     }
 }
 
+/// Counts the records of a run: its last key tells.
+const COUNT: &str = "SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2";
+
 fn number_of(connection: &Connection, run: &RunId, path: &Path) -> Result<i64, StoreError> {
     connection
         .prepare_cached("SELECT number FROM runs WHERE id = ?1")
@@ -283,7 +286,11 @@ fn holder_of(connection: &Connection, run: &RunId, path: &Path) -> Result<String
 fn list(connection: &Connection, path: &Path) -> Result<Vec<RunSummary>, StoreError> {
     let corrupt = |reason: String| StoreError::Corrupt { path: path.to_owned(), reason };
     let mut statement = connection
-        .prepare_cached("SELECT id, graph, status, records FROM runs ORDER BY number DESC")
+        .prepare_cached(
+            "SELECT id, graph, status, (SELECT max(key) & 4294967295 FROM records
+                WHERE key BETWEEN number << 32 AND (number << 32) + 4294967295) + 1
+             FROM runs ORDER BY number DESC",
+        )
         .map_err(|error| explain(&error, path))?;
     let rows = statement.query_map([], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, u64>(3)?))
@@ -355,8 +362,8 @@ fn do_one(
 ) -> Result<Result<u64, StoreError>, rusqlite::Error> {
     let find = |run: &RunId| {
         transaction
-            .prepare_cached("SELECT number, records, token FROM runs WHERE id = ?1")?
-            .query_row([run.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?)))
+            .prepare_cached("SELECT number, token FROM runs WHERE id = ?1")?
+            .query_row([run.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)))
             .optional()
     };
     match work {
@@ -365,29 +372,30 @@ fn do_one(
                 return Ok(Err(StoreError::Exists(run.clone())));
             }
             transaction
-                .prepare_cached(
-                    "INSERT INTO runs (id, graph, status, records, token, holder) VALUES (?1, ?2, ?3, ?4, 1, ?5)",
-                )?
-                .execute(params![run.as_str(), graph, Status::Running.name(), records.len(), holder])?;
+                .prepare_cached("INSERT INTO runs (id, graph, status, token, holder) VALUES (?1, ?2, ?3, 1, ?4)")?
+                .execute(params![run.as_str(), graph, Status::Running.name(), holder])?;
             insert(transaction, transaction.last_insert_rowid(), records)?;
             Ok(Ok(1))
         }
         Work::Append { run, token, expected, records, status } => {
-            let Some((number, found, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
+            let Some((number, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
             if current != *token {
                 return Ok(Err(StoreError::LeaseLost(run.clone())));
             }
+            let found: u64 = transaction
+                .prepare_cached(COUNT)?
+                .query_row([number << 32, (number << 32) | 0xffff_ffff], |row| row.get(0))?;
             if found != *expected {
                 return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
             }
             insert(transaction, number, records)?;
             transaction
-                .prepare_cached("UPDATE runs SET records = ?2, status = ?3 WHERE number = ?1")?
-                .execute(params![number, found + records.len() as u64, status.name()])?;
+                .prepare_cached("UPDATE runs SET status = ?2 WHERE number = ?1 AND status <> ?2")?
+                .execute(params![number, status.name()])?;
             Ok(Ok(*token))
         }
         Work::Lease { run } => {
-            let Some((number, _, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
+            let Some((number, current)) = find(run)? else { return Ok(Err(StoreError::NotFound(run.clone()))) };
             transaction
                 .prepare_cached("UPDATE runs SET token = ?2, holder = ?3 WHERE number = ?1")?
                 .execute(params![number, current + 1, holder])?;

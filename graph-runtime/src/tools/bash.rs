@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(error, "the command was stopped after 200ms (timeout) (transient)");
         assert!(began.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        assert!(!std::path::Path::new(&marker).exists(), "the background process was killed too");
+        assert!(!Path::new(&marker).exists(), "the background process was killed too");
     }
 
     #[tokio::test]
@@ -328,7 +328,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(300)).await;
         running.abort();
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert!(!std::path::Path::new(&marker).exists());
+        assert!(!Path::new(&marker).exists());
     }
 
     #[tokio::test]
