@@ -202,7 +202,7 @@ impl Code {
     }
 
     /// Decides what to do at a node: the default of [`Machine::plan`](crate::Machine::plan).
-    pub(crate) fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Plan {
+    pub fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Plan {
         match &self.node(at.node).kind {
             Kind::Gate => Plan::Compute,
             Kind::Return(_) => Plan::Finish,
@@ -225,7 +225,7 @@ impl Code {
     }
 
     /// Computes assignments and route: the default of [`Machine::advance`](crate::Machine::advance).
-    pub(crate) fn advance(
+    pub fn advance(
         &self,
         at: &Activation,
         sight: &Sight<'_>,

@@ -374,8 +374,12 @@ impl Engine {
         }
         visit.at = now.known();
         visit.warnings.append(&mut notes.take());
-        for warning in &visit.warnings {
-            let node = &self.code().node(visit.activation.node).name;
+        self.warn(visit.activation.node, &visit.warnings);
+    }
+
+    fn warn(&self, node: u16, warnings: &[String]) {
+        for warning in warnings {
+            let node = &self.code().node(node).name;
             tracing::warn!(run = %self.facts.id, %node, "{warning}");
         }
     }
@@ -400,11 +404,18 @@ impl Engine {
             let failure = Failure::permanent(format!("what it wrote does not fit the state: {mismatch}"));
             return Err(self.end_at(node, first, failure).await);
         }
-        let ended = self.standing.frontier.is_empty().then(|| self.end(last));
+        let mut notes = Notes::default();
+        let ended = self.standing.frontier.is_empty().then(|| self.end(last, &mut notes));
+        let warnings = notes.take();
+        self.warn(last, &warnings);
+        if let Some(visit) = visits.last_mut() {
+            visit.warnings.extend(warnings.iter().cloned());
+        }
         if let Some(Ended { status, output, steps, .. }) = &ended
             && self.journal.is_some()
         {
-            let end = End { status: *status, steps: *steps, output: output.clone(), error: None, node: None };
+            let (status, steps, output) = (*status, *steps, output.clone());
+            let end = End { status, steps, output, error: None, node: None, warnings };
             records.push(self.seal("end", &end));
         }
         if self.journal.is_some() {
@@ -459,11 +470,11 @@ impl Engine {
     }
 
     /// Returns the end that the run has come to at a node.
-    fn end(&self, node: u16) -> Ended {
+    fn end(&self, node: u16, notes: &mut Notes) -> Ended {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
-        let output = self.code().output(node, &sight, &mut Notes::default());
+        let output = self.code().output(node, &sight, notes);
         let suppressed = self.standing.suppressed.clone();
         let status = if suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors };
         Ended { status, output, state: self.state_value(), steps: self.standing.steps, suppressed }
@@ -512,7 +523,7 @@ impl Engine {
         let steps = self.standing.steps;
         if self.journal.is_some() {
             let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let end = End { status: Status::Error, steps, output: Value::Null, error, node };
+            let end = End { status: Status::Error, steps, output: Value::Null, error, node, warnings: Vec::new() };
             let record = self.seal("end", &end);
             self.append(vec![record], steps + 1, Status::Error).await?;
         }

@@ -157,6 +157,9 @@ pub struct End {
     /// Where it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// What was noticed while the output was computed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// How a run stands.

@@ -1,0 +1,132 @@
+//! A machine made of a program at run time, with closures as tools.
+
+use std::sync::Arc;
+
+use graph_runtime::__private::{Code, OnError, Program, Tool};
+use graph_runtime::{
+    ActionError, Activation, Arguments, Call, Calling, Cells, Change, Failure, FromValue, Graph, Lane, Machine, Map,
+    Mismatch, Next, Notes, Outcome, Sight, Value,
+};
+use graph_model::value::{AsView, View};
+
+/// What a tool does.
+pub type Perform = dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync;
+/// Where a node leads instead of where its edges lead.
+pub type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
+
+/// A graph with one tool, `test/tool`, whose inputs and output are anything.
+pub struct Interpreted {
+    code: Code,
+    tool: Arc<Perform>,
+    lead: Arc<Lead>,
+}
+
+/// A program with defaults that tests change.
+pub const PROGRAM: Program<'static> = Program {
+    id: "test/graph",
+    version: "1.0.0",
+    source: "graphs/graph.yaml",
+    digest: "00000000000000000000000000000000000000000000000000000000000000aa",
+    signer: "00000000000000aa",
+    start: 0,
+    max_steps: 100,
+    on_error: OnError::Fail,
+    permissions: &["rye.execute.tool.test.tool"],
+    env: &[],
+    keys: &[],
+    tools: &[Tool { id: "test/tool", capability: "rye.execute.tool.test.tool", params: None }],
+    nodes: &[],
+};
+
+impl Interpreted {
+    pub fn new(
+        program: &Program<'_>,
+        tool: impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { code: Code::load(program).unwrap(), tool: Arc::new(tool), lead: Arc::new(|_| None) }
+    }
+
+    pub fn leading(mut self, lead: impl Fn(u16) -> Option<Next> + Send + Sync + 'static) -> Self {
+        self.lead = Arc::new(lead);
+        self
+    }
+}
+
+impl Graph for Interpreted {
+    type Inputs = Map<String, Value>;
+    type Output = Value;
+}
+
+impl Machine for Interpreted {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+        Map::from_value(inputs.clone())?;
+        Ok(Box::new(JsonCells { inputs, values: Vec::new() }))
+    }
+
+    fn lane(&self) -> Box<dyn Lane> {
+        Box::new(JsonLane { tool: Arc::clone(&self.tool), outcome: Value::Null })
+    }
+
+    fn advance(
+        &self,
+        at: &Activation,
+        sight: &Sight<'_>,
+        outcome: Outcome<'_>,
+        notes: &mut Notes,
+        changes: &mut Vec<Change>,
+    ) -> Result<Next, Box<Failure>> {
+        let next = self.code.advance(at, sight, outcome, notes, changes)?;
+        Ok((self.lead)(at.node).unwrap_or(next))
+    }
+}
+
+struct JsonCells {
+    inputs: Value,
+    values: Vec<Value>,
+}
+
+impl Cells for JsonCells {
+    fn inputs(&self) -> View<'_> {
+        self.inputs.view()
+    }
+
+    fn get(&self, key: usize) -> View<'_> {
+        self.values.get(key).map_or(View::Null, AsView::view)
+    }
+
+    fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
+        self.values.resize(self.values.len().max(key + 1), Value::Null);
+        self.values[key] = value;
+        Ok(())
+    }
+}
+
+struct JsonLane {
+    tool: Arc<Perform>,
+    outcome: Value,
+}
+
+impl Lane for JsonLane {
+    fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
+        let params: Value = arguments.take("");
+        Ok(Box::pin(async move {
+            // A real tool waits for something.
+            tokio::task::yield_now().await;
+            self.outcome = (self.tool)(call, params)?;
+            Ok(())
+        }))
+    }
+
+    fn outcome(&self) -> View<'_> {
+        self.outcome.view()
+    }
+
+    fn restore(&mut self, _: u16, value: Value) -> Result<(), Mismatch> {
+        self.outcome = value;
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! What the engine does with a machine: steps, failures, limits, time, progress lines.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use common::{Interpreted, PROGRAM};
+use graph_runtime::__private::{Key, OnError, Program};
+use graph_runtime::{
+    ActionError, Activation, Call, ManualClock, Map, Next, Progress, RunError, RunId, Runtime, StartError, Status,
+    Value,
+};
+use serde_json::json;
+
+const A: Key<'static> = Key { name: "a", initial: None };
+const B: Key<'static> = Key { name: "b", initial: None };
+
+/// Runs a program to its end, with progress lines in memory.
+async fn run(machine: Interpreted) -> (Result<graph_runtime::Finished<Value>, RunError>, String) {
+    let lines = Lines::default();
+    let runtime = Runtime::builder()
+        .grant("rye.execute.tool.*")
+        .unwrap()
+        .clock(Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000))))
+        .observer(Progress::to(lines.clone()))
+        .build()
+        .unwrap();
+    let run = runtime.start_as(RunId::new("run").unwrap(), machine, Map::new()).await.unwrap().await;
+    (run, lines.text())
+}
+
+/// As [`run`], but nobody watches, so that the engine takes its short way.
+async fn run_unwatched(machine: Interpreted) -> Result<graph_runtime::Finished<Value>, RunError> {
+    let runtime = Runtime::builder()
+        .grant("rye.execute.tool.*")
+        .unwrap()
+        .clock(Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000))))
+        .build()
+        .unwrap();
+    runtime.start_as(RunId::new("run").unwrap(), machine, Map::new()).await.unwrap().await
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn echo(_: &Call, params: Value) -> Result<Value, ActionError> {
+    Ok(params)
+}
+
+#[tokio::test]
+async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
+    let nodes = &[
+        ("fork", r#"{"line":1,"does":"gate","assign":{"a":"one"},"next":[{"to":"join"}]}"#),
+        (
+            "left",
+            r#"{"line":2,"does":{"action":0},"params":{"saw":"${state.a}"},"assign":{"a":"left after ${result.saw}"},"next":[{"to":"join"}]}"#,
+        ),
+        (
+            "right",
+            r#"{"line":3,"does":{"action":0},"params":{"saw":"${state.a}"},"assign":{"b":"right after ${result.saw}"},"next":[{"to":"join"}]}"#,
+        ),
+        ("join", r#"{"line":4,"does":"return"}"#),
+    ];
+    let both = vec![Activation::of(1), Activation::of(2)];
+    let machine = || {
+        let both = both.clone();
+        Interpreted::new(&Program { keys: &[A, B], nodes, ..PROGRAM }, echo)
+            .leading(move |node| (node == 0).then(|| Next::All(both.clone())))
+    };
+    let (finished, _) = run(machine()).await;
+    let finished = finished.unwrap();
+    assert_eq!(finished.output, json!({"a": "left after one", "b": "right after one"}));
+    assert_eq!(finished.steps, 4, "the join is visited once");
+    assert_eq!(run_unwatched(machine()).await.unwrap().output, finished.output);
+}
+
+#[tokio::test]
+async fn a_failure_leads_to_the_nodes_own_target_and_its_assignments_are_skipped() {
+    let nodes = &[
+        ("call", r#"{"line":1,"does":{"action":0},"assign":{"a":"set"},"next":[{"to":"done"}],"on_error":1}"#),
+        ("mend", r#"{"line":2,"does":"return","output":{"a":"${state.a}","node":"${state._last_error.node}","error":"${state._last_error.error}"}}"#),
+        ("done", r#"{"line":3,"does":"return"}"#),
+    ];
+    let machine = || {
+        Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, |_, _| Err(ActionError::permanent("no luck")))
+    };
+    let expected = json!({"a": null, "node": "call", "error": "no luck"});
+    let (finished, lines) = run(machine()).await;
+    assert_eq!(finished.unwrap().output, expected);
+    assert_eq!(run_unwatched(machine()).await.unwrap().output, expected);
+    assert_eq!(
+        lines,
+        "[graph:graph] step 1/3 call ...\n\
+         [graph:graph] step 1/3 call ✗ (no luck)\n\
+         [graph:graph] step 2/3 mend ⏹\n\
+         [graph:graph] step 2/3 mend warning: `${state.a}` found nothing\n\
+         [graph:graph] done ✓ (2 steps)\n"
+    );
+}
+
+#[tokio::test]
+async fn a_graph_that_continues_follows_its_edges_with_the_failure_as_result() {
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"assign":{"a":"set"},"next":[{"to":"bad","when":{"path":"result.status","op":"eq","value":"error"}},{"to":"good"}]}"#,
+        ),
+        ("bad", r#"{"line":2,"does":"return","output":"bad"}"#),
+        ("good", r#"{"line":3,"does":"return","output":"good"}"#),
+    ];
+    let machine = || {
+        let program = Program { keys: &[A], nodes, on_error: OnError::Continue, ..PROGRAM };
+        Interpreted::new(&program, |_, _| Err(ActionError::permanent("no luck")))
+    };
+    for finished in [run(machine()).await.0.unwrap(), run_unwatched(machine()).await.unwrap()] {
+        assert_eq!(finished.output, "bad");
+        assert_eq!(finished.status, Status::CompletedWithErrors);
+        assert_eq!(finished.errors.len(), 1);
+        assert_eq!(finished.errors[0].error, "no luck");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_nothing_deals_with_ends_the_run_with_the_node_and_the_state() {
+    let nodes = &[
+        ("first", r#"{"line":1,"does":"gate","assign":{"a":"kept"},"next":[{"to":"call"}]}"#),
+        ("call", r#"{"line":2,"does":{"action":0},"assign":{"b":"lost"}}"#),
+    ];
+    let machine = |tool: fn(&Call, Value) -> Result<Value, ActionError>| {
+        Interpreted::new(&Program { keys: &[A, B], nodes, ..PROGRAM }, tool)
+    };
+    for finished in [
+        run(machine(|_, _| Err(ActionError::permanent("no luck")))).await.0,
+        run_unwatched(machine(|_, _| Err(ActionError::permanent("no luck")))).await,
+    ] {
+        let RunError::Node { node, step, failure, state, .. } = finished.unwrap_err() else { panic!("another error") };
+        assert_eq!((node.as_str(), step, failure.message.as_str()), ("call", 2, "no luck"));
+        assert_eq!(*state, json!({"inputs": {}, "a": "kept", "_last_error": {"node": "call", "error": "no luck"}}));
+    }
+    let panics = |_: &Call, _: Value| -> Result<Value, ActionError> { panic!("at the tool's own fault") };
+    for finished in [run(machine(panics)).await.0, run_unwatched(machine(panics)).await] {
+        assert_eq!(finished.unwrap_err().to_string(), "node `call` failed: the tool panicked: at the tool's own fault");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_at_max_steps() {
+    let nodes = &[
+        ("a", r#"{"line":1,"does":"gate","assign":{"a":1},"next":[{"to":"b"}]}"#),
+        ("b", r#"{"line":2,"does":{"action":0},"next":[{"to":"a"}]}"#),
+    ];
+    let machine = || Interpreted::new(&Program { keys: &[A], nodes, max_steps: 7, ..PROGRAM }, echo);
+    let (finished, lines) = run(machine()).await;
+    for error in [finished.unwrap_err(), run_unwatched(machine()).await.unwrap_err()] {
+        assert_eq!(error.to_string(), "max steps exceeded (7)");
+        assert!(matches!(error, RunError::MaxSteps { max_steps: 7, state, .. } if state["a"] == 1));
+    }
+    assert!(lines.ends_with("step 7/2 a ✓ (gate)\n[graph:graph] done ✗ (max steps exceeded (7))\n"), "{lines}");
+}
+
+#[tokio::test]
+async fn a_condition_that_cannot_be_decided_fails_its_node() {
+    let nodes = &[
+        ("a", r#"{"line":1,"does":"gate","assign":{"a":"text"},"next":[{"to":"a","when":{"path":"state.a","op":"gt","value":3}}]}"#),
+    ];
+    let machine = || Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, echo);
+    for finished in [run(machine()).await.0, run_unwatched(machine()).await] {
+        let error = finished.unwrap_err();
+        assert_eq!(error.to_string(), "node `a` failed: `gt` cannot compare a string with an integer, at `state.a`");
+    }
+}
+
+#[tokio::test]
+async fn the_time_is_the_clocks_and_one_in_a_step() {
+    let nodes = &[
+        (
+            "a",
+            r#"{"line":1,"does":{"action":0},"params":{"now":"${_now}"},"assign":{"a":"${result.now} ${_now} ${_timestamp}"},"next":[{"to":"b"}]}"#,
+        ),
+        ("b", r#"{"line":2,"does":"return"}"#),
+    ];
+    let machine = || Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, echo);
+    let expected = json!({"a": "2027-01-15T08:00:00Z 2027-01-15T08:00:00Z 1800000000000"});
+    assert_eq!(run(machine()).await.0.unwrap().output, expected);
+    assert_eq!(run_unwatched(machine()).await.unwrap().output, expected);
+}
+
+#[tokio::test]
+async fn a_run_needs_the_callers_grant_and_the_graphs_permission() {
+    let nodes = &[("a", r#"{"line":1,"does":{"action":0}}"#)];
+    let start = async |granted: &str, permissions: &[&str]| {
+        let runtime = Runtime::builder().grant(granted).unwrap().build().unwrap();
+        let machine = Interpreted::new(&Program { nodes, permissions, ..PROGRAM }, echo);
+        runtime.start(machine, Map::new()).await.map(drop)
+    };
+    assert!(start("rye.execute.tool.test.tool", &["rye.execute.tool.test.*"]).await.is_ok());
+    for (granted, permissions) in
+        [("rye.execute.tool.test.other", &["*"][..]), ("rye.execute.tool.test.*", &["rye.execute.tool.other"][..])]
+    {
+        let error = start(granted, permissions).await.unwrap_err();
+        assert!(
+            matches!(&error, StartError::NotGranted { missing, .. } if *missing == ["`rye.execute.tool.test.tool`"]),
+            "{error}"
+        );
+        assert!(error.to_string().contains("rye.execute.tool.test.tool"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_environment_variable_keeps_a_run_from_starting() {
+    let nodes = &[("a", r#"{"line":1,"does":"return"}"#)];
+    let program = Program { nodes, env: &["GRAPH_TEST_SURELY_NOT_SET"], ..PROGRAM };
+    let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let error = runtime.start(Interpreted::new(&program, echo), Map::new()).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("GRAPH_TEST_SURELY_NOT_SET"), "{error}");
+}
+
+#[tokio::test]
+async fn a_value_with_a_template_in_it_is_not_read_again() {
+    let nodes = &[
+        (
+            "a",
+            r#"{"line":1,"does":{"action":0},"params":{"text":"${inputs.text}"},"assign":{"a":"<${result.text}>"},"next":[{"to":"b"}]}"#,
+        ),
+        ("b", r#"{"line":2,"does":"return"}"#),
+    ];
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, echo);
+    let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let mut inputs = Map::new();
+    inputs.insert("text".to_owned(), json!("${state.a} ${inputs.text}"));
+    let finished = runtime.start(machine, inputs).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, json!({"a": "<${state.a} ${inputs.text}>"}));
+}
+
+#[tokio::test]
+async fn other_tasks_have_a_turn_while_a_graph_runs_whose_tools_never_wait() {
+    let nodes = &[("a", r#"{"line":1,"does":"gate","next":[{"to":"a"}]}"#)];
+    let machine = Interpreted::new(&Program { nodes, max_steps: 200_000, ..PROGRAM }, echo);
+    let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let run = runtime.start(machine, Map::new()).await.unwrap();
+    let turns = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            *counted.lock().unwrap() += 1;
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(matches!(run.await, Err(RunError::MaxSteps { .. })));
+    other.abort();
+    assert!(*turns.lock().unwrap() > 50, "{}", turns.lock().unwrap());
+}
