@@ -1,0 +1,351 @@
+//! What a crash, a tampered journal or a second process can do to a run: nothing that is not found.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Interpreted, PROGRAM};
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::{Sealed, Status};
+use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::{
+    ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
+};
+use serde_json::json;
+
+/// Calls its tool for `a`, `b` and `c`, and returns all three.
+const CHAIN: Program<'static> = Program {
+    keys: &[
+        Key { name: "a", initial: None },
+        Key { name: "b", initial: None },
+        Key { name: "c", initial: Some("0") },
+    ],
+    nodes: &[
+        ("a", r#"{"line":1,"does":{"action":0},"params":{"n":1},"assign":{"a":"${result}"},"next":[{"to":"b"}]}"#),
+        ("b", r#"{"line":2,"does":{"action":0},"params":{"n":"${state.a.n}"},"assign":{"b":"${result}"},"next":[{"to":"c"}]}"#),
+        ("c", r#"{"line":3,"does":{"action":0},"params":{"n":"${state.b.n}"},"assign":{"c":"${result}"},"next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":4,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+/// The calls that were made: node and idempotency key.
+type Calls = Arc<Mutex<Vec<(String, String)>>>;
+
+/// The chain with a tool that counts and keeps a list of its calls.
+fn chain(calls: &Calls) -> Interpreted {
+    let calls = Arc::clone(calls);
+    Interpreted::new(&CHAIN, move |call: &Call, params: Value| {
+        calls.lock().unwrap().push((call.node().to_owned(), call.idempotency_key()));
+        Ok(json!({"n": params["n"].as_i64().unwrap() + 1}))
+    })
+}
+
+fn output() -> Value {
+    json!({"a": {"n": 2}, "b": {"n": 3}, "c": {"n": 4}})
+}
+
+fn id() -> RunId {
+    RunId::new("run").unwrap()
+}
+
+fn runtime(store: impl Store) -> Runtime {
+    signing_runtime(store, 1)
+}
+
+fn signing_runtime(store: impl Store, seed: u8) -> Runtime {
+    let key = SecretKey::from_seed(&[seed; 32]);
+    Runtime::builder().store(store).sign_with(key).grant("*").unwrap().build().unwrap()
+}
+
+/// A store that fails from a given write on, before or after it is done.
+#[derive(Debug, Clone)]
+struct Failing {
+    inner: MemoryStore,
+    left: Arc<AtomicU64>,
+    /// Whether the write that fails is durable all the same: a crash between the disk and the answer.
+    writes: bool,
+}
+
+impl Failing {
+    fn after(inner: &MemoryStore, writes: u64, last_writes: bool) -> Self {
+        Self { inner: inner.clone(), left: Arc::new(AtomicU64::new(writes)), writes: last_writes }
+    }
+}
+
+impl Store for Failing {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        self.inner.create(run, graph, records)
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            let crashes = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
+            if !crashes || self.writes {
+                self.inner.append(lease, expected, records, status).await?;
+            }
+            if crashes { Err(StoreError::Failed("the power went out".to_owned())) } else { Ok(()) }
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.inner.load(run)
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        self.inner.lease(run)
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        self.inner.list()
+    }
+}
+
+#[tokio::test]
+async fn resume_after_a_crash_at_any_commit_repeats_no_committed_step() {
+    for crash in 0..4 {
+        for durable in [false, true] {
+            let (store, calls) = (MemoryStore::new(), Calls::default());
+            let failing = runtime(Failing::after(&store, crash, durable));
+            let error = failing.start_as(id(), chain(&calls), Map::new()).await.unwrap().await.unwrap_err();
+            assert!(matches!(error, RunError::Store { step, .. } if step == crash + 1), "{error}");
+            let committed = crash + u64::from(durable);
+            let before = calls.lock().unwrap().clone();
+            let finished = runtime(store).resume(chain(&calls), &id()).await.unwrap().await.unwrap();
+            assert_eq!(finished.output, output(), "crash at commit {crash}, durable: {durable}");
+            assert_eq!((finished.steps, finished.status), (4, Status::Completed));
+            let after = calls.lock().unwrap()[before.len()..].to_vec();
+            let nodes: Vec<&str> = after.iter().map(|(node, _)| node.as_str()).collect();
+            let expected: Vec<&str> = ["a", "b", "c"].into_iter().skip(usize::try_from(committed).unwrap()).collect();
+            assert_eq!(nodes, expected, "crash at commit {crash}, durable: {durable}");
+            if !durable && crash < 3 {
+                assert_eq!(before.last(), after.first(), "the same call comes with the same idempotency key");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_failed_goes_on_at_the_node_that_failed() {
+    let (store, calls) = (MemoryStore::new(), Calls::default());
+    let broken = Interpreted::new(&CHAIN, |call: &Call, _| match call.node() {
+        "b" => Err(ActionError::transient("not today")),
+        _ => Ok(json!({"n": 2})),
+    });
+    let error = runtime(store.clone()).start_as(id(), broken, Map::new()).await.unwrap().await.unwrap_err();
+    assert_eq!(error.to_string(), "node `b` failed: not today");
+    assert_eq!(store.list().await.unwrap()[0].status, Status::Error);
+    let finished = runtime(store.clone()).resume(chain(&calls), &id()).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, output());
+    assert_eq!(calls.lock().unwrap().iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(store.list().await.unwrap()[0].status, Status::Completed);
+}
+
+#[tokio::test]
+async fn resuming_a_completed_run_returns_its_result_and_calls_nothing() {
+    let (store, calls) = (MemoryStore::new(), Calls::default());
+    let first = runtime(store.clone()).start_as(id(), chain(&calls), Map::new()).await.unwrap().await.unwrap();
+    let again = runtime(store.clone()).resume(chain(&calls), &id()).await.unwrap().await.unwrap();
+    assert_eq!((again.output, again.state, again.steps), (first.output, first.state, first.steps));
+    assert_eq!(calls.lock().unwrap().len(), 3);
+    assert_eq!(store.load(&id()).await.unwrap().len(), 6, "start, four steps, end; a look leaves no trace");
+}
+
+/// A store with a journal that stopped after two steps.
+async fn stopped() -> Vec<Sealed> {
+    let store = MemoryStore::new();
+    let runtime = runtime(Failing::after(&store, 2, false));
+    runtime.start_as(id(), chain(&Calls::default()), Map::new()).await.unwrap().await.unwrap_err();
+    store.load(&id()).await.unwrap()
+}
+
+/// Resumes from these records; a refusal must have changed nothing.
+async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpreted) -> Result<Value, String> {
+    let store = MemoryStore::new();
+    drop(store.create(name, "test/graph", records.clone()).await.unwrap());
+    match signing_runtime(store.clone(), seed).resume(machine, name).await {
+        Ok(run) => Ok(run.await.unwrap().output),
+        Err(error) => {
+            assert_eq!(store.load(name).await.unwrap(), records, "a failed resume changes nothing");
+            drop(store.lease(name).await.expect("a failed resume holds nothing"));
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                text = format!("{text}: {error}");
+                cause = error.source();
+            }
+            Err(text)
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_was_changed_is_refused() {
+    let records = stopped().await;
+    let machine = || chain(&Calls::default());
+    assert_eq!(resume(records.clone(), &id(), 1, machine()).await, Ok(output()));
+    for seq in 0..records.len() {
+        for at in (0..records[seq].body.len()).step_by(7) {
+            let mut changed = records.clone();
+            let mut bytes = std::mem::take(&mut changed[seq].body).into_bytes();
+            bytes[at] ^= 1;
+            changed[seq].body = String::from_utf8(bytes).unwrap();
+            let refused = resume(changed, &id(), 1, machine()).await.unwrap_err();
+            assert!(refused.contains("journal"), "byte {at} of record {seq}: {refused}");
+        }
+        let mut changed = records.clone();
+        changed[seq].signature[3] ^= 1;
+        let refused = resume(changed, &id(), 1, machine()).await.unwrap_err();
+        assert!(refused.contains(&format!("record {seq} of its journal is not signed by")), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_with_records_dropped_moved_or_taken_from_elsewhere_is_refused() {
+    let records = stopped().await;
+    let machine = || chain(&Calls::default());
+    let renumber = |records: Vec<Sealed>| {
+        (0..).zip(records).map(|(seq, record)| Sealed { seq, ..record }).collect::<Vec<_>>()
+    };
+    let mut dropped = records.clone();
+    dropped.remove(1);
+    assert!(resume(renumber(dropped), &id(), 1, machine()).await.unwrap_err().contains("record 1 of its journal does not follow"));
+    let mut moved = records.clone();
+    moved.swap(1, 2);
+    assert!(resume(renumber(moved), &id(), 1, machine()).await.unwrap_err().contains("record 1"));
+    let other = RunId::new("other").unwrap();
+    let refused = resume(records.clone(), &other, 1, machine()).await.unwrap_err();
+    assert!(refused.contains("record 0"), "{refused}");
+    let refused = resume(records.clone(), &id(), 2, machine()).await.unwrap_err();
+    assert!(refused.contains("the key of this runtime"), "{refused}");
+    let refused = resume(Vec::new(), &id(), 1, machine()).await.unwrap_err();
+    assert!(refused.contains("its journal is empty"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_its_own_graph_only() {
+    let records = stopped().await;
+    let edited = Program { digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..CHAIN };
+    let machine = Interpreted::new(&edited, |_, params| Ok(params));
+    let refused = resume(records, &id(), 1, machine).await.unwrap_err();
+    assert!(refused.contains("00aa") && refused.contains("00bb"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_run_needs_a_store_to_be_resumed_and_the_run_to_exist() {
+    let none = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let error = none.resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
+    assert!(matches!(error, ResumeError::NoStore), "{error}");
+    let error = runtime(MemoryStore::new()).resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
+    assert!(matches!(error, ResumeError::Store { source: StoreError::NotFound(_), .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_run_is_at_work_in_one_place_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (started, release) = (Arc::new(tokio::sync::Notify::new()), Arc::new(std::sync::Barrier::new(2)));
+    let (begun, barrier) = (Arc::clone(&started), Arc::clone(&release));
+    let waits = Interpreted::new(&CHAIN, move |call: &Call, params: Value| {
+        if call.node() == "b" {
+            begun.notify_one();
+            tokio::task::block_in_place(|| barrier.wait());
+        }
+        Ok(json!({"n": params["n"].as_i64().unwrap() + 1}))
+    });
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let first = runtime(SqliteStore::open(&path).await.unwrap());
+    let run = tokio.spawn(async move { first.start_as(id(), waits, Map::new()).await.unwrap().await.unwrap().output });
+    started.notified().await;
+    let second = runtime(SqliteStore::open(&path).await.unwrap());
+    let error = second.resume(chain(&Calls::default()), &id()).await.map(drop).unwrap_err();
+    assert!(matches!(error, ResumeError::Store { source: StoreError::Leased { .. }, .. }), "{error}");
+    release.wait();
+    assert_eq!(run.await.unwrap(), output());
+    tokio.shutdown_background();
+    let again = second.resume(chain(&Calls::default()), &id()).await.unwrap().await.unwrap();
+    assert_eq!(again.output, output());
+}
+
+/// Not a test of its own: the process that is killed in the next one. It writes a line for each call.
+#[tokio::test]
+async fn the_process_that_is_killed() {
+    let Some(directory) = std::env::var_os("GRAPH_TEST_KILLED") else { return };
+    drop(drive(Path::new(&directory)).await);
+}
+
+/// Starts the run or takes it up, with a tool that takes its time.
+async fn drive(directory: &Path) -> Value {
+    let calls = directory.join("calls");
+    let machine = Interpreted::new(&LOOP, move |call: &Call, params: Value| {
+        use std::io::Write;
+        let mut file = std::fs::File::options().create(true).append(true).open(&calls).unwrap();
+        // One write: a line is there or it is not.
+        file.write_all(format!("{} {}\n", call.step(), call.idempotency_key()).as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(json!(params["n"].as_i64().unwrap() + 1))
+    });
+    let store = SqliteStore::open(directory.join("runs.db")).await.unwrap();
+    let exists = store.list().await.unwrap().iter().any(|one| one.run == id());
+    let runtime = runtime(store);
+    let run = if exists {
+        runtime.resume(machine, &id()).await.unwrap()
+    } else {
+        runtime.start_as(id(), machine, Map::new()).await.unwrap()
+    };
+    run.await.unwrap().output
+}
+
+/// Counts to 100.
+const LOOP: Program<'static> = Program {
+    keys: &[Key { name: "n", initial: Some("0") }],
+    max_steps: 1000,
+    nodes: &[
+        (
+            "count",
+            r#"{"line":1,"does":{"action":0},"params":{"n":"${state.n}"},"assign":{"n":"${result}"},"next":[{"to":"end","when":{"path":"state.n","op":"gte","value":100}},{"to":"count"}]}"#,
+        ),
+        ("end", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+#[tokio::test]
+async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut kills = 0;
+    for round in 0..6_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_process_that_is_killed"])
+            .env("GRAPH_TEST_KILLED", directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(60 + 23 * round)).await;
+        kills += u32::from(child.try_wait().unwrap().is_none());
+        // SIGKILL.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(kills > 0, "the process was not killed while it was at work");
+    assert_eq!(drive(directory.path()).await, json!({"n": 100}));
+    let calls = std::fs::read_to_string(directory.path().join("calls")).unwrap();
+    let mut seen: Vec<Vec<&str>> = vec![Vec::new(); 101];
+    for line in calls.lines() {
+        let (step, key) = line.split_once(' ').unwrap();
+        seen[step.parse::<usize>().unwrap()].push(key);
+    }
+    let mut repeated = 0;
+    for (step, keys) in seen.iter().enumerate().skip(1) {
+        assert!(!keys.is_empty(), "step {step} was never made");
+        assert!(keys.iter().all(|key| *key == keys[0]), "step {step} has one idempotency key");
+        repeated += keys.len() - 1;
+    }
+    // A kill can come between a call and its commit, so it repeats one step at most; what was committed stays so.
+    assert!(repeated <= 6, "{repeated} calls were repeated by 6 kills");
+}
