@@ -97,7 +97,8 @@ fn trust(trust: &Trust) -> Done {
 }
 
 fn revoke(revoke: &Revoke) -> Done {
-    let fingerprint: Fingerprint = revoke.fingerprint.parse()?;
+    let fingerprint: Fingerprint =
+        revoke.fingerprint.parse().map_err(|error| Error::new(format!("`{}`: {error}", revoke.fingerprint)))?;
     let (ring, ..) = KeyRing::load(&[&revoke.keys]);
     let Some(file) = ring.get(&fingerprint) else {
         return Err(Error::new(format!("{fingerprint} is not trusted in {}", revoke.keys.display())));

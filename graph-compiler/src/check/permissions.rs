@@ -11,16 +11,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         // A list whose entries could not be read was reported.
         if definition.permissions.is_none() || !diagnostics.has_errors() {
             let span = definition.permissions.as_ref().map_or(definition.head.clone(), |list| list.span.clone());
-            diagnostics
-                .error(
-                    code::NO_PERMISSIONS,
-                    facts.place(&span),
-                    "the graph declares no `permissions`, so it may not do anything",
-                )
-                .help(match needed.as_slice() {
-                    [] => "add `permissions`, a list of capabilities".to_owned(),
-                    _ => format!("add `permissions: [{}]`", needed.join(", ")),
-                });
+            let message = match definition.permissions {
+                None => "the graph declares no `permissions`, so it may not do anything",
+                Some(_) => "the graph's `permissions` are empty, so it may not do anything",
+            };
+            diagnostics.error(code::NO_PERMISSIONS, facts.place(&span), message).help(match needed.as_slice() {
+                [] => "list the capabilities that it may use, as in `permissions: [rye.execute.tool.*]`".to_owned(),
+                _ => format!("write `permissions: [{}]`", needed.join(", ")),
+            });
         }
         return;
     };

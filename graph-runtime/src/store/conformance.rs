@@ -7,7 +7,7 @@ use graph_model::name::RunId;
 use super::{Store, StoreError};
 use crate::record::{Sealed, Status};
 
-/// Tests a store. `make` makes an empty one; `reopen`, if given, closes it and opens what it kept.
+/// Tests a store; `make` makes an empty one. That what a store kept survives its process is for the store's own tests.
 ///
 /// # Panics
 ///

@@ -124,3 +124,14 @@ impl Store for MemoryStore {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::conformance;
+    use super::*;
+
+    #[tokio::test]
+    async fn it_keeps_what_stores_promise() {
+        conformance::suite(|| async { MemoryStore::new() }).await;
+    }
+}

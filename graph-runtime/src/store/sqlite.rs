@@ -104,6 +104,12 @@ impl SqliteStore {
         }
         let mut writer = connect(&path)?;
         prepare(&mut writer, &path)?;
+        Self::around(path, writer)
+    }
+
+    /// Starts a store around the connection that writes.
+    fn around(path: PathBuf, writer: Connection) -> Result<Self, StoreError> {
+        let problem = |reason: &str| StoreError::Open { path: path.clone(), reason: reason.to_owned() };
         let reader = connect(&path)?;
         let holder = Holder::new(&path)?;
         let (requests, inbox) = channel();
@@ -202,6 +208,10 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 /// Sets the modes, and makes the tables in a new file.
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| explain(&error, path);
+    // SQLite opens what it cannot write for reading, and says so only at the first write.
+    if connection.is_readonly("main").map_err(explain)? {
+        return Err(StoreError::ReadOnly(path.to_owned()));
+    }
     let pragma =
         |connection: &Connection, name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, form) =
@@ -211,7 +221,6 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     }
     connection.pragma_update(None, "journal_mode", "WAL").map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
-    // An immediate transaction also finds out whether the file can be written at all.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(explain)?;
@@ -482,5 +491,143 @@ impl Drop for Holder {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(%error, path = %self.path.display(), "the lock file could not be removed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conformance;
+    use super::*;
+
+    fn record(seq: u64, size: usize) -> Sealed {
+        Sealed { seq, body: "x".repeat(size), signature: [7; 64] }
+    }
+
+    fn run() -> RunId {
+        RunId::new("run").unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn it_keeps_what_stores_promise() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        conformance::suite(|| async {
+            let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            SqliteStore::open(directory.path().join(format!("{number}.db"))).await.unwrap()
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_was_appended_is_there_when_the_file_is_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+        store.append(&lease, 1, vec![record(1, 20)], Status::Error).await.unwrap();
+        let old = lease.token();
+        drop((lease, store));
+        let store = SqliteStore::open(&path).await.unwrap();
+        assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10), record(1, 20)]);
+        assert_eq!(store.list().await.unwrap()[0].status, Status::Error);
+        assert!(store.lease(&run()).await.unwrap().token() > old);
+        assert_eq!(
+            fs::read_dir(directory.path())
+                .unwrap()
+                .filter(|entry| {
+                    entry.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "lock")
+                })
+                .count(),
+            1,
+            "the first store's lock file is gone"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_an_error_that_loses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        let mut writer = connect(&path).unwrap();
+        prepare(&mut writer, &path).unwrap();
+        // SQLite answers as on a full disk when the file may not grow.
+        writer.pragma_update(None, "max_page_count", 12).unwrap();
+        let store = SqliteStore::around(path.clone(), writer).unwrap();
+        let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+        let error = store.append(&lease, 1, vec![record(1, 100_000)], Status::Running).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Full(full) if *full == path), "{error:?}");
+        assert!(error.to_string().contains("free some and resume the run"), "{error}");
+        assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10)]);
+        store.append(&lease, 1, vec![record(1, 10)], Status::Running).await.expect("a small record still fits");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_for_one_run_is_not_in_the_way_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        let mut writer = connect(&path).unwrap();
+        prepare(&mut writer, &path).unwrap();
+        writer.pragma_update(None, "max_page_count", 12).unwrap();
+        let store = SqliteStore::around(path, writer).unwrap();
+        let other = RunId::new("other").unwrap();
+        let one = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+        let two = store.create(&other, "test/graph", vec![record(0, 10)]).await.unwrap();
+        let (large, small) = tokio::join!(
+            store.append(&one, 1, vec![record(1, 100_000)], Status::Running),
+            store.append(&two, 1, vec![record(1, 10)], Status::Running),
+        );
+        assert!(matches!(large, Err(StoreError::Full(_))));
+        small.expect("the other run's record fits");
+    }
+
+    #[tokio::test]
+    async fn a_read_only_database_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        drop(SqliteStore::open(&path).await.unwrap());
+        let mut writer = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let error = prepare(&mut writer, &path).unwrap_err();
+        assert!(matches!(&error, StoreError::ReadOnly(_)), "{error:?}");
+        assert!(error.to_string().ends_with("runs.db cannot be written: it, its directory or its disk is read-only"));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_store_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("text"), "this is no database, and longer than the header of one would be".repeat(9)).unwrap();
+        Connection::open(at("other.db")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+        let newer = Connection::open(at("newer.db")).unwrap();
+        newer.pragma_update(None, "application_id", APPLICATION).unwrap();
+        newer.pragma_update(None, "user_version", 99).unwrap();
+        drop(newer);
+        for (name, part) in [
+            ("text", "is not a journal of this program, or is damaged"),
+            ("other.db", "it is a database of another program"),
+            ("newer.db", "has form 99, and this program knows forms up to 1"),
+            ("missing/runs.db", "its directory does not exist"),
+            ("", "it is a directory"),
+        ] {
+            let before = fs::read(at(name)).ok();
+            let error = SqliteStore::open(at(name)).await.unwrap_err().to_string();
+            assert!(error.contains(part), "{name}: {error}");
+            if name == "text" {
+                assert_eq!(fs::read(at(name)).ok(), before);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lock_file_that_nobody_holds_is_no_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        drop(store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
+        drop(store);
+        // What a killed process leaves behind: its name in the database, its file, and no lock.
+        let holder: String =
+            Connection::open(&path).unwrap().query_row("SELECT holder FROM runs", [], |row| row.get(0)).unwrap();
+        File::create(lock_path(&path, &holder)).unwrap();
+        let store = SqliteStore::open(&path).await.unwrap();
+        store.lease(&run()).await.expect("the run can be taken over at once");
     }
 }

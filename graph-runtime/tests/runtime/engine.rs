@@ -1,17 +1,16 @@
 //! What the engine does with a machine: steps, failures, limits, time, progress lines.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use common::{Interpreted, PROGRAM};
 use graph_runtime::__private::{Key, OnError, Program};
 use graph_runtime::{
     ActionError, Activation, Call, ManualClock, Map, Next, Progress, RunError, RunId, Runtime, StartError, Status,
     Value,
 };
 use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
 
 const A: Key<'static> = Key { name: "a", initial: None };
 const B: Key<'static> = Key { name: "b", initial: None };
@@ -96,12 +95,14 @@ async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
 async fn a_failure_leads_to_the_nodes_own_target_and_its_assignments_are_skipped() {
     let nodes = &[
         ("call", r#"{"line":1,"does":{"action":0},"assign":{"a":"set"},"next":[{"to":"done"}],"on_error":1}"#),
-        ("mend", r#"{"line":2,"does":"return","output":{"a":"${state.a}","node":"${state._last_error.node}","error":"${state._last_error.error}"}}"#),
+        (
+            "mend",
+            r#"{"line":2,"does":"return","output":{"a":"${state.a}","node":"${state._last_error.node}","error":"${state._last_error.error}"}}"#,
+        ),
         ("done", r#"{"line":3,"does":"return"}"#),
     ];
-    let machine = || {
-        Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, |_, _| Err(ActionError::permanent("no luck")))
-    };
+    let machine =
+        || Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, |_, _| Err(ActionError::permanent("no luck")));
     let expected = json!({"a": null, "node": "call", "error": "no luck"});
     let (finished, lines) = run(machine()).await;
     assert_eq!(finished.unwrap().output, expected);
@@ -178,9 +179,10 @@ async fn a_run_ends_at_max_steps() {
 
 #[tokio::test]
 async fn a_condition_that_cannot_be_decided_fails_its_node() {
-    let nodes = &[
-        ("a", r#"{"line":1,"does":"gate","assign":{"a":"text"},"next":[{"to":"a","when":{"path":"state.a","op":"gt","value":3}}]}"#),
-    ];
+    let nodes = &[(
+        "a",
+        r#"{"line":1,"does":"gate","assign":{"a":"text"},"next":[{"to":"a","when":{"path":"state.a","op":"gt","value":3}}]}"#,
+    )];
     let machine = || Interpreted::new(&Program { keys: &[A], nodes, ..PROGRAM }, echo);
     for finished in [run(machine()).await.0, run_unwatched(machine()).await] {
         let error = finished.unwrap_err();

@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
+use graph_model::value::{AsView, View};
 use graph_runtime::__private::{Code, OnError, Program, Tool};
 use graph_runtime::{
     ActionError, Activation, Arguments, Call, Calling, Cells, Change, Failure, FromValue, Graph, Lane, Machine, Map,
     Mismatch, Next, Notes, Outcome, Sight, Value,
 };
-use graph_model::value::{AsView, View};
 
 /// What a tool does.
-pub type Perform = dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync;
+pub(crate) type Perform = dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync;
 /// Where a node leads instead of where its edges lead.
-pub type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
+pub(crate) type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
 
 /// A graph with one tool, `test/tool`, whose inputs and output are anything.
-pub struct Interpreted {
+pub(crate) struct Interpreted {
     code: Code,
     tool: Arc<Perform>,
     lead: Arc<Lead>,
 }
 
 /// A program with defaults that tests change.
-pub const PROGRAM: Program<'static> = Program {
+pub(crate) const PROGRAM: Program<'static> = Program {
     id: "test/graph",
     version: "1.0.0",
     source: "graphs/graph.yaml",
@@ -39,14 +39,14 @@ pub const PROGRAM: Program<'static> = Program {
 };
 
 impl Interpreted {
-    pub fn new(
+    pub(crate) fn new(
         program: &Program<'_>,
         tool: impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static,
     ) -> Self {
         Self { code: Code::load(program).unwrap(), tool: Arc::new(tool), lead: Arc::new(|_| None) }
     }
 
-    pub fn leading(mut self, lead: impl Fn(u16) -> Option<Next> + Send + Sync + 'static) -> Self {
+    pub(crate) fn leading(mut self, lead: impl Fn(u16) -> Option<Next> + Send + Sync + 'static) -> Self {
         self.lead = Arc::new(lead);
         self
     }

@@ -1,14 +1,11 @@
 //! What a crash, a tampered journal or a second process can do to a run: nothing that is not found.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Interpreted, PROGRAM};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Sealed, Status};
 use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
@@ -17,17 +14,21 @@ use graph_runtime::{
 };
 use serde_json::json;
 
+use crate::interpreted::{Interpreted, PROGRAM};
+
 /// Calls its tool for `a`, `b` and `c`, and returns all three.
 const CHAIN: Program<'static> = Program {
-    keys: &[
-        Key { name: "a", initial: None },
-        Key { name: "b", initial: None },
-        Key { name: "c", initial: Some("0") },
-    ],
+    keys: &[Key { name: "a", initial: None }, Key { name: "b", initial: None }, Key { name: "c", initial: Some("0") }],
     nodes: &[
         ("a", r#"{"line":1,"does":{"action":0},"params":{"n":1},"assign":{"a":"${result}"},"next":[{"to":"b"}]}"#),
-        ("b", r#"{"line":2,"does":{"action":0},"params":{"n":"${state.a.n}"},"assign":{"b":"${result}"},"next":[{"to":"c"}]}"#),
-        ("c", r#"{"line":3,"does":{"action":0},"params":{"n":"${state.b.n}"},"assign":{"c":"${result}"},"next":[{"to":"end"}]}"#),
+        (
+            "b",
+            r#"{"line":2,"does":{"action":0},"params":{"n":"${state.a.n}"},"assign":{"b":"${result}"},"next":[{"to":"c"}]}"#,
+        ),
+        (
+            "c",
+            r#"{"line":3,"does":{"action":0},"params":{"n":"${state.b.n}"},"assign":{"c":"${result}"},"next":[{"to":"end"}]}"#,
+        ),
         ("end", r#"{"line":4,"does":"return"}"#),
     ],
     ..PROGRAM
@@ -84,7 +85,8 @@ impl Store for Failing {
 
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
         Box::pin(async move {
-            let crashes = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
+            let crashes =
+                self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
             if !crashes || self.writes {
                 self.inner.append(lease, expected, records, status).await?;
             }
@@ -208,12 +210,16 @@ async fn a_journal_that_was_changed_is_refused() {
 async fn a_journal_with_records_dropped_moved_or_taken_from_elsewhere_is_refused() {
     let records = stopped().await;
     let machine = || chain(&Calls::default());
-    let renumber = |records: Vec<Sealed>| {
-        (0..).zip(records).map(|(seq, record)| Sealed { seq, ..record }).collect::<Vec<_>>()
-    };
+    let renumber =
+        |records: Vec<Sealed>| (0..).zip(records).map(|(seq, record)| Sealed { seq, ..record }).collect::<Vec<_>>();
     let mut dropped = records.clone();
     dropped.remove(1);
-    assert!(resume(renumber(dropped), &id(), 1, machine()).await.unwrap_err().contains("record 1 of its journal does not follow"));
+    assert!(
+        resume(renumber(dropped), &id(), 1, machine())
+            .await
+            .unwrap_err()
+            .contains("record 1 of its journal does not follow")
+    );
     let mut moved = records.clone();
     moved.swap(1, 2);
     assert!(resume(renumber(moved), &id(), 1, machine()).await.unwrap_err().contains("record 1"));
@@ -320,7 +326,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
     let mut kills = 0;
     for round in 0..6_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_process_that_is_killed"])
+            .args(["--exact", "recovery::the_process_that_is_killed"])
             .env("GRAPH_TEST_KILLED", directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,0 +1,248 @@
+//! The command line as its user meets it: what it prints, how it exits, what it leaves behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A directory with a home of its own, in which `graph` is run.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+/// What a command did.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn graph(&self, arguments: &[&str]) -> Ran {
+        let output = Command::new(env!("CARGO_BIN_EXE_graph"))
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env_clear()
+            .env("HOME", self.directory.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            text.replace(&self.directory.path().display().to_string(), "HOME")
+        };
+        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// A place with a key, which the tree `graphs` trusts.
+    fn with_key() -> Self {
+        let place = Self::new();
+        assert_eq!(place.graph(&["keys", "generate"]).code, 0);
+        assert_eq!(place.graph(&["keys", "trust", "--owner", "me"]).code, 0);
+        place
+    }
+
+    fn fingerprint(&self) -> String {
+        let list = self.graph(&["keys", "list"]).out;
+        list.split_whitespace().next().unwrap().to_owned()
+    }
+}
+
+const GRAPH: &str = "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: test
+permissions: [rye.execute.tool.rye.bash]
+config:
+  start: done
+  nodes:
+    done: { type: return }
+";
+
+#[test]
+fn the_help_says_what_there_is() {
+    let place = Place::new();
+    let mut pages = String::new();
+    for verb in [
+        &["--help"][..],
+        &["keys", "--help"],
+        &["keys", "generate", "--help"],
+        &["keys", "trust", "--help"],
+        &["keys", "revoke", "--help"],
+        &["keys", "list", "--help"],
+        &["sign", "--help"],
+        &["verify", "--help"],
+        &["check", "--help"],
+    ] {
+        let ran = place.graph(verb);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");
+        pages.push_str(&format!("$ graph {}\n{}\n", verb.join(" "), ran.out));
+    }
+    insta::assert_snapshot!(pages);
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2() {
+    let place = Place::new();
+    for wrong in [&["chekc"][..], &["sign"], &["verify"], &["keys", "revoke"], &["check", "--nope"], &[]] {
+        let ran = place.graph(wrong);
+        assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.err);
+        assert!(ran.err.contains("Usage"), "{wrong:?}: {}", ran.err);
+    }
+    assert!(place.graph(&["chekc"]).err.contains("check"), "a slip is recognised");
+}
+
+#[test]
+fn a_graph_is_signed_verified_and_checked() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", GRAPH);
+    let ran = place.graph(&["check"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "checked 1 graph: 1 error\n"));
+    assert!(ran.err.starts_with("error[G0010]: `graphs/g.yaml` is not signed\n"), "{}", ran.err);
+    let ran = place.graph(&["sign", "graphs/g.yaml"]);
+    let fingerprint = place.fingerprint();
+    assert_eq!((ran.code, ran.out), (0, format!("signed graphs/g.yaml with {fingerprint}\n")));
+    assert!(place.read("graphs/g.yaml").starts_with("# rye:signed:"));
+    assert!(place.read("graphs/g.yaml").ends_with(&format!(":{fingerprint}\n{GRAPH}")));
+    let ran = place.graph(&["check"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "checked 1 graph: no errors\n", ""));
+    let ran = place.graph(&["verify", "graphs/g.yaml"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.out.contains(&format!("signed by {fingerprint} (me)")), "{}", ran.out);
+    // Signing again replaces the line.
+    assert_eq!(place.graph(&["sign", "graphs/g.yaml"]).code, 0);
+    assert_eq!(place.read("graphs/g.yaml").matches("rye:signed").count(), 1);
+}
+
+#[test]
+fn a_changed_byte_is_found() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", GRAPH);
+    place.graph(&["sign", "graphs/g.yaml"]);
+    place.write("graphs/g.yaml", &place.read("graphs/g.yaml").replace("1.0.0", "1.0.1"));
+    let ran = place.graph(&["verify", "graphs/g.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    assert!(ran.err.starts_with("error: graphs/g.yaml: "), "{}", ran.err);
+    let ran = place.graph(&["check", "graphs/g.yaml"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("error[G0011]: `graphs/g.yaml` was changed after it was signed"), "{}", ran.err);
+    assert!(ran.err.contains("`graph sign graphs/g.yaml`"), "{}", ran.err);
+}
+
+#[test]
+fn a_mistake_is_shown_at_its_place_with_the_way_out() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", &GRAPH.replace("start: done", "start: dnoe"));
+    place.graph(&["sign", "graphs/g.yaml"]);
+    let ran = place.graph(&["check"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains(" --> graphs/g.yaml:8:10\n"), "{}", ran.err);
+    assert!(ran.err.contains("did you mean `done`?"), "{}", ran.err);
+}
+
+#[test]
+fn a_revoked_key_is_refused_with_the_date_and_stays_revoked() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", GRAPH);
+    place.graph(&["sign", "graphs/g.yaml"]);
+    let fingerprint = place.fingerprint();
+    let ran = place.graph(&["keys", "revoke", &fingerprint]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = place.graph(&["check"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("is signed by a key that was revoked on 20"), "{}", ran.err);
+    assert!(
+        place.graph(&["keys", "list"]).out.contains("(me)")
+            || place.graph(&["keys", "list"]).out.contains("revoked on 20")
+    );
+    let ran = place.graph(&["keys", "revoke", &fingerprint]);
+    assert!(ran.out.contains("was revoked on"), "{}", ran.out);
+}
+
+#[test]
+fn the_secret_key_is_for_its_owner_only_and_never_replaced_or_printed() {
+    let place = Place::new();
+    let ran = place.graph(&["keys", "generate"]);
+    assert_eq!(ran.code, 0);
+    let path = ".ai/config/keys/signing/private_key.pem";
+    let secret = place.read(path);
+    assert!(secret.starts_with("-----BEGIN PRIVATE KEY-----\n"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(place.path(path)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let again = place.graph(&["keys", "generate"]);
+    assert_eq!(again.code, 3, "{}", again.out);
+    assert_eq!(place.read(path), secret);
+    let line = secret.lines().nth(1).unwrap();
+    for ran in [ran, again, place.graph(&["keys", "trust"]), place.graph(&["keys", "list"])] {
+        assert!(!ran.out.contains(line) && !ran.err.contains(line));
+    }
+}
+
+#[test]
+fn what_cannot_be_done_exits_with_3_and_says_why() {
+    let place = Place::with_key();
+    place.write("empty.yaml", "");
+    place.write("not-utf8.yaml", "x");
+    fs::write(place.path("not-utf8.yaml"), [0xff, 0xfe, 0x00]).unwrap();
+    place.write("bad.pem", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    place.write("g.yaml", GRAPH);
+    fs::File::create(place.path("large.yaml")).unwrap().set_len(100 * 1024 * 1024).unwrap();
+    for (arguments, part) in [
+        (&["sign", "missing.yaml"][..], "cannot read missing.yaml"),
+        (&["sign", "graphs"], "graphs is a directory"),
+        (&["sign", "not-utf8.yaml"], "cannot read not-utf8.yaml"),
+        (&["sign", "large.yaml"], "large.yaml has more than"),
+        (&["sign", "g.yaml", "--key", "bad.pem"], "bad.pem"),
+        (
+            &["sign", "g.yaml", "--key", "nothing.pem"],
+            "no signing key at nothing.pem; make one first: `graph keys generate`",
+        ),
+        (&["verify", "missing.yaml"], "cannot read missing.yaml"),
+        (&["verify", "g.yaml", "--public-key", "g.yaml"], "g.yaml"),
+        (&["keys", "trust", "g.yaml"], "g.yaml"),
+        (&["keys", "revoke", "0000000000000000"], "is not trusted in graphs/keys"),
+        (&["keys", "revoke", "xyz"], "xyz"),
+        (&["check", "nowhere-at-all/"], "nowhere-at-all"),
+    ] {
+        let ran = place.graph(arguments);
+        assert!(ran.err.contains(part), "{arguments:?}: {}", ran.err);
+        assert!(ran.code == 3 || (arguments[0] == "check" && ran.code == 1), "{arguments:?} exits with {}", ran.code);
+        assert!(!ran.err.contains("panicked"), "{arguments:?}: {}", ran.err);
+    }
+    assert_eq!(place.read("g.yaml"), GRAPH, "a failed command changes nothing");
+    let files: Vec<_> = fs::read_dir(place.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!files.iter().any(|name| name.to_string_lossy().ends_with(".tmp")), "{files:?}");
+}
+
+#[test]
+fn the_demo_key_is_marked_wherever_it_shows() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let place = Place::new();
+    let at = |name: &str| root.join(name).display().to_string();
+    let ran = place.graph(&["keys", "list", "--keys", &at("graphs/keys")]);
+    assert!(ran.out.contains("DEMO KEY"), "{}", ran.out);
+    let ran = place.graph(&["verify", &at("graphs/project_stats.yaml")]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("DEMO KEY"), "{}", ran.out);
+}

@@ -1,0 +1,7 @@
+//! The runtime as a program meets it, with machines made of programs at run time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod engine;
+mod interpreted;
+mod recovery;
