@@ -170,7 +170,18 @@ impl<'g> Module<'g> {
             impl<A: Actions> #machine<A> {
                 /// Binds the graph to the tools that it calls.
                 pub fn new(actions: A) -> Self {
-                    Self { actions: runtime::Arc::new(actions) }
+                    Self::sharing(runtime::Arc::new(actions))
+                }
+
+                /// Binds the graph to tools that others use too.
+                pub fn sharing(actions: runtime::Arc<A>) -> Self {
+                    Self { actions }
+                }
+            }
+
+            impl<A> Clone for #machine<A> {
+                fn clone(&self) -> Self {
+                    Self { actions: runtime::Arc::clone(&self.actions) }
                 }
             }
 

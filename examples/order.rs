@@ -1,0 +1,50 @@
+//! Sells an article with the graph `graphs/order.yaml`, whose tools are this program's own.
+//!
+//! `cargo run --example order -- ARTICLE [QUANTITY] [CARD]`; there is `tea`, and a card that is refused: `tok_broke`.
+
+use graph_runtime::{ActionError, Call, Progress, Runtime};
+use state_graphs::{Order, order};
+
+/// A shop without a database.
+struct Shop;
+
+// Leave out a method, or change a type: the compiler says what the graph expects.
+impl order::Actions for Shop {
+    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+        match params.article.as_str() {
+            "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 12 }),
+            _ => Ok(order::ShopLookUpResult { price_cents: 0, in_stock: 0 }),
+        }
+    }
+
+    async fn shop_charge_card(
+        &self,
+        call: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        if params.card == "tok_broke" {
+            return Err(ActionError::permanent("insufficient funds"));
+        }
+        // A payment service that is given this key charges once, also where a crash makes the step run twice.
+        let key = call.idempotency_key();
+        let total = params.price_cents * params.quantity;
+        Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let inputs = order::Inputs {
+        article: arguments.next().unwrap_or_else(|| "tea".to_owned()),
+        quantity: arguments.next().map_or(Ok(1), |quantity| quantity.parse())?,
+        card: arguments.next().unwrap_or_else(|| "tok_1".to_owned()),
+    };
+    let runtime = Runtime::builder().grant("rye.execute.tool.shop.*")?.observer(Progress::stderr()).build()?;
+    let output: order::Output = runtime.start(Order::new(Shop), inputs).await?.await?.output;
+    println!("{}", output.message);
+    if let Some(receipt) = output.receipt {
+        println!("receipt: {receipt}");
+    }
+    Ok(())
+}
