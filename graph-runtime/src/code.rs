@@ -270,7 +270,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
-    #[inline]
+    #[inline(always)]
     fn view(&self, reference: &Reference) -> View<'_> {
         let base = match reference.root {
             Base::Key(key) => self.key(key),
@@ -294,6 +294,7 @@ impl Look<'_> {
         self.sight.state.get(key)
     }
 
+    #[inline]
     fn value(&self, reference: &Reference) -> Value {
         match reference.root {
             Base::State => self.keys(),

@@ -54,12 +54,14 @@ pub(crate) struct Slot {
     call: Call,
 }
 
-/// A visit on its way.
-struct Departure<'s> {
-    /// The time, if anything asked for it.
-    at: Option<SystemTime>,
-    /// The call that is being made, if any.
-    calling: Option<Calling<'s>>,
+/// How a visit begins.
+enum Departure<'s> {
+    /// With a call.
+    Call(Calling<'s>),
+    /// Nothing is to be called.
+    Compute,
+    /// With more than that.
+    Refused,
 }
 
 /// How a run ended.
@@ -130,20 +132,23 @@ impl Engine {
         let mut slots = std::mem::take(&mut self.slots);
         let slot = &mut slots[0];
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
+        let runtime = Arc::clone(&self.runtime);
+        let clock = || runtime.clock.now();
         let mut stopped = None;
         while self.standing.steps < max_steps && self.is_alone() {
             if self.is_others_turn() {
                 yield_now().await;
             }
-            let (at, called, failure) = match self.depart(&*machine, slot, &mut notes) {
-                Some(Departure { at, calling: Some(calling) }) => (at, true, Answer(calling).await.err()),
-                Some(Departure { at, calling: None }) => (at, false, None),
-                None => break,
+            let now = Now::new(&clock);
+            let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
+                Departure::Call(calling) => (true, Answer(calling).await.err()),
+                Departure::Compute => (false, None),
+                Departure::Refused => break,
             };
             let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
-            if failure.is_some() || !self.arrive(&*machine, at, outcome, &mut notes, &mut changes) {
+            if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
                 if called {
-                    stopped = Some((at, failure));
+                    stopped = Some((now.known(), failure));
                 }
                 break;
             }
@@ -164,25 +169,22 @@ impl Engine {
 
     /// Begins what the next node does, if that is a call that may be made, or nothing.
     #[inline]
-    fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, notes: &mut Notes) -> Option<Departure<'s>> {
-        let clock = || self.runtime.clock.now();
-        let now = Now::new(&clock);
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
+    fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
+        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
         let activation = &self.standing.frontier[0];
         let planned = machine.plan(activation, &sight, notes);
         if !notes.is_empty() {
             notes.take();
-            return None;
+            return Departure::Refused;
         }
-        let calling = match planned {
-            Ok(Plan::Compute) => None,
+        match planned {
+            Ok(Plan::Compute) => Departure::Compute,
             Ok(Plan::Call { tool, mut arguments }) if self.allowed.get(usize::from(tool)) == Some(&true) => {
                 (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
-                Some(slot.lane.call(tool, &mut arguments, &slot.call).ok()?)
+                slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
             }
-            _ => return None,
-        };
-        Some(Departure { at: now.known(), calling })
+            _ => Departure::Refused,
+        }
     }
 
     /// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
@@ -191,20 +193,19 @@ impl Engine {
     fn arrive(
         &mut self,
         machine: &dyn Machine,
-        at: Option<SystemTime>,
+        now: &Now<'_>,
         outcome: Outcome<'_>,
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let runtime = &self.runtime;
-        let clock = || runtime.clock.now();
-        let now = Now::known_at(&clock, at);
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
-        let next = machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes);
-        let (Ok(Next::To(node)), true) = (next, notes.is_empty()) else {
-            changes.clear();
-            notes.take();
-            return false;
+        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
+        let node = match machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes) {
+            Ok(Next::To(node)) if notes.is_empty() => node,
+            _ => {
+                changes.clear();
+                notes.take();
+                return false;
+            }
         };
         while let Some(change) = changes.pop() {
             if machine.merge(&mut *self.state, change).is_err() {

@@ -189,19 +189,20 @@ pub struct Sight<'a> {
 
 /// The time of a step: read from the clock once, and only if it is asked for.
 pub struct Now<'c> {
-    clock: &'c dyn Fn() -> SystemTime,
+    clock: &'c (dyn Fn() -> SystemTime + Sync),
     at: OnceCell<SystemTime>,
     text: OnceCell<String>,
 }
 
 impl<'c> Now<'c> {
     /// A time that `clock` tells.
-    pub fn new(clock: &'c dyn Fn() -> SystemTime) -> Self {
+    #[inline]
+    pub fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
         Self { clock, at: OnceCell::new(), text: OnceCell::new() }
     }
 
     /// A time that was told before, if it was.
-    pub(crate) fn known_at(clock: &'c dyn Fn() -> SystemTime, at: Option<SystemTime>) -> Self {
+    pub(crate) fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
         let now = Self::new(clock);
         if let Some(at) = at {
             now.at.get_or_init(|| at);
@@ -210,6 +211,7 @@ impl<'c> Now<'c> {
     }
 
     /// Returns the time if it was asked for.
+    #[inline]
     pub(crate) fn known(&self) -> Option<SystemTime> {
         self.at.get().copied()
     }
