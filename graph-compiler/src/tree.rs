@@ -2,7 +2,7 @@
 //!
 //! One pass over the parser's events, without recursion and within limits. Every problem is reported, not only the first.
 //! Refused is what readers of YAML disagree on: a signed file must have one meaning. The tree's value is then compared with
-//! what `serde_yaml` reads from the same text, in [`reading`].
+//! what `serde_yaml` reads from the same text, in `reading`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Checking: from what the author wrote to a graph whose parts fit together.
 //!
 //! Every rule runs and says all it has to say; then comes the barrier. A rule is one file with one function, and one line
-//! in [`RULES`].
+//! in `RULES`.
 
 mod assignments;
 mod conditions;
