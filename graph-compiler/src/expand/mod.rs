@@ -18,13 +18,14 @@ use types::Types;
 
 /// Expands a graph into its module, and the name of its machine beside it.
 ///
-/// `files` are the files that it was compiled from, relative to the package, for rustc to watch.
-pub fn expand(graph: &Graph, name: &str, files: &[String]) -> TokenStream {
+/// `source` is the graph's file and `files` are those that it was compiled from, for rustc to watch; both relative to the
+/// package, so that the same graph becomes the same tokens in a macro and in a build script.
+pub fn expand(graph: &Graph, name: &str, source: &str, files: &[String]) -> TokenStream {
     let module = Module::new(&graph.outline, name);
-    let doc = doc(graph);
+    let doc = doc(graph, source);
     let consts = constants(graph);
     let types = module.types();
-    let nodes = nodes::expand(graph);
+    let nodes = nodes::expand(graph, source);
     let machine = module.machine();
     let watched = watch(files);
     module.wrap(&doc, quote!(#consts #types #nodes #machine #watched))
@@ -211,10 +212,10 @@ impl<'g> Module<'g> {
     }
 }
 
-fn doc(graph: &Graph) -> String {
+fn doc(graph: &Graph, source: &str) -> String {
     let outline = &graph.outline;
     let description = outline.description.as_deref().unwrap_or("A state graph.").trim();
-    let (source, signer, owner) = (&graph.source.name, &graph.signer, &graph.owner);
+    let (signer, owner) = (&graph.signer, &graph.owner);
     format!("{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).", outline.id)
 }
 
