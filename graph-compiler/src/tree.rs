@@ -59,6 +59,8 @@ pub struct Key {
 pub struct File {
     /// The value.
     pub root: Tree,
+    /// Whether everything that the file says is in the value: no alias, no merge key, no second key of the same name.
+    pub is_whole: bool,
     /// Whether the first reading found nothing wrong.
     clean: bool,
 }
@@ -117,9 +119,9 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
             }
         }
     }
-    let root = builder.root;
+    let (root, is_whole) = (builder.root, !builder.lost);
     let clean = diagnostics.len() == before;
-    Some(File { root: root.unwrap_or(Tree { span: 0..0, node: Node::Null }), clean })
+    Some(File { root: root.unwrap_or(Tree { span: 0..0, node: Node::Null }), is_whole, clean })
 }
 
 /// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
@@ -209,12 +211,14 @@ struct Builder<'s, 'd> {
     root: Option<Tree>,
     values: usize,
     documents: usize,
+    /// Whether something was left out of the tree.
+    lost: bool,
 }
 
 impl<'s, 'd> Builder<'s, 'd> {
     fn new(source: &'s Arc<Source>, diagnostics: &'d mut Diagnostics) -> Self {
         let bytes = Bytes::new(&source.text);
-        Self { source, diagnostics, bytes, open: Vec::new(), root: None, values: 0, documents: 0 }
+        Self { source, diagnostics, bytes, open: Vec::new(), root: None, values: 0, documents: 0, lost: false }
     }
 
     fn error(&mut self, code: Code, message: impl Into<String>, span: Span) -> &mut Diagnostic {
@@ -262,6 +266,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                 )
                 .label("alias")
                 .help("write the value out");
+                self.lost = true;
                 if self.expects_key() {
                     return None;
                 }
@@ -342,8 +347,9 @@ impl<'s, 'd> Builder<'s, 'd> {
     }
 
     fn key(&mut self, name: String, style: ScalarStyle, span: Span) {
+        let is_merge = style == ScalarStyle::Plain && name == "<<";
         if style == ScalarStyle::Plain {
-            if name == "<<" {
+            if is_merge {
                 self.error(
                     code::YAML_FEATURE,
                     "a merge key copies fields from elsewhere, which graphs do not use",
@@ -359,7 +365,10 @@ impl<'s, 'd> Builder<'s, 'd> {
         }
         let Some(Open::Map { key, seen, .. }) = self.open.last_mut() else { return };
         *key = Some(Key { name: name.clone(), span: span.clone() });
-        if let Some(first) = seen.get(&name).cloned() {
+        if is_merge {
+            self.lost = true;
+        } else if let Some(first) = seen.get(&name).cloned() {
+            self.lost = true;
             let place = Place::new(self.source, first);
             self.error(code::DUPLICATE_KEY, format!("the key `{name}` stands twice"), span)
                 .label("again here")
@@ -394,7 +403,8 @@ impl<'s, 'd> Builder<'s, 'd> {
             Some(Open::List { items, .. }) => items.push(tree),
             Some(Open::Map { fields, key, seen, .. }) => {
                 let key = key.take().expect("a value in a mapping follows its key");
-                // The second of two equal keys was reported; the tree keeps the first, so that it has one meaning.
+                // The second of two equal keys was reported, as a merge key was; the tree keeps the first, so that it has
+                // one meaning.
                 if seen.get(&key.name) == Some(&key.span) {
                     fields.push((key, tree));
                 }
