@@ -47,6 +47,8 @@ pub struct Compilation {
     pub graph: Option<Graph>,
     /// What is to be said, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
+    /// The file, relative to the package where it is in it: what generated code calls it, wherever rustc was started.
+    pub source: String,
     /// The files that it was compiled from, relative to the package where they are in it.
     pub files: Vec<String>,
 }
@@ -55,7 +57,7 @@ impl Compilation {
     /// Returns the module's tokens: the graph, or what can stand in for it where it has mistakes.
     pub fn expand(&self) -> TokenStream {
         match (&self.graph, &self.outline) {
-            (Some(graph), _) => expand::expand(graph, &self.name, &self.files),
+            (Some(graph), _) => expand::expand(graph, &self.name, &self.source, &self.files),
             (None, Some(outline)) => expand::skeleton(outline, &self.name, &self.files),
             (None, None) => expand::nothing(&self.name, &self.files),
         }
@@ -151,6 +153,7 @@ impl Project {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         Compilation {
             name: expand::module_name(stem),
+            source: relative_name(&self.package, path),
             outline,
             graph,
             diagnostics: diagnostics.in_order(&display_name(&self.package, path)),
@@ -212,7 +215,7 @@ struct FoundContract {
 pub fn display_name(package: &Path, path: &Path) -> String {
     let working = std::env::current_dir().unwrap_or_default();
     let shown = path.strip_prefix(&working).or_else(|_| path.strip_prefix(package)).unwrap_or(path);
-    shown.to_string_lossy().replace('\\', "/")
+    if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().replace('\\', "/") }
 }
 
 /// Returns a path as generated code holds it: relative to the package where it is in it.

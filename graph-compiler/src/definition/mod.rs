@@ -125,10 +125,14 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     let max_steps = config_fields.get("max_steps").and_then(|tree| max_steps(&mut reader, tree)).unwrap_or(MAX_STEPS);
     let on_error = config_fields.get("on_error").and_then(|tree| on_error(&mut reader, tree)).unwrap_or(OnError::Fail);
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
-    let nodes = match reader.required(&config_fields, "`config`", "nodes") {
-        Some(tree) => node::parse_all(&mut reader, tree, &mut env),
-        None => node::Nodes::default(),
-    };
+    let nodes = reader
+        .required(&config_fields, "`config`", "nodes")
+        .and_then(|tree| node::parse_all(&mut reader, tree, &mut env));
+    // Without nodes, no start is right.
+    let start = start.filter(|_| nodes.is_some());
+    let is_complete = file.is_whole
+        && nodes.as_ref().is_some_and(|nodes: &node::Nodes| nodes.unreadable.is_empty() && !nodes.lost_target);
+    let nodes = nodes.unwrap_or_default();
     Some(Definition {
         id: id?,
         version: version?.value,
@@ -141,7 +145,7 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
         max_steps,
         on_error,
         state,
-        is_complete: nodes.unreadable.is_empty() && !nodes.lost_target,
+        is_complete,
         nodes: nodes.nodes,
         unreadable: nodes.unreadable,
         verified,

@@ -178,14 +178,13 @@ pub(super) struct Nodes {
 }
 
 /// Reads `config.nodes`.
-pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree, env: &mut Env) -> Nodes {
+pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree, env: &mut Env) -> Option<Nodes> {
     let mut all = Nodes::default();
-    let Some(fields) = reader.map(tree, "`nodes`") else { return all };
+    let fields = reader.map(tree, "`nodes`")?;
     if fields.entries.len() > MOST_NODES {
         let place = Place::new(reader.source, fields.entries[MOST_NODES].0.span.clone());
         reader.diagnostics.error(code::TOO_DEEP, place, format!("a graph has at most {MOST_NODES} nodes"));
-        all.lost_target = true;
-        return all;
+        return None;
     }
     for (key, tree) in fields.entries {
         match parse(reader, key, tree, env, &mut all.lost_target) {
@@ -193,7 +192,7 @@ pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree, env: &mut Env) -> 
             None => all.unreadable.push(key.name.clone()),
         }
     }
-    all
+    Some(all)
 }
 
 fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &mut bool) -> Option<NodeDefinition> {
@@ -245,7 +244,7 @@ fn parse_action(
     env: &mut Env,
     lost: &mut bool,
 ) -> Option<Action> {
-    only(reader, fields, &format!("node `{name}`"), &ACTION, &[]);
+    *lost |= only(reader, fields, &format!("node `{name}`"), &ACTION, &[]);
     if let Some(tree) = fields.get("env_requires") {
         env.read(reader, tree);
     }
@@ -297,7 +296,7 @@ fn only_value(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str, only: &s
 }
 
 fn parse_gate(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>, lost: &mut bool) -> Gate {
-    only(reader, fields, &format!("the gate `{name}`"), &GATE, &["action", "on_error", "env_requires"]);
+    *lost |= only(reader, fields, &format!("the gate `{name}`"), &GATE, &["action", "on_error", "env_requires"]);
     Gate { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
 }
 
@@ -308,7 +307,9 @@ fn parse_return(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fiel
 }
 
 /// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102).
-fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) {
+///
+/// Says whether one is unknown: it may have been meant to lead somewhere.
+fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
     for (key, _) in fields.entries {
         if inert.contains(&key.name.as_str()) {
             let place = Place::new(reader.source, key.span.clone());
@@ -319,7 +320,7 @@ fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str
         }
     }
     reader.unsupported(fields, &NOT_SUPPORTED);
-    reader.only(fields, whose, known, &[inert, &NOT_SUPPORTED].concat());
+    reader.only(fields, whose, known, &[inert, &NOT_SUPPORTED].concat())
 }
 
 fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment> {
@@ -367,12 +368,14 @@ fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> 
 
 fn parse_edge(reader: &mut Reader<'_>, tree: &Tree, lost: &mut bool) -> Option<Edge> {
     let fields = reader.map(tree, "an edge")?;
-    reader.only(&fields, "an edge", &["to", "when", "description", "comment"], &[]);
+    let slipped = reader.only(&fields, "an edge", &["to", "when", "description", "comment"], &[]);
     let to = reader.optional_text(&fields, "to").and_then(|text| reader.name(text, NodeName::new));
-    *lost |= to.is_none() && fields.get("to").is_some();
+    *lost |= slipped || (to.is_none() && fields.get("to").is_some());
     let (when, written) = match fields.get("when") {
         // A condition that cannot be read is no reason to object to the nodes behind it.
         Some(when) => (parse_condition(reader, when).unwrap_or(Condition::Any(Vec::new())), Some(when.to_value())),
+        // A misspelt `when` neither.
+        None if slipped => (Condition::Any(Vec::new()), None),
         None => (Condition::Always, None),
     };
     Some(Edge { span: tree.span.clone(), to, when, written })

@@ -134,13 +134,16 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports fields that are not `known`, but for those that were `reported` already.
-    pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) {
-        for (key, _) in fields.entries {
-            if !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str()) {
-                self.unknown_field(key, whose, known);
-            }
+    /// Reports fields that are not `known`, but for those that were `reported` already, and says whether there was one: what
+    /// it was meant to say is missing then.
+    pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) -> bool {
+        let is_unknown = |key: &Key| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
+        let mut found = false;
+        for (key, _) in fields.entries.iter().filter(|(key, _)| is_unknown(key)) {
+            self.unknown_field(key, whose, known);
+            found = true;
         }
+        found
     }
 
     /// Reports fields that are not `known` but nearly so.

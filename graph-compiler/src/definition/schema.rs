@@ -251,14 +251,15 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SchemaKind> {
         return None;
     }
     let required = required(reader, fields);
+    let properties = reader.map(properties, "`properties`")?.entries;
     let mut list = Vec::new();
-    for (key, tree) in reader.map(properties, "`properties`")?.entries {
+    for (key, tree) in properties {
         let name = Spanned { value: key.name.clone(), span: key.span.clone() };
         let required = required.iter().any(|required| required.value == key.name);
-        list.push(Property { name, required, schema: parse(reader, tree)? });
+        list.extend(parse(reader, tree).map(|schema| Property { name, required, schema }));
     }
     for required in required {
-        if !list.iter().any(|property| property.name.value == required.value) {
+        if !properties.iter().any(|(key, _)| key.name == required.value) {
             let place = Place::new(reader.source, required.span);
             reader
                 .diagnostics
@@ -267,10 +268,10 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SchemaKind> {
                     place,
                     format!("`required` names `{}`, which is not in `properties`", required.value),
                 )
-                .suggest(&required.value, list.iter().map(|property| property.name.value.as_str()));
+                .suggest(&required.value, properties.iter().map(|(key, _)| key.name.as_str()));
         }
     }
-    Some(SchemaKind::Object(list))
+    (list.len() == properties.len()).then_some(SchemaKind::Object(list))
 }
 
 fn required(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>> {

@@ -13,18 +13,19 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use crate::graph::{Graph, Outline};
-use names::{Scope, pascal_case, snake_case};
+use names::{Scope, identifier, pascal_case, snake_case};
 use types::Types;
 
 /// Expands a graph into its module, and the name of its machine beside it.
 ///
-/// `files` are the files that it was compiled from, relative to the package, for rustc to watch.
-pub fn expand(graph: &Graph, name: &str, files: &[String]) -> TokenStream {
+/// `source` is the graph's file and `files` are those that it was compiled from, for rustc to watch; both relative to the
+/// package, so that the same graph becomes the same tokens in a macro and in a build script.
+pub fn expand(graph: &Graph, name: &str, source: &str, files: &[String]) -> TokenStream {
     let module = Module::new(&graph.outline, name);
-    let doc = doc(graph);
+    let doc = doc(graph, source);
     let consts = constants(graph);
     let types = module.types();
-    let nodes = nodes::expand(graph);
+    let nodes = nodes::expand(graph, source);
     let machine = module.machine();
     let watched = watch(files);
     module.wrap(&doc, quote!(#consts #types #nodes #machine #watched))
@@ -39,18 +40,24 @@ pub fn skeleton(outline: &Outline, name: &str, files: &[String]) -> TokenStream 
     module.wrap("A graph with mistakes.", quote!(#types #machine #watched))
 }
 
-/// The module of a file of which nothing is known.
+/// What stands for the module of a file of which nothing is known: one that cannot be verified, or not be read.
+///
+/// The two names are imported from where they are not. Of an import that fails, rustc reports that and keeps silent about
+/// everything that uses it, so that a program has one error more and not one at each use of the graph's types.
 pub fn nothing(name: &str, files: &[String]) -> TokenStream {
-    let outline = Outline {
-        id: name.to_owned(),
-        version: String::new(),
-        description: None,
-        inputs: None,
-        keys: Vec::new(),
-        tools: Vec::new(),
-        output: crate::types::Type::any(),
-    };
-    skeleton(&outline, name, files)
+    let (module, machine) = idents(name);
+    let empty = format_ident!("mistakes_in_{module}");
+    let watched = watch(files);
+    quote! {
+        mod #empty {}
+        pub use self::#empty::{#module, #machine};
+        #watched
+    }
+}
+
+/// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`] returns.
+fn idents(name: &str) -> (Ident, Ident) {
+    (identifier(name), pascal_case(name.trim_start_matches("r#")))
 }
 
 /// Returns the name of the module that a file becomes: its stem as an identifier.
@@ -94,8 +101,7 @@ struct Module<'g> {
 
 impl<'g> Module<'g> {
     fn new(outline: &'g Outline, name: &str) -> Self {
-        let module = snake_case(name);
-        let machine = pascal_case(name);
+        let (module, machine) = idents(name);
         let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
         let mut types = Types::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
@@ -222,10 +228,10 @@ impl<'g> Module<'g> {
     }
 }
 
-fn doc(graph: &Graph) -> String {
+fn doc(graph: &Graph, source: &str) -> String {
     let outline = &graph.outline;
     let description = outline.description.as_deref().unwrap_or("A state graph.").trim();
-    let (source, signer, owner) = (&graph.source.name, &graph.signer, &graph.owner);
+    let (signer, owner) = (&graph.signer, &graph.owner);
     format!("{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).", outline.id)
 }
 

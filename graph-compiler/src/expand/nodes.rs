@@ -9,7 +9,7 @@ use super::names::{Scope, identifier, pascal_text};
 use crate::graph::{Graph, Key, Node, Tool};
 
 /// Expands `Node` and `PROGRAM`.
-pub(super) fn expand(graph: &Graph) -> TokenStream {
+pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
     let mut scope = Scope::new();
     let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
     let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
@@ -19,7 +19,7 @@ pub(super) fn expand(graph: &Graph) -> TokenStream {
         quote!(#(Self::#targets),*)
     });
     let topology: Vec<TokenStream> = topology.collect();
-    let program = program(graph);
+    let program = program(graph, source);
     quote! {
         /// The nodes of the graph.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,10 +68,9 @@ fn describe(graph: &Graph, node: &Node) -> String {
     format!("`{}`, line {}: {does}{next}.", node.name, node.body.line)
 }
 
-fn program(graph: &Graph) -> TokenStream {
+fn program(graph: &Graph, source: &str) -> TokenStream {
     let Graph { digest, signer, permissions, env, .. } = graph;
     let (start, max_steps) = (Literal::u16_unsuffixed(graph.start), Literal::u32_unsuffixed(graph.max_steps));
-    let source = &graph.source.name;
     let (id, version) = (&graph.outline.id, &graph.outline.version);
     let on_error = match graph.on_error {
         OnError::Fail => quote!(Fail),
