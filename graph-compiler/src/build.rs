@@ -61,13 +61,15 @@ struct Modules {
 /// What a tree of graphs became.
 #[derive(Default)]
 struct Compiled {
+    /// The tree's directory.
+    root: PathBuf,
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
     broken: Vec<PathBuf>,
 }
 
 fn compile(package: &Path, directory: &Path) -> Compiled {
-    let mut compiled = Compiled::default();
+    let mut compiled = Compiled { root: directory.to_owned(), ..Compiled::default() };
     let files = match graph_files(directory) {
         Ok(files) => files,
         Err(error) => {
@@ -155,7 +157,12 @@ impl Modules {
 fn write(compiled: &Compiled, out: &Path) -> io::Result<()> {
     let modules = format(&compiled.modules.tokens());
     let errors = format(&door::compile_errors(&compiled.diagnostics));
-    let broken: String = compiled.broken.iter().map(|path| format!("{}\n", path.display())).collect();
+    // The tree's directory first: what it trusts is decided there, and not by what is found above a file.
+    let broken = std::iter::once(&compiled.root).chain(&compiled.broken);
+    let broken: String = match compiled.broken.as_slice() {
+        [] => String::new(),
+        _ => broken.map(|path| format!("{}\n", path.display())).collect(),
+    };
     for diagnostic in &compiled.diagnostics {
         // Shown by cargo only where the script fails or with `-vv`.
         io::Write::write_all(&mut io::stderr(), format!("{}\n\n", diagnostic.render()).as_bytes())?;

@@ -122,8 +122,9 @@ codes! {
         "The field is part of the state-graph format, and this version of the compiler does not support it. It is refused \
          rather than ignored.";
     INERT_FIELD = "G0037", "a field that does nothing here",
-        "The field belongs to other kinds of nodes. A gate calls nothing and cannot fail; a return node ends the run, so it \
-         assigns nothing and leads nowhere.";
+        "The field belongs elsewhere. A gate calls nothing, and a failure in it, as a comparison of values that do not compare, \
+         ends the run; a return node ends the run too, so it assigns nothing and leads nowhere. `op` and `value` belong to \
+         a `path`.";
 
     NO_START = "G0101", "the start node is missing or unknown",
         "`config.start` names the node where a run begins; it must be one of `config.nodes`.";

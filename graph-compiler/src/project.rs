@@ -82,12 +82,13 @@ impl Project {
         Self { package: package.to_owned(), root: directory.to_owned(), ring, keys, rejected }
     }
 
-    /// Opens the tree that `file` is part of: the nearest directory above it with `keys` in it, else its own directory.
+    /// Opens the tree that `file` is part of: the outermost directory above it, in the package, with `keys` in it; else its
+    /// own directory. Whoever can write below a tree cannot make it trust a key by that.
     pub fn around(package: &Path, file: &Path) -> Self {
         let own = file.parent().unwrap_or(package);
         let inside = |directory: &&Path| directory.starts_with(package);
-        let root = own.ancestors().take_while(inside).find(|directory| directory.join(KEYS).is_dir()).unwrap_or(own);
-        Self::open(package, root)
+        let trees = own.ancestors().take_while(inside).filter(|directory| directory.join(KEYS).is_dir());
+        Self::open(package, trees.last().unwrap_or(own))
     }
 
     /// Returns the directory of the tree.
@@ -221,4 +222,22 @@ pub fn display_name(package: &Path, path: &Path) -> String {
 /// Returns a path as generated code holds it: relative to the package where it is in it.
 fn relative_name(package: &Path, path: &Path) -> String {
     path.strip_prefix(package).unwrap_or(path).to_string_lossy().replace('\\', "/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_below_a_tree_cannot_make_it_trust_a_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let package = directory.path();
+        for keys in ["graphs/keys", "graphs/sub/keys"] {
+            std::fs::create_dir_all(package.join(keys)).unwrap();
+        }
+        let root = |file: &str| Project::around(package, &package.join(file)).root().to_owned();
+        assert_eq!(root("graphs/sub/deep/g.yaml"), package.join("graphs"));
+        assert_eq!(root("graphs/g.yaml"), package.join("graphs"));
+        assert_eq!(root("other/g.yaml"), package.join("other"));
+    }
 }

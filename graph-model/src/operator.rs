@@ -158,11 +158,12 @@ pub fn equal(left: View<'_>, right: View<'_>) -> bool {
         }
         (View::Object(left), View::Object(right)) => {
             let (mut same, mut count) = (true, 0);
+            // A field that is null is one that is not there, in typed values and in others.
             left.each(&mut |name, field| {
-                count += 1;
+                count += i64::from(!field.is_null());
                 same = same && equal(field, right.get(name));
             });
-            right.each(&mut |_, _| count -= 1);
+            right.each(&mut |_, field| count -= i64::from(!field.is_null()));
             same && count == 0
         }
         _ => compare_numbers(left, right) == Some(Ordering::Equal),
@@ -225,6 +226,9 @@ mod tests {
             (json!({"a": 1, "b": [2]}), "eq", json!({"b": [2.0], "a": 1}), true),
             (json!({"a": 1}), "eq", json!({"a": 1, "b": 2}), false),
             (json!({"a": null}), "eq", json!({"b": null}), true),
+            (json!({"a": null}), "eq", json!({}), true),
+            (json!({}), "eq", json!({"a": null}), true),
+            (json!({"a": null, "b": 1}), "eq", json!({"a": 1}), false),
             (json!(big), "eq", json!(9_007_199_254_740_992.0), false),
             (json!(null), "ne", json!(1), true),
             (json!(null), "ne", json!(null), false),

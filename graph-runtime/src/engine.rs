@@ -17,7 +17,7 @@ use graph_model::value::{Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
 use crate::call::{Call, RunFacts};
-use crate::code::{Code, LAST_ERROR};
+use crate::code::{Code, Kind, LAST_ERROR};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight};
 use crate::observer::Event;
@@ -188,7 +188,8 @@ impl Engine {
     }
 
     /// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
-    /// not lead to one other node, or there is something to say.
+    /// not lead to one other node, or there is something to say; false too where a value does not fit the state, which ends
+    /// the run when it is found again.
     #[inline]
     fn arrive(
         &mut self,
@@ -361,7 +362,9 @@ impl Engine {
             let code = self.code();
             if let Some(target) = code.node(visit.activation.node).on_error {
                 visit.next = Next::To(target);
-            } else if code.on_error == OnError::Continue {
+            } else if code.on_error == OnError::Continue
+                && matches!(code.node(visit.activation.node).kind, Kind::Action { .. })
+            {
                 // The edges see the failure as `result`. If they cannot be followed either, the run ends with the failure.
                 let outcome = Outcome::Failed(failure);
                 let (activation, changes) = (&visit.activation, &mut visit.changes);
@@ -388,7 +391,7 @@ impl Engine {
     /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
     async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Ended>, RunError> {
         let first = self.standing.steps + 1;
-        let last = visits.last().map_or(0, |visit| visit.activation.node);
+        let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         self.move_frontier(visits);
         let chain = self.journal.as_ref().map(|journal| journal.chain.clone());
         let mut records = Vec::new();
@@ -406,7 +409,7 @@ impl Engine {
             return Err(self.end_at(node, first, failure).await);
         }
         let mut notes = Notes::default();
-        let ended = self.standing.frontier.is_empty().then(|| self.end(last, &mut notes));
+        let ended = self.standing.frontier.is_empty().then(|| self.end(last, at, &mut notes));
         let warnings = notes.take();
         self.warn(last, &warnings);
         if let Some(visit) = visits.last_mut() {
@@ -471,9 +474,9 @@ impl Engine {
     }
 
     /// Returns the end that the run has come to at a node.
-    fn end(&self, node: u16, notes: &mut Notes) -> Ended {
+    fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> Ended {
         let clock = || self.runtime.clock.now();
-        let now = Now::new(&clock);
+        let now = Now::known_at(&clock, at);
         let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
         let output = self.code().output(node, &sight, notes);
         let suppressed = self.standing.suppressed.clone();

@@ -5,7 +5,8 @@ use std::fmt;
 use graph_model::value::{FromValue, Mismatch, Value, View};
 use serde::{Deserialize, Deserializer};
 
-use crate::machine::Cells;
+use crate::call::Call;
+use crate::machine::{Arguments, Calling, Cells, Lane};
 
 /// How a generated struct is read from JSON and written to it.
 #[doc(hidden)]
@@ -212,6 +213,24 @@ pub fn deserialize<'de, T: FromValue, D: Deserializer<'de>>(deserializer: D) -> 
 /// Always.
 pub fn no_such_tool<T>(tool: u16) -> Result<T, Mismatch> {
     Err(Mismatch::new(format!("one of the graph's tools, not number {tool}"), View::Null))
+}
+
+/// The lane of a graph that calls nothing.
+#[derive(Debug)]
+pub struct NoTools;
+
+impl Lane for NoTools {
+    fn call<'a>(&'a mut self, tool: u16, _: &mut Arguments, _: &'a Call) -> Result<Calling<'a>, Mismatch> {
+        no_such_tool(tool)
+    }
+
+    fn outcome(&self) -> View<'_> {
+        View::Null
+    }
+
+    fn restore(&mut self, tool: u16, _: Value) -> Result<(), Mismatch> {
+        no_such_tool(tool)
+    }
 }
 
 /// Stands in for what a graph with mistakes would have; the program around it does not compile.

@@ -1,7 +1,8 @@
 //! Records: the journal of a run, a chain of signed JSON texts.
 //!
 //! Each record names the SHA-256 of the one before, and is signed with the runtime's key. So a record that was changed,
-//! dropped, moved or taken from another run is found, and what is found to be whole was written by the holder of the key.
+//! moved, taken from another run, or dropped from before another is found, and what is found to be whole was written by the
+//! holder of the key. That records are missing at the end cannot be seen in the chain: it is whole up to there.
 //! State is what the records add up to: the inputs of the first, and the changes of every step in order.
 
 use std::time::SystemTime;

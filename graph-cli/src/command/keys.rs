@@ -25,7 +25,7 @@ pub(crate) enum Keys {
 
 #[derive(Args)]
 pub(crate) struct Generate {
-    /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else ~/.ai/config/keys/signing]
+    /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else .ai/config/keys/signing in USER_SPACE or the home directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use graph_compiler::project::Project;
 use graph_model::signature::{ItemKind, KeyFile, KeyRing, PublicKey, normalise, verify};
 
 use super::read;
@@ -63,8 +62,9 @@ fn ring(arguments: &Verify, path: &Path) -> Result<KeyRing, Error> {
     let directories = match arguments.keys.as_slice() {
         [] => {
             let file = std::path::absolute(path)?;
-            let top = file.ancestors().last().unwrap_or(Path::new("/"));
-            vec![Project::around(top, &file).root().join("keys")]
+            let own = file.parent().unwrap_or(Path::new("/"));
+            let tree = own.ancestors().find(|directory| directory.join("keys").is_dir()).unwrap_or(own);
+            vec![tree.join("keys")]
         }
         keys => keys.to_vec(),
     };

@@ -288,11 +288,28 @@ fn initial_state(reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<(Spanned<Sta
     let mut state = Vec::new();
     for (key, value) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
+        no_templates(reader, value);
         if let Some(name) = reader.name(text, StateKey::new) {
             state.push((name, Spanned { value: value.to_value(), span: value.span.clone() }));
         }
     }
     state
+}
+
+/// Reports templates where values are taken as they are: what looks computed would be a text.
+fn no_templates(reader: &mut Reader<'_>, tree: &tree::Tree) {
+    match &tree.node {
+        tree::Node::String(text) if text.contains("${") => {
+            let place = Place::new(reader.source, tree.span.clone());
+            reader
+                .diagnostics
+                .error(code::BAD_TEMPLATE, place, "first values of the state are taken as they are, without templates")
+                .help("set the key in the `assign` of the first node");
+        }
+        tree::Node::List(list) => list.iter().for_each(|tree| no_templates(reader, tree)),
+        tree::Node::Map(map) => map.iter().for_each(|(_, tree)| no_templates(reader, tree)),
+        _ => {}
+    }
 }
 
 /// Reads a verified contract.

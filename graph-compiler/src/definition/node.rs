@@ -394,6 +394,20 @@ fn parse_condition(reader: &mut Reader<'_>, tree: &Tree) -> Option<Condition<Tes
         let conditions: Vec<_> = reader.list(tree, what).iter().map(|tree| parse_condition(reader, tree)).collect();
         conditions.into_iter().collect()
     };
+    if let [(kind, _)] = kinds.as_slice()
+        && kind.name != "path"
+    {
+        // What belongs to a comparison does nothing beside `any`, `all` and `not`.
+        for (key, _) in
+            fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "op" | "operator" | "value"))
+        {
+            let place = Place::new(reader.source, key.span.clone());
+            reader
+                .diagnostics
+                .error(code::INERT_FIELD, place, format!("`{}` does nothing beside `{}`", key.name, kind.name))
+                .help("remove it, or make it part of a comparison with a `path`");
+        }
+    }
     match kinds.as_slice() {
         [(key, inner)] => match key.name.as_str() {
             "any" => Some(Condition::Any(list(reader, inner, "`any`")?)),

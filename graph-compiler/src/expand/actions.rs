@@ -82,6 +82,9 @@ pub(super) fn traits(calls: &[ToolCall<'_>]) -> TokenStream {
 /// Expands the trait, and what calls its methods.
 pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
     let traits = traits(calls);
+    if calls.is_empty() {
+        return traits;
+    }
     let variants = calls.iter().map(|ToolCall { variant, result, .. }| quote!(#variant(#result)));
     let views = calls.iter().map(|ToolCall { variant, .. }| quote!(Outcome::#variant(result) => runtime::view(result)));
     let thunks = (0_u16..).zip(calls).map(|(index, call)| thunk(index, call));
@@ -94,9 +97,6 @@ pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
             }
         }
     });
-    // A graph that calls nothing has no use for what it would call with.
-    let name = |name: &str| if calls.is_empty() { format_ident!("_{name}") } else { format_ident!("{name}") };
-    let (arguments, call, value) = (name("arguments"), name("call"), name("value"));
     quote! {
         #traits
 
@@ -116,8 +116,8 @@ pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
             fn call<'a>(
                 &'a mut self,
                 tool: u16,
-                #arguments: &mut runtime::Arguments,
-                #call: &'a ::graph_runtime::Call,
+                arguments: &mut runtime::Arguments,
+                call: &'a ::graph_runtime::Call,
             ) -> Result<runtime::Calling<'a>, runtime::Mismatch> {
                 match tool {
                     #(#thunks)*
@@ -132,7 +132,7 @@ pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
                 }
             }
 
-            fn restore(&mut self, tool: u16, #value: ::graph_runtime::Value) -> Result<(), runtime::Mismatch> {
+            fn restore(&mut self, tool: u16, value: ::graph_runtime::Value) -> Result<(), runtime::Mismatch> {
                 match tool {
                     #(#restores)*
                     _ => runtime::no_such_tool(tool),

@@ -135,6 +135,10 @@ impl<'g> Module<'g> {
         let machine = &self.machine;
         let actions = actions::expand(&self.calls);
         let head = self.head();
+        let lane = match self.calls.as_slice() {
+            [] => quote!(runtime::NoTools),
+            _ => quote!(Calls { actions: runtime::Arc::clone(&self.actions), outcome: Outcome::None }),
+        };
         quote! {
             #actions
             #head
@@ -154,10 +158,7 @@ impl<'g> Module<'g> {
                 }
 
                 fn lane(&self) -> Box<dyn runtime::Lane> {
-                    Box::new(Calls {
-                        actions: runtime::Arc::clone(&self.actions),
-                        outcome: Outcome::None,
-                    })
+                    Box::new(#lane)
                 }
             }
         }

@@ -140,6 +140,21 @@ async fn a_graph_that_continues_follows_its_edges_with_the_failure_as_result() {
 }
 
 #[tokio::test]
+async fn a_gate_whose_condition_cannot_be_decided_ends_the_run_also_where_the_graph_continues() {
+    let nodes = &[
+        (
+            "gate",
+            r#"{"line":1,"does":"gate","assign":{"a":"text"},"next":[{"to":"done","when":{"path":"state.a","op":"gt","value":3}},{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let machine = || Interpreted::new(&Program { keys: &[A], nodes, on_error: OnError::Continue, ..PROGRAM }, echo);
+    for finished in [run(machine()).await.0, run_unwatched(machine()).await] {
+        assert!(matches!(finished, Err(RunError::Node { node, .. }) if node == "gate"));
+    }
+}
+
+#[tokio::test]
 async fn a_failure_that_nothing_deals_with_ends_the_run_with_the_node_and_the_state() {
     let nodes = &[
         ("first", r#"{"line":1,"does":"gate","assign":{"a":"kept"},"next":[{"to":"call"}]}"#),
