@@ -4,10 +4,11 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
 use graph_runtime::{
     ActionError, Activation, Call, Graph, Machine, Map, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight,
     SqliteStore, Store, Value,
@@ -85,22 +86,23 @@ fn in_memory(criterion: &mut Criterion) {
         bencher.iter_custom(|count| time(&tokio, &runtime, Tally::new(Counter::from(count))));
     });
     group.bench_function("the tool's own future, boxed", |bencher| {
-        let (counter, call) = (Counter::from(1 << 40), ());
-        bencher.iter_custom(|count| {
-            tokio.block_on(async {
-                let began = Instant::now();
-                for _ in 0..count {
-                    let future: std::pin::Pin<Box<dyn Future<Output = i64> + Send>> = Box::pin(async {
-                        let () = black_box(call);
-                        counter.0.fetch_sub(1, Ordering::Relaxed) - 1
-                    });
-                    black_box(future.await);
-                }
-                began.elapsed()
-            })
-        });
+        bencher.iter_custom(|count| own_futures(&tokio, count));
     });
     group.finish();
+}
+
+/// Times what a tool costs without an engine: a boxed future that is ready.
+fn own_futures(tokio: &Tokio, count: u64) -> Duration {
+    let counter = Counter::from(count);
+    tokio.block_on(async {
+        let began = Instant::now();
+        for _ in 0..count {
+            let future: Pin<Box<dyn Future<Output = i64> + Send>> =
+                Box::pin(async { counter.0.fetch_sub(1, Ordering::Relaxed) - 1 });
+            black_box(future.await);
+        }
+        began.elapsed()
+    })
 }
 
 /// The conditions of `is_available` in `order`, where its second edge is taken and where its first is.
@@ -129,9 +131,7 @@ fn routing(criterion: &mut Criterion) {
 
 /// A step of a run in SQLite, and a commit of as many bytes to a table of the same make.
 fn durable(criterion: &mut Criterion) {
-    // In the build directory and not in the system's temporary one, which may be in memory.
-    let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
-    let tokio = tokio();
+    let (directory, tokio) = (directory(), tokio());
     let bytes = bytes_a_step(&tokio, directory.path());
     println!("a step's record has {bytes} bytes");
     let mut group = criterion.benchmark_group("durable");
@@ -140,24 +140,39 @@ fn durable(criterion: &mut Criterion) {
     group.bench_function("signed step in SQLite", |bencher| {
         bencher.iter_custom(|count| time(&tokio, &runtime, Tally::new(Counter::from(count))));
     });
-    group.bench_function("bare commit of the same bytes", |bencher| {
-        let database = Connection::open(directory.path().join("bare.db")).expect("a database");
+    let bare = Bare::open(directory.path(), bytes);
+    group.bench_function("bare commit of the same bytes", |bencher| bencher.iter(|| bare.commit()));
+    group.finish();
+}
+
+/// A directory for databases: in the build directory and not in the system's temporary one, which may be in memory.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory")
+}
+
+/// A database that knows nothing of runs.
+struct Bare {
+    database: Connection,
+    body: Vec<u8>,
+}
+
+impl Bare {
+    fn open(directory: &Path, bytes: usize) -> Self {
+        let database = Connection::open(directory.join("bare.db")).expect("a database");
         database
             .execute_batch(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-                 CREATE TABLE IF NOT EXISTS records (run INTEGER, seq INTEGER, body BLOB, PRIMARY KEY (run, seq)) WITHOUT ROWID;
-                 DELETE FROM records;",
+                 CREATE TABLE IF NOT EXISTS records (key INTEGER PRIMARY KEY, body BLOB NOT NULL)",
             )
             .expect("a table");
-        let body = vec![b'x'; bytes];
-        let mut seq = 0;
-        bencher.iter(|| {
-            seq += 1;
-            let mut insert = database.prepare_cached("INSERT INTO records VALUES (1, ?1, ?2)").expect("a statement");
-            insert.execute((seq, &body)).expect("a commit")
-        });
-    });
-    group.finish();
+        Self { database, body: vec![b'x'; bytes] }
+    }
+
+    fn commit(&self) {
+        let insert = "INSERT INTO records (body) VALUES (?1)";
+        let mut insert = self.database.prepare_cached(insert).expect("a statement");
+        insert.execute([&self.body]).expect("a commit");
+    }
 }
 
 async fn durable_runtime(directory: &Path) -> Runtime {
@@ -189,5 +204,49 @@ fn bytes_a_step(tokio: &Tokio, directory: &Path) -> usize {
     })
 }
 
+/// How often a pair is measured, one after the other, so that what slows down the machine slows down both.
+const PAIRS: usize = 31;
+
+/// Prints what counts, each figure from pairs that were measured side by side: the median of the differences or ratios.
+fn pairs() {
+    let tokio = tokio();
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.tick").expect("a pattern").build().expect("built");
+    const STEPS: u64 = 100_000;
+    let own = |graph: &mut dyn FnMut() -> Duration| {
+        median(|| (graph().as_secs_f64() - own_futures(&tokio, STEPS).as_secs_f64()) * 1e9 / STEPS as f64)
+    };
+    let plain = own(&mut || time(&tokio, &runtime, Countdown::new(Counter::from(STEPS))));
+    println!("in memory, beyond the tool's own future: {plain:.0} ns a step");
+    let assigning = own(&mut || time(&tokio, &runtime, Tally::new(Counter::from(STEPS))));
+    println!("the same, with an assignment: {assigning:.0} ns a step");
+    let directory = directory();
+    let runtime = tokio.block_on(durable_runtime(directory.path()));
+    let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));
+    const COMMITS: u64 = 200;
+    let ratio = median(|| {
+        let steps = time(&tokio, &runtime, Tally::new(Counter::from(COMMITS)));
+        let began = Instant::now();
+        (0..COMMITS).for_each(|_| bare.commit());
+        steps.as_secs_f64() / began.elapsed().as_secs_f64()
+    });
+    println!("durable, over a bare commit: {ratio:.2} times");
+}
+
+fn median(mut measure: impl FnMut() -> f64) -> f64 {
+    let mut all: Vec<f64> = (0..PAIRS).map(|_| measure()).collect();
+    all.sort_by(f64::total_cmp);
+    all[PAIRS / 2]
+}
+
 criterion_group!(benches, in_memory, routing, durable);
-criterion_main!(benches);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if arguments.first().is_none_or(|first| first == "pairs") {
+        pairs();
+    }
+    if arguments.first().is_none_or(|first| first != "pairs") {
+        benches();
+    }
+    Criterion::default().configure_from_args().final_summary();
+}
