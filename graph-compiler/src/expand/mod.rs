@@ -13,7 +13,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use crate::graph::{Graph, Outline};
-use names::{Scope, pascal_case, snake_case};
+use names::{Scope, identifier, pascal_case, snake_case};
 use types::Types;
 
 /// Expands a graph into its module, and the name of its machine beside it.
@@ -40,18 +40,24 @@ pub fn skeleton(outline: &Outline, name: &str, files: &[String]) -> TokenStream 
     module.wrap("A graph with mistakes.", quote!(#types #machine #watched))
 }
 
-/// The module of a file of which nothing is known.
+/// What stands for the module of a file of which nothing is known: one that cannot be verified, or not be read.
+///
+/// The two names are imported from where they are not. Of an import that fails, rustc reports that and keeps silent about
+/// everything that uses it, so that a program has one error more and not one at each use of the graph's types.
 pub fn nothing(name: &str, files: &[String]) -> TokenStream {
-    let outline = Outline {
-        id: name.to_owned(),
-        version: String::new(),
-        description: None,
-        inputs: None,
-        keys: Vec::new(),
-        tools: Vec::new(),
-        output: crate::types::Type::any(),
-    };
-    skeleton(&outline, name, files)
+    let (module, machine) = idents(name);
+    let empty = format_ident!("mistakes_in_{module}");
+    let watched = watch(files);
+    quote! {
+        mod #empty {}
+        pub use #empty::{#module, #machine};
+        #watched
+    }
+}
+
+/// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`] returns.
+fn idents(name: &str) -> (Ident, Ident) {
+    (identifier(name), pascal_case(name.trim_start_matches("r#")))
 }
 
 /// Returns the name of the module that a file becomes: its stem as an identifier.
@@ -95,8 +101,7 @@ struct Module<'g> {
 
 impl<'g> Module<'g> {
     fn new(outline: &'g Outline, name: &str) -> Self {
-        let module = snake_case(name);
-        let machine = pascal_case(name);
+        let (module, machine) = idents(name);
         let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
         let mut types = Types::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
