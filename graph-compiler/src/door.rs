@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
 
-/// How many errors are shown as `compile_error!`; a flood helps nobody.
+/// How many errors are shown; a flood helps nobody.
 const SHOWN: usize = 20;
 
 /// Where in the Rust program a graph is named, for editors that do not show diagnostics in other files.
@@ -70,6 +70,10 @@ fn plain_text(diagnostic: &Diagnostic) -> String {
 fn summary(diagnostics: &[Diagnostic], name: &str) -> TokenStream {
     match errors(diagnostics).count() {
         0 => TokenStream::new(),
+        count if count > SHOWN => {
+            let text = format!("the graph `{name}` has {count} errors, the first {SHOWN} are shown above");
+            quote!(::std::compile_error!(#text);)
+        }
         1 => {
             let text = format!("the graph `{name}` has an error, shown above");
             quote!(::std::compile_error!(#text);)
@@ -101,7 +105,12 @@ fn native_lines(diagnostics: &[Diagnostic], place: Option<&RustPlace>) -> Option
         }
     };
     let line = |diagnostic: &Diagnostic| format!("{}\n", as_rustc(diagnostic, rendered(diagnostic), place));
-    Some(diagnostics.iter().map(line).collect())
+    let mut errors = 0;
+    let shown = diagnostics.iter().filter(|diagnostic| {
+        errors += usize::from(diagnostic.severity == Severity::Error);
+        errors <= SHOWN
+    });
+    Some(shown.map(line).collect())
 }
 
 /// Writes a diagnostic in the form that `rustc --error-format=json` has.
@@ -175,6 +184,11 @@ mod tests {
         let text = compile_errors(&diagnostics(27)).to_string();
         assert_eq!(text.matches("compile_error").count(), SHOWN + 1);
         assert!(text.contains("and 7 more errors"));
+        let summary = |count| summary(&diagnostics(count), "g.yaml").to_string();
+        assert!(summary(0).is_empty());
+        assert!(summary(1).contains("the graph `g.yaml` has an error, shown above"));
+        assert!(summary(SHOWN).contains("has 20 errors, shown above"));
+        assert!(summary(27).contains("has 27 errors, the first 20 are shown above"));
     }
 
     #[test]
