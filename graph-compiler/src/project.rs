@@ -215,7 +215,7 @@ struct FoundContract {
 pub fn display_name(package: &Path, path: &Path) -> String {
     let working = std::env::current_dir().unwrap_or_default();
     let shown = path.strip_prefix(&working).or_else(|_| path.strip_prefix(package)).unwrap_or(path);
-    shown.to_string_lossy().replace('\\', "/")
+    if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().replace('\\', "/") }
 }
 
 /// Returns a path as generated code holds it: relative to the package where it is in it.

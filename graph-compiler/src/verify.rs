@@ -74,7 +74,7 @@ fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
         SignatureError::Altered { signed, found } => (
             code::ALTERED,
             format!("`{name}` was changed after it was signed"),
-            format!("covers text with SHA-256 {signed:.12}…, the file has {found:.12}…"),
+            format!("covers text with SHA-256 {}…, the file has {}…", &signed.to_hex()[..12], &found.to_hex()[..12]),
             format!(
                 "if the change is meant, review it and sign it again: `graph sign {name}`; if not, restore the file"
             ),
