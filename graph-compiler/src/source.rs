@@ -61,7 +61,7 @@ impl Source {
         };
         let too_large = |found: String| {
             let message = format!("`{name}` is too large: {found}, and a graph has at most {MOST_BYTES} bytes");
-            problem(code::TOO_LARGE, message, None)
+            problem(code::TOO_LARGE, message, Some("split it into graphs of their own"))
         };
 
         let file = File::open(path).map_err(|error| unreadable(&error))?;
@@ -85,7 +85,7 @@ impl Source {
             problem(code::NOT_TEXT, message, Some("save the file as UTF-8"))
         })?;
         if text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
-            return Err(problem(code::EMPTY, format!("`{name}` is empty"), None));
+            return Err(problem(code::EMPTY, format!("`{name}` is empty"), Some("write it, then sign it")));
         }
         Ok(Self::new(path, name, &text))
     }

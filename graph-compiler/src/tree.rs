@@ -121,7 +121,12 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
     }
     let (root, is_whole) = (builder.root, !builder.lost);
     let clean = diagnostics.len() == before;
-    Some(File { root: root.unwrap_or(Tree { span: 0..0, node: Node::Null }), is_whole, clean })
+    let Some(root) = root else {
+        let message = format!("`{}` holds nothing but comments", source.name);
+        diagnostics.error(code::EMPTY, Place::file(source), message).help("write it, then sign it");
+        return None;
+    };
+    Some(File { root, is_whole, clean })
 }
 
 /// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
@@ -229,12 +234,23 @@ impl<'s, 'd> Builder<'s, 'd> {
         let at = self.bytes.at(error.marker().index()).min(self.source.text.len());
         // The parser often stops at the end of the line before, or of the file: point at a character that is there.
         let length = self.source.text[at..].chars().next().map_or(0, char::len_utf8);
+        // The parser reads ahead, so that its own limit may come before ours.
+        if error.info().contains("recursion limit") {
+            self.too_deep(at..at + length);
+            return;
+        }
         let message = format!("this is not YAML: {}", error.info());
         let tabs = self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t'));
         let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
         if tabs {
             diagnostic.help("tabs cannot indent in YAML: use spaces");
         }
+    }
+
+    fn too_deep(&mut self, span: Span) {
+        self.error(code::TOO_DEEP, format!("values nest deeper than {MOST_LEVELS} levels"), span)
+            .label("too deep")
+            .help("a graph holds no data of this depth: let a tool read it from a file");
     }
 
     /// Takes one event; `None` where reading further makes no sense.
@@ -330,12 +346,12 @@ impl<'s, 'd> Builder<'s, 'd> {
         let span = span.start..self.source.text.ceil_char_boundary(span.end);
         if self.expects_key() {
             self.error(code::YAML_FEATURE, "a key must be a text, and here a list or mapping is one", span)
-                .label("key");
+                .label("key")
+                .help("write a text");
             return None;
         }
         if self.open.len() >= MOST_LEVELS {
-            self.error(code::TOO_DEEP, format!("values nest deeper than {MOST_LEVELS} levels"), span)
-                .label(format!("level {}", MOST_LEVELS + 1));
+            self.too_deep(span);
             return None;
         }
         self.open.push(collection);
@@ -372,7 +388,8 @@ impl<'s, 'd> Builder<'s, 'd> {
             let place = Place::new(self.source, first);
             self.error(code::DUPLICATE_KEY, format!("the key `{name}` stands twice"), span)
                 .label("again here")
-                .related(place, "first here");
+                .related(place, "first here")
+                .help("remove or rename one");
         } else {
             seen.insert(name, span);
         }
@@ -395,7 +412,8 @@ impl<'s, 'd> Builder<'s, 'd> {
         self.values += 1;
         if self.values > MOST_VALUES {
             self.error(code::TOO_DEEP, format!("the file holds more than {MOST_VALUES} values"), tree.span)
-                .label("one too many");
+                .label("one too many")
+                .help("a graph holds no data of this size: let a tool read it from a file");
             return None;
         }
         match self.open.last_mut() {
