@@ -53,7 +53,7 @@ codes! {
     NOT_TEXT = "G0003", "a file is not UTF-8 text",
         "The file holds bytes that are no UTF-8. The message names the first of them and its line. Save the file as UTF-8.";
     EMPTY = "G0004", "a file is empty",
-        "The file holds nothing but white space.";
+        "The file holds nothing but white space, or a graph or contract nothing but comments.";
 
     UNSIGNED = "G0010", "a file is not signed",
         "Every file that a graph is compiled from is signed: the graph itself, its tools' contracts, the trusted keys. The \

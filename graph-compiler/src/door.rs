@@ -184,6 +184,11 @@ mod tests {
         let text = compile_errors(&diagnostics(27)).to_string();
         assert_eq!(text.matches("compile_error").count(), SHOWN + 1);
         assert!(text.contains("and 7 more errors"));
+        let summary = |count| summary(&diagnostics(count), "g.yaml").to_string();
+        assert!(summary(0).is_empty());
+        assert!(summary(1).contains("the graph `g.yaml` has an error, shown above"));
+        assert!(summary(SHOWN).contains("has 20 errors, shown above"));
+        assert!(summary(27).contains("has 27 errors, the first 20 are shown above"));
     }
 
     #[test]

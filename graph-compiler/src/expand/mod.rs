@@ -50,7 +50,7 @@ pub fn nothing(name: &str, files: &[String]) -> TokenStream {
     let watched = watch(files);
     quote! {
         mod #empty {}
-        pub use self::#empty::{#module, #machine};
+        pub use #empty::{#module, #machine};
         #watched
     }
 }

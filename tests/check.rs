@@ -1,0 +1,215 @@
+//! Every rule has a file in `tests/check` that breaks it. What the compiler must say, and nothing else, stands in comments
+//! under the line that it is about:
+//!
+//! ```yaml
+//!       next: delivred
+//! #           ^^^^^^^^ error[G0102]: part of the message
+//! #           help: part of the help
+//! ```
+//!
+//! The first `^` is the column where the place begins; `#<` is the first column, and `# file:` is a file as a whole or its
+//! signature. Files without such comments compile. Contracts in `tests/check/tools` have their own comments, which count
+//! for the graphs that are compiled with them.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+mod support;
+#[path = "support/tree.rs"]
+mod tree;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use graph_compiler::code::{ALL, Code};
+use graph_compiler::diagnostic::Diagnostic;
+use graph_compiler::project::{Compilation, Project};
+use support::sign;
+use tree::Tree;
+
+/// The codes that no text of a signed graph can bring about; `tests/bad_input.rs` does.
+const OF_THE_FILE: [(&str, &str); 11] = [
+    ("G0001", "there is no text to read"),
+    ("G0002", "more than 4 MiB"),
+    ("G0003", "a fixture is UTF-8"),
+    ("G0004", "no text"),
+    ("G0010", "fixtures are signed"),
+    ("G0011", "fixtures are signed as they are"),
+    ("G0012", "fixtures are signed with a trusted key"),
+    ("G0013", "fixtures are signed with a key that was not revoked"),
+    ("G0014", "fixtures are signed with the key that they name"),
+    ("G0015", "fixtures have the signature line that the compiler's own signing writes"),
+    ("G0016", "a key's file, not the graph's"),
+];
+
+/// What a comment expects.
+#[derive(Debug, PartialEq)]
+struct Expected {
+    file: String,
+    /// Line and column from 1, as in the fixture; none for the file as a whole.
+    place: Option<(usize, usize)>,
+    /// `error[G0102]`.
+    title: String,
+    message: String,
+    /// What help and notes must hold.
+    hints: Vec<String>,
+}
+
+impl Expected {
+    /// Reads the comments of a file.
+    fn read(file: &str, text: &str) -> Vec<Self> {
+        let (mut all, mut about): (Vec<Self>, usize) = (Vec::new(), 0);
+        for (number, line) in (1..).zip(text.lines()) {
+            let comment = line.strip_prefix('#').unwrap_or_default();
+            let words = comment.trim_start();
+            let column = match comment.chars().next() {
+                Some('<') => 1,
+                _ => 2 + comment.chars().take_while(|&character| character == ' ').count(),
+            };
+            let hint = words.strip_prefix("help: ").or_else(|| words.strip_prefix("note: "));
+            let whole = words.strip_prefix("file: ");
+            let expected = whole.unwrap_or_else(|| words.trim_start_matches(['<', '^']).trim_start());
+            let is_marked = whole.is_some() || words.starts_with(['<', '^']);
+            if let (Some(hint), Some(last)) = (hint, all.last_mut()) {
+                last.hints.push(hint.to_owned());
+            } else if is_marked {
+                let (title, message) = expected.split_once(": ").unwrap_or_else(|| panic!("{file}:{number}: {line}"));
+                all.push(Self {
+                    file: file.to_owned(),
+                    place: whole.is_none().then_some((about, column)),
+                    title: title.to_owned(),
+                    message: message.to_owned(),
+                    hints: Vec::new(),
+                });
+            } else {
+                about = number;
+            }
+        }
+        all
+    }
+
+    fn is_met_by(&self, found: &Diagnostic) -> bool {
+        let said: Vec<&String> = found.notes.iter().chain(&found.help).collect();
+        self.file == found.place.source.name.trim_start_matches("graphs/")
+            && self.place == place(found)
+            && self.title == format!("{}[{}]", found.severity.name(), found.code.id)
+            && found.message.contains(&self.message)
+            && self.hints.iter().all(|hint| said.iter().any(|text| text.contains(hint)))
+    }
+}
+
+/// Where a diagnostic begins in the fixture, which has no signature line.
+fn place(diagnostic: &Diagnostic) -> Option<(usize, usize)> {
+    diagnostic.place.position().filter(|&(line, _)| line > 1).map(|(line, column)| (line - 1, column))
+}
+
+/// The fixtures, and the tree in which they are compiled.
+struct Fixtures {
+    tree: Tree,
+    project: Project,
+    /// Every file below `tests/check`, relative to it.
+    files: Vec<String>,
+}
+
+impl Fixtures {
+    fn new() -> Self {
+        let tree = Tree::new();
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check");
+        let mut files = Vec::new();
+        for file in yaml_files(&directory) {
+            let name = file.strip_prefix(&directory).unwrap().to_str().unwrap().replace('\\', "/");
+            tree.write(&name, sign(&fs::read_to_string(&file).unwrap()));
+            files.push(name);
+        }
+        let project = tree.project();
+        Self { tree, project, files }
+    }
+
+    fn graphs(&self) -> impl Iterator<Item = &String> {
+        self.files.iter().filter(|name| !name.contains('/'))
+    }
+
+    fn compile(&self, name: &str) -> Compilation {
+        self.project.compile(&self.tree.path(name))
+    }
+
+    /// Reads what a file's comments expect. That a tree's file begins with its signature makes no difference to them.
+    fn expected(&self, name: &str) -> Vec<Expected> {
+        let text = fs::read_to_string(self.tree.path(name)).unwrap();
+        Expected::read(name, text.split_once('\n').unwrap().1)
+    }
+}
+
+fn yaml_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(yaml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Returns what differs, in words for people; nothing if nothing does.
+fn difference(mut expected: Vec<Expected>, compilation: &Compilation) -> String {
+    let mut text = String::new();
+    for found in &compilation.diagnostics {
+        match expected.iter().position(|expected| expected.is_met_by(found)) {
+            Some(at) => {
+                expected.remove(at);
+            }
+            None => write!(text, "not expected:\n{}\n\n", found.render()).unwrap(),
+        }
+    }
+    for Expected { file, place, title, message, hints } in expected {
+        let place = place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
+        writeln!(text, "missing:\n{title}: {message}\n --> {file}{place}, {hints:?}\n").unwrap();
+    }
+    if compilation.graph.is_some() == compilation.diagnostics.iter().any(|found| found.severity.name() == "error") {
+        text += "a graph comes if, and only if, there is no error\n";
+    }
+    text
+}
+
+#[test]
+fn each_fixture_brings_exactly_the_diagnostics_that_its_comments_expect() {
+    let fixtures = Fixtures::new();
+    let mut failures = String::new();
+    for name in fixtures.graphs() {
+        let compilation = fixtures.compile(name);
+        let mut expected = fixtures.expected(name);
+        let contracts = fixtures.files.iter().filter(|file| compilation.files.contains(&format!("graphs/{file}")));
+        expected.extend(contracts.filter(|file| *file != name).flat_map(|file| fixtures.expected(file)));
+        let difference = difference(expected, &compilation);
+        if !difference.is_empty() {
+            write!(failures, "== tests/check/{name}; lines count the signature ==\n\n{difference}\n").unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+#[test]
+fn each_code_is_expected_by_a_fixture_or_is_about_the_file_and_not_what_it_says() {
+    let fixtures = Fixtures::new();
+    let expected: Vec<Expected> = fixtures.files.iter().flat_map(|name| fixtures.expected(name)).collect();
+    let shown = |code: &Code| expected.iter().any(|expected| expected.title.contains(code.id));
+    let without: BTreeSet<&str> = ALL.iter().filter(|code| !shown(code)).map(|code| code.id).collect();
+    assert_eq!(without, OF_THE_FILE.iter().map(|&(id, _)| id).collect());
+}
+
+#[test]
+fn a_fixture_with_mistakes_expands_into_something_all_the_same() {
+    let fixtures = Fixtures::new();
+    for name in fixtures.graphs() {
+        let compilation = fixtures.compile(name);
+        let text = graph_compiler::format(&compilation.expand());
+        let known = format!("pub mod {} {{", compilation.name);
+        let unknown = format!("pub use mistakes_in_{}::{{", compilation.name.trim_start_matches("r#"));
+        assert!(text.contains(&known) || text.contains(&unknown), "{name}:\n{text}");
+    }
+}

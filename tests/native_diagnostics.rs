@@ -1,0 +1,267 @@
+//! Cargo shows a graph's mistakes as the compiler's own errors, in the YAML file where they are, and nothing beside them.
+//!
+//! How cargo hands on what is written to rustc's stderr is not promised by cargo. When a new version changes that, these
+//! tests say so; what remains then are the `compile_error!`s of `tests/ui`.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use support::{key_file, sign};
+
+const CONTRACT: &str = "\
+version: \"1.0.0\"
+tool_type: rust
+config_schema:
+  type: object
+  properties:
+    card: { type: string }
+    price_cents: { type: integer }
+  required: [card, price_cents]
+result_schema:
+  type: object
+  properties:
+    receipt: { type: string }
+  required: [receipt]
+";
+
+const GRAPH: &str = "\
+version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+permissions: [rye.execute.tool.shop.charge_card]
+config_schema:
+  type: object
+  properties:
+    card: { type: string }
+  required: [card]
+config:
+  start: charge_card
+  nodes:
+    charge_card:
+      action:
+        item_id: shop/charge_card
+        params: { card: \"${inputs.card}\", price_cents: 100 }
+      assign: { receipt: \"${result.receipt}\" }
+      next: delivered
+    delivered:
+      type: return
+      output: { receipt: \"${state.receipt}\" }
+";
+
+/// A program that uses everything that a graph generates, so that an error of its own would be seen.
+const PROGRAM: &str = "
+use graph_runtime::{ActionError, Call};
+
+struct Shop;
+
+impl order::Actions for Shop {
+    async fn shop_charge_card(
+        &self,
+        _: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        Ok(order::ShopChargeCardResult { receipt: format!(\"{} {}\", params.card, params.price_cents) })
+    }
+}
+
+fn main() {
+    let _machine = Order::new(Shop);
+    let _inputs = order::Inputs { card: \"4711\".into() };
+}
+";
+
+/// A package in the target directory: what it depends on is compiled once, and not once a test run.
+struct Package {
+    directory: PathBuf,
+    target: PathBuf,
+}
+
+/// What a build said.
+struct Build {
+    passed: bool,
+    /// Of each error and warning: its code, its message and its text for people.
+    messages: Vec<[String; 3]>,
+}
+
+impl Package {
+    fn new(name: &str, program: &str, build_script: Option<&str>) -> Self {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tests/native");
+        let package = Self { directory: target.join("packages").join(name), target };
+        if package.directory.exists() {
+            fs::remove_dir_all(&package.directory).unwrap();
+        }
+        let repository_text = repository.to_str().unwrap();
+        let manifest = format!(
+            "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
+             graph-runtime = {{ path = '{repository_text}/graph-runtime', default-features = false, features = [\"macros\"] }}\n\n\
+             [build-dependencies]\ngraph-compiler = {{ path = '{repository_text}/graph-compiler' }}\n",
+        );
+        package.write("Cargo.toml", &manifest);
+        package.write("Cargo.lock", &fs::read_to_string(repository.join("Cargo.lock")).unwrap());
+        package.write("src/main.rs", program);
+        if let Some(text) = build_script {
+            package.write("build.rs", text);
+        }
+        let (key, text) = key_file();
+        package.write(&format!("graphs/{key}"), &text);
+        package.write("graphs/tools/shop/charge_card.yaml", &sign(CONTRACT));
+        package
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn cargo(&self, arguments: &[&str], plain: &str) -> (bool, String, String) {
+        let output = Command::new(env!("CARGO"))
+            .current_dir(&self.directory)
+            .args(["check", "--offline", "--quiet"])
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_TERM_COLOR", "never")
+            .env_remove("RUSTFLAGS")
+            .env("GRAPH_PLAIN_DIAGNOSTICS", plain)
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Builds, and takes the messages as an editor gets them.
+    fn build(&self) -> Build {
+        let (passed, stdout, stderr) = self.cargo(&["--message-format=json"], "");
+        let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said = lines.iter().filter(|line| line["reason"] == "compiler-message").map(|line| &line["message"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let messages: Vec<[String; 3]> = said
+            .map(|message| [&message["code"]["code"], &message["message"], &message["rendered"]].map(text))
+            .collect();
+        assert!(passed || !messages.is_empty(), "{stderr}");
+        Build { passed, messages }
+    }
+
+    /// Builds, and returns what a person reads in a terminal.
+    fn shown(&self) -> String {
+        self.cargo(&[], "").2
+    }
+
+    /// As [`Package::shown`], where cargo does not take errors for rustc's own.
+    fn shown_plainly(&self) -> String {
+        self.cargo(&[], "1").2
+    }
+
+    /// Writes the graph, signed, after a change; returns its text.
+    fn graph(&self, changes: &[(&str, &str)]) -> String {
+        let text = changes.iter().fold(GRAPH.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let signed = sign(&text);
+        self.write("graphs/order.yaml", &signed);
+        signed
+    }
+}
+
+impl Build {
+    /// Asserts that there are errors with these codes, the one that counts them, and nothing else.
+    #[track_caller]
+    fn fails_with(&self, codes: &[&str]) {
+        let rendered: String = self.messages.iter().map(|[.., rendered]| rendered.as_str()).collect();
+        let found = self.messages.iter().map(|[code, ..]| code.as_str());
+        let own: Vec<&str> = found.filter(|code| code.starts_with('G')).collect();
+        assert_eq!(own, codes, "{rendered}");
+        // `error: the graph has 3 errors, shown above`; rustc's own count of errors; and, once, that there is no module.
+        let others = || self.messages.iter().filter(|[code, ..]| !code.starts_with('G'));
+        let known = |message: &str| {
+            message.ends_with("shown above")
+                || message.starts_with("aborting due to")
+                || message.starts_with("For more information about")
+                || (message.starts_with("unresolved import") && message.contains("`mistakes_in_order"))
+        };
+        assert!(others().all(|[_, message, _]| known(message)) && !self.passed, "{rendered}");
+    }
+
+    #[track_caller]
+    fn passes(&self) {
+        assert!(self.passed && self.messages.is_empty(), "{:?}", self.messages);
+    }
+}
+
+/// Returns the place of a text as messages write it.
+fn place(graph: &str, text: &str) -> String {
+    let at = graph.find(text).unwrap();
+    let line = graph[..at].matches('\n').count() + 1;
+    format!("--> graphs/order.yaml:{line}:{}", at - graph[..at].rfind('\n').map_or(0, |newline| newline + 1) + 1)
+}
+
+/// Goes through the life of a graph: a slip, more slips, a change that nobody signed, all mended, a slip again.
+fn goes_through_mistakes_to_a_program(package: &Package) {
+    let slip = ("next: delivered", "next: delivred");
+    let graph = package.graph(&[slip]);
+    package.build().fails_with(&["G0102"]);
+    let shown = package.shown();
+    let title = "error[G0102]: node `charge_card` sends the run to `delivred`, which does not exist";
+    for part in [title, &place(&graph, "delivred"), "next: delivred\n", "= help: did you mean `delivered`?"] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    let shown = package.shown_plainly();
+    let title = "error: [G0102] node `charge_card` sends the run to `delivred`, which does not exist";
+    for part in [title, &place(&graph, "delivred"), "= help: did you mean `delivered`?"] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    let errors = shown.lines().filter(|line| line.starts_with("error"));
+    assert_eq!(errors.count(), 2, "this one, and cargo's that it could not compile:\n{shown}");
+
+    let graph =
+        package.graph(&[slip, ("result.receipt", "result.recipt"), ("price_cents: 100", "price_cents: \"100\"")]);
+    let build = package.build();
+    build.fails_with(&["G0122", "G0117", "G0102"]);
+    for (message, text) in build.messages.iter().zip(["\"100\"", "result.recipt", "delivred"]) {
+        assert!(message[2].contains(&place(&graph, text)), "{}", message[2]);
+    }
+
+    let graph = package.graph(&[]);
+    package.write("graphs/order.yaml", &graph.replace("price_cents: 100", "price_cents: 900"));
+    let build = package.build();
+    build.fails_with(&["G0011"]);
+    let shown = &build.messages[0][2];
+    assert!(shown.contains("`graphs/order.yaml` was changed after it was signed"), "{shown}");
+    assert!(shown.contains("review it and sign it again: `graph sign graphs/order.yaml`; if not, restore"), "{shown}");
+
+    package.graph(&[]);
+    package.build().passes();
+
+    // Nothing but the YAML changes from here on, and that is reason enough to compile again.
+    package.graph(&[slip]);
+    package.build().fails_with(&["G0102"]);
+    package.graph(&[]);
+    package.build().passes();
+    package.write("graphs/tools/shop/charge_card.yaml", &sign(&CONTRACT.replace("card: {", "cart: {")));
+    let build = package.build();
+    assert!(!build.passed, "the contract changed");
+    assert!(build.messages.iter().any(|[code, ..]| code == "G0120"), "{:?}", build.messages);
+    package.write("graphs/tools/shop/charge_card.yaml", &sign(CONTRACT));
+    package.build().passes();
+}
+
+#[test]
+fn cargo_shows_the_mistakes_of_a_graph_that_a_macro_compiles() {
+    let program = format!("graph_runtime::graph!(\"graphs/order.yaml\");\n{PROGRAM}");
+    goes_through_mistakes_to_a_program(&Package::new("by-macro", &program, None));
+}
+
+#[test]
+fn cargo_shows_the_mistakes_of_a_graph_that_a_build_script_compiles() {
+    let build_script = "fn main() {\n    graph_compiler::build(\"graphs\");\n}\n";
+    let program = format!("graph_runtime::include_graphs!();\n{PROGRAM}");
+    goes_through_mistakes_to_a_program(&Package::new("by-build-script", &program, Some(build_script)));
+}

@@ -1,0 +1,21 @@
+//! The key of the tests, and what it signs.
+
+use std::time::SystemTime;
+
+use graph_model::signature::{ItemKind, KeyFile, SecretKey};
+
+/// Only trees of tests trust this key, so that its secret half may stand here.
+pub(crate) fn key() -> SecretKey {
+    SecretKey::from_seed(&[9; 32])
+}
+
+/// Returns the name and the text of the file with which a tree trusts [`key`].
+pub(crate) fn key_file() -> (String, String) {
+    let file = KeyFile::new(key().public(), "the key of these tests");
+    (format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key(), SystemTime::UNIX_EPOCH))
+}
+
+/// Signs a graph or contract: one line above the text.
+pub(crate) fn sign(text: &str) -> String {
+    graph_model::signature::sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap()
+}

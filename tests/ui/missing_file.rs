@@ -1,0 +1,3 @@
+graph_runtime::graph!("graphs/ordre.yaml");
+
+fn main() {}

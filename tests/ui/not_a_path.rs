@@ -1,0 +1,3 @@
+graph_runtime::graph!(order);
+
+fn main() {}
