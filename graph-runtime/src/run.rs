@@ -38,7 +38,18 @@ async fn wait(run: &RunId, work: Work) -> Result<Ended, RunError> {
 
 /// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
 fn spawn(engine: Engine) -> JoinHandle<Result<Ended, RunError>> {
-    tokio::spawn(engine.drive())
+    tokio::spawn(RUN.scope((), engine.drive()))
+}
+
+tokio::task_local! {
+    /// Set in the tasks of runs.
+    static RUN: ();
+}
+
+/// Whether the caller is the task of a run.
+#[cfg(feature = "sqlite")]
+pub(crate) fn is_run() -> bool {
+    RUN.try_with(|()| ()).is_ok()
 }
 
 /// What a run returned.

@@ -1,7 +1,8 @@
 //! The store in a file: SQLite, with one writer that commits what concurrent runs append together.
 //!
-//! Write-ahead log with `synchronous=FULL`: what `append` returned `Ok` for survives the loss of power. One thread writes.
-//! While it waits for the disk, further appends queue up, and the next transaction takes all of them.
+//! Write-ahead log with `synchronous=FULL`: what `append` returned `Ok` for survives the loss of power. One connection
+//! writes. A run that finds it free writes by itself, for being woken by another thread can take as long as the disk; while
+//! it is in use, further appends queue up for a thread that takes all of them into the next transaction.
 //!
 //! Who holds a run is told by a lock of the operating system on a file beside the database: it is gone when its process is,
 //! however that ended, so a run can be taken over at once. The fencing token makes sure that a holder which was taken for
@@ -11,8 +12,9 @@ use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError as TryLockFailed};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::{Lease, RunSummary, Store, StoreError, Storing};
 use crate::record::{Sealed, Status};
+use crate::run::is_run;
 
 /// A store in a file.
 #[derive(Debug, Clone)]
@@ -34,6 +37,9 @@ pub struct SqliteStore {
 struct Shared {
     path: PathBuf,
     requests: Sender<Request>,
+    /// How many requests were sent and not taken yet.
+    queued: Arc<AtomicUsize>,
+    writer: Arc<Mutex<Writer>>,
     /// The connection that reads; the writer has its own.
     reader: Mutex<Connection>,
     holder: Holder,
@@ -113,19 +119,42 @@ impl SqliteStore {
         let reader = connect(&path)?;
         let holder = Holder::new(&path)?;
         let (requests, inbox) = channel();
-        let (at, name) = (path.clone(), holder.name.clone());
+        let writer = Writer { connection: writer, path: path.clone(), holder: holder.name.clone() };
+        let (writer, queued) = (Arc::new(Mutex::new(writer)), Arc::default());
         thread::Builder::new()
             .name("graph store".to_owned())
-            .spawn(move || Writer { connection: writer, path: at, holder: name }.work(&inbox))
+            .spawn({
+                let (writer, queued) = (Arc::clone(&writer), Arc::clone(&queued));
+                move || work(&writer, &inbox, &queued)
+            })
             .map_err(|error| problem(&format!("no thread could be started: {error}")))?;
-        let shared = Shared { path, requests, reader: Mutex::new(reader), holder, held: Mutex::default() };
+        let (reader, held) = (Mutex::new(reader), Mutex::default());
+        let shared = Shared { path, requests, queued, writer, reader, holder, held };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     async fn ask(&self, work: Work) -> Result<u64, StoreError> {
+        if let Some(done) = self.write_here(&work) {
+            return done;
+        }
+        self.shared.queued.fetch_add(1, Ordering::SeqCst);
         let (answer, answered) = oneshot::channel();
         self.shared.requests.send(Request { work, answer }).map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
+    fn write_here(&self, work: &Work) -> Option<Result<u64, StoreError>> {
+        // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
+        if !matches!(work, Work::Append { .. }) || !may_block() || self.shared.queued.load(Ordering::SeqCst) > 0 {
+            return None;
+        }
+        let mut writer = match self.shared.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockFailed::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockFailed::WouldBlock) => return None,
+        };
+        Some(tokio::task::block_in_place(|| writer.write_one(work)))
     }
 
     /// Reads on another thread than the caller's: a query waits for the disk.
@@ -313,44 +342,57 @@ fn list(connection: &Connection, path: &Path) -> Result<Vec<RunSummary>, StoreEr
         .collect()
 }
 
-/// The thread that writes.
+/// Whether the caller is a run's own task on a thread that may wait for the disk, because others do its work meanwhile.
+fn may_block() -> bool {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    is_run() && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
+/// The connection that writes.
+#[derive(Debug)]
 struct Writer {
     connection: Connection,
     path: PathBuf,
     holder: String,
 }
 
-impl Writer {
-    /// Answers requests until no store is left to send any.
-    fn work(mut self, inbox: &Receiver<Request>) {
-        while let Ok(first) = inbox.recv() {
-            let mut batch = vec![first];
-            while batch.len() < BATCH {
-                match inbox.try_recv() {
-                    Ok(next) => batch.push(next),
-                    Err(_) => break,
-                }
+/// Answers requests until no store is left to send any.
+fn work(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize) {
+    while let Ok(first) = inbox.recv() {
+        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = vec![first];
+        while batch.len() < BATCH {
+            match inbox.try_recv() {
+                Ok(next) => batch.push(next),
+                Err(_) => break,
             }
-            self.commit(batch);
         }
+        queued.fetch_sub(batch.len(), Ordering::SeqCst);
+        writer.commit(batch);
     }
+}
 
+impl Writer {
     /// Does a batch in one transaction. If that fails as a whole, each request is tried alone, so that one which cannot be
     /// done, for want of space say, does not stand in the way of those that can.
     fn commit(&mut self, batch: Vec<Request>) {
-        let alone = batch.len() == 1;
         let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
-        match self.transact(&works) {
-            Ok(results) => {
-                for (request, result) in batch.into_iter().zip(results) {
-                    // Whoever asked may have stopped waiting; what was written stays written.
-                    drop(request.answer.send(result));
-                }
-            }
-            Err(error) if alone => {
-                batch.into_iter().for_each(|request| drop(request.answer.send(Err(explain(&error, &self.path)))));
-            }
-            Err(_) => batch.into_iter().for_each(|request| self.commit(vec![request])),
+        let results = match works.as_slice() {
+            [] | [_] => None,
+            works => self.transact(works).ok(),
+        };
+        let results = results.unwrap_or_else(|| works.iter().map(|work| self.write_one(work)).collect());
+        for (request, result) in batch.into_iter().zip(results) {
+            // Whoever asked may have stopped waiting; what was written stays written.
+            drop(request.answer.send(result));
+        }
+    }
+
+    /// Does one request in a transaction of its own.
+    fn write_one(&mut self, work: &Work) -> Result<u64, StoreError> {
+        match self.transact(&[work]) {
+            Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
+            Err(error) => Err(explain(&error, &self.path)),
         }
     }
 
@@ -510,9 +552,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn it_keeps_what_stores_promise() {
         let directory = tempfile::tempdir().unwrap();
-        let count = std::sync::atomic::AtomicUsize::new(0);
+        let count = AtomicUsize::new(0);
         conformance::suite(|| async {
-            let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let number = count.fetch_add(1, Ordering::Relaxed);
             SqliteStore::open(directory.path().join(format!("{number}.db"))).await.unwrap()
         })
         .await;

@@ -277,6 +277,24 @@ async fn a_run_is_at_work_in_one_place_only() {
     assert_eq!(again.output, output());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_runs_at_once_keep_a_journal_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime(SqliteStore::open(directory.path().join("runs.db")).await.unwrap());
+    let name = |number: usize| RunId::new(format!("run-{number}")).unwrap();
+    let mut runs = Vec::new();
+    for number in 0..40 {
+        runs.push(runtime.start_as(name(number), chain(&Calls::default()), Map::new()).await.unwrap());
+    }
+    for run in runs {
+        assert_eq!(run.await.unwrap().output, output());
+    }
+    for number in 0..40 {
+        let again = runtime.resume(chain(&Calls::default()), &name(number)).await.unwrap().await.unwrap();
+        assert_eq!(again.output, output(), "the journal of run {number} is whole");
+    }
+}
+
 /// Not a test of its own: the process that is killed in the next one. It writes a line for each call.
 #[tokio::test]
 async fn the_process_that_is_killed() {
