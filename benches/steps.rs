@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{Criterion, criterion_group};
 use graph_runtime::{
-    ActionError, Activation, Call, Graph, Machine, Map, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight,
+    ActionError, Activation, Call, Graph, Machine, Map, Next, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight,
     SqliteStore, Store, Value,
 };
 use rusqlite::Connection;
@@ -108,25 +108,36 @@ fn own_futures(tokio: &Tokio, count: u64) -> Duration {
 /// The conditions of `is_available` in `order`, where its second edge is taken and where its first is.
 fn routing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("routing");
-    for (name, in_stock) in [("the first of two edges", 3), ("the second of two edges", 0)] {
-        group.bench_function(name, |bencher| {
-            let machine = Order::new(Shop);
-            let inputs = serde_json::json!({"article": "tea", "card": "tok_1"});
-            let mut state = machine.open(inputs).expect("the inputs fit");
-            // The order of the file: `status` from `config.state`, then what is assigned.
-            for (key, value) in [(1, Value::from(250)), (2, Value::from(in_stock))] {
-                state.set(key, value).expect("the value fits");
-            }
-            let at = Activation::of(order::Node::IsAvailable as u16);
-            let clock = || SystemTime::UNIX_EPOCH;
-            let now = Now::new(&clock);
-            let sight = Sight { state: &*state, last_error: None, now: &now };
-            let mut notes = Notes::default();
-            let mut changes = Vec::new();
-            bencher.iter(|| machine.advance(black_box(&at), &sight, Outcome::None, &mut notes, &mut changes));
-        });
+    for (name, in_stock) in EDGES {
+        group.bench_function(name, |bencher| bencher.iter_custom(|count| routed(in_stock, count)));
     }
     group.finish();
+}
+
+/// How many articles are in stock where an edge is taken.
+const EDGES: [(&str, i64); 2] = [("the first of two edges", 3), ("the second of two edges", 0)];
+
+/// Times the choice of an edge.
+fn routed(in_stock: i64, count: u64) -> Duration {
+    let machine = Order::new(Shop);
+    let inputs = serde_json::json!({"article": "tea", "card": "tok_1"});
+    let mut state = machine.open(inputs).expect("the inputs fit");
+    // The order of the file: `status` from `config.state`, then what is assigned.
+    for (key, value) in [(1, Value::from(250)), (2, Value::from(in_stock))] {
+        state.set(key, value).expect("the value fits");
+    }
+    let at = Activation::of(order::Node::IsAvailable as u16);
+    let clock = || SystemTime::UNIX_EPOCH;
+    let now = Now::new(&clock);
+    let sight = Sight { state: &*state, last_error: None, now: &now };
+    let (mut notes, mut changes) = (Notes::default(), Vec::new());
+    let expected = if in_stock > 0 { order::Node::ChargeCard } else { order::Node::BackOrder };
+    let began = Instant::now();
+    for _ in 0..count {
+        let next = machine.advance(black_box(&at), &sight, Outcome::None, &mut notes, &mut changes);
+        assert!(matches!(next, Ok(Next::To(node)) if node == expected as u16), "another edge is taken");
+    }
+    began.elapsed()
 }
 
 /// A step of a run in SQLite, and a commit of as many bytes to a table of the same make.
@@ -215,10 +226,17 @@ fn pairs() {
     let own = |graph: &mut dyn FnMut() -> Duration| {
         median(|| (graph().as_secs_f64() - own_futures(&tokio, STEPS).as_secs_f64()) * 1e9 / STEPS as f64)
     };
+    let own_future = median(|| own_futures(&tokio, STEPS).as_secs_f64() * 1e9 / STEPS as f64);
+    println!("the tool's own future, boxed: {own_future:.0} ns");
     let plain = own(&mut || time(&tokio, &runtime, Countdown::new(Counter::from(STEPS))));
     println!("in memory, beyond the tool's own future: {plain:.0} ns a step");
     let assigning = own(&mut || time(&tokio, &runtime, Tally::new(Counter::from(STEPS))));
     println!("the same, with an assignment: {assigning:.0} ns a step");
+    for (name, in_stock) in EDGES {
+        const CHOICES: u64 = 100_000;
+        let routing = median(|| routed(in_stock, CHOICES).as_secs_f64() * 1e9 / CHOICES as f64);
+        println!("routing alone, {name}: {routing:.0} ns");
+    }
     let directory = directory();
     let runtime = tokio.block_on(durable_runtime(directory.path()));
     let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));

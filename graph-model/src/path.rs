@@ -114,7 +114,11 @@ impl Path {
 /// Follows `segments` from `view`, one after the other.
 #[inline]
 pub fn follow<'a>(view: View<'a>, segments: &[impl AsRef<str>]) -> View<'a> {
-    segments.iter().fold(view, |view, segment| view.step(segment.as_ref()))
+    let mut view = view;
+    for segment in segments {
+        view = view.step(segment.as_ref());
+    }
+    view
 }
 
 /// Splits at dots and brackets; each part with its offset.

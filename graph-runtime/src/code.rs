@@ -270,7 +270,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
-    #[inline(always)]
+    #[inline]
     fn view(&self, reference: &Reference) -> View<'_> {
         let base = match reference.root {
             Base::Key(key) => self.key(key),
@@ -388,28 +388,35 @@ impl Look<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
-        let left = self.view(&test.left);
-        if let (View::Integer(left), Some(right)) = (left, test.whole)
+        // What most conditions are: a key of the state against a whole number.
+        if let (Base::Key(key), [], Some(right), []) =
+            (&test.left.root, test.left.segments.as_slice(), test.whole, self.changes)
+            && let View::Integer(left) = self.sight.state.get(*key)
             && let Some(holds) = test.operator.holds_of_integers(left, right)
         {
             return Ok(holds);
         }
-        self.test_any(test, left)
+        self.test_any(test)
     }
 
     /// As [`Look::test`], for all values and operators.
     #[inline(never)]
-    fn test_any(&self, test: &Test, left: View<'_>) -> Result<bool, Box<Failure>> {
+    fn test_any(&self, test: &Test) -> Result<bool, Box<Failure>> {
         let whole;
         let left = match test.left.root {
             Base::State => {
                 whole = self.keys();
                 whole.view()
             }
-            _ => left,
+            _ => self.view(&test.left),
         };
+        if let (View::Integer(left), Some(right)) = (left, test.whole)
+            && let Some(holds) = test.operator.holds_of_integers(left, right)
+        {
+            return Ok(holds);
+        }
         let pattern = |text: &str| test.pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));
         test.operator
             .holds(left, &test.right, pattern)

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use graph_model::program::OnError;
 use graph_model::value::{Map, Mismatch, Value, View};
@@ -25,8 +25,10 @@ use crate::record::{Chain, End, Sealed, Standing, Status, StepDraft, TargetsDraf
 use crate::runtime::Inner;
 use crate::store::Lease;
 
-/// How many steps a run may take before the other tasks of its thread have a turn, if its tools never wait.
-const STEPS_A_TURN: u64 = 1024;
+/// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
+const TURN: Duration = Duration::from_micros(500);
+/// After how many steps the time of that is looked at: looking costs a fifth of a step.
+const STEPS_A_LOOK: u64 = 32;
 
 /// A run at work.
 pub(crate) struct Engine {
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
     pub(crate) journal: Option<Writing>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) began: Duration,
+    /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
+    pub(crate) turn: Instant,
 }
 
 /// A journal that is being written.
@@ -225,8 +229,18 @@ impl Engine {
     }
 
     /// Whether the other tasks of the thread should have a turn, for the graph's tools may never wait.
-    fn is_others_turn(&self) -> bool {
-        self.standing.steps % STEPS_A_TURN == STEPS_A_TURN - 1
+    #[inline]
+    fn is_others_turn(&mut self) -> bool {
+        self.standing.steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && self.is_turn_over()
+    }
+
+    #[inline(never)]
+    fn is_turn_over(&mut self) -> bool {
+        let is_over = self.turn.elapsed() >= TURN;
+        if is_over {
+            self.turn = Instant::now();
+        }
+        is_over
     }
 
     fn code(&self) -> &Code {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use graph_model::capability::{Grants, Pattern};
 use graph_model::digest::hex;
@@ -215,7 +215,8 @@ impl Runtime {
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
         let began = self.began();
         let runtime = Arc::clone(&self.inner);
-        Engine { machine, runtime, facts, allowed, state, standing, journal, slots: Vec::new(), began }
+        let (slots, turn) = (Vec::new(), Instant::now());
+        Engine { machine, runtime, facts, allowed, state, standing, journal, slots, began, turn }
     }
 
     fn began(&self) -> Duration {

@@ -283,5 +283,5 @@ async fn other_tasks_have_a_turn_while_a_graph_runs_whose_tools_never_wait() {
     });
     assert!(matches!(run.await, Err(RunError::MaxSteps { .. })));
     other.abort();
-    assert!(*turns.lock().unwrap() > 50, "{}", turns.lock().unwrap());
+    assert!(*turns.lock().unwrap() > 20, "{}", turns.lock().unwrap());
 }
