@@ -390,10 +390,13 @@ impl Look<'_> {
 
     #[inline(always)]
     fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
-        // What most conditions are: a key of the state against a whole number.
-        if let (Base::Key(key), [], Some(right), []) =
-            (&test.left.root, test.left.segments.as_slice(), test.whole, self.changes)
-            && let View::Integer(left) = self.sight.state.get(*key)
+        // What most conditions are: a key of the state, or a field of the result, against a whole number.
+        let left = match (&test.left.root, test.left.segments.as_slice()) {
+            (Base::Key(key), []) if self.changes.is_empty() => self.sight.state.get(*key),
+            (Base::Result, [field]) => self.result.step(field),
+            _ => return self.test_any(test),
+        };
+        if let (View::Integer(left), Some(right)) = (left, test.whole)
             && let Some(holds) = test.operator.holds_of_integers(left, right)
         {
             return Ok(holds);
