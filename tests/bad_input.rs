@@ -82,6 +82,14 @@ fn a_directory_is_not_read() {
     refused(&tree, "g.yaml", "G0001", &["it is a directory", "name a file"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_does_not_hold_up_the_build() {
+    let tree = Tree::new();
+    assert!(std::process::Command::new("mkfifo").arg(tree.path("g.yaml")).status().unwrap().success());
+    refused(&tree, "g.yaml", "G0001", &["it is a pipe or a device", "name a file"]);
+}
+
 #[test]
 fn a_path_through_a_file_is_not_read() {
     let tree = Tree::new();

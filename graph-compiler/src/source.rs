@@ -1,6 +1,6 @@
 //! Reading: from a path to text whose bytes are fixed from here on.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -64,16 +64,21 @@ impl Source {
             problem(code::TOO_LARGE, message, Some("split it into graphs of their own"))
         };
 
-        let file = File::open(path).map_err(|error| unreadable(&error))?;
-        let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+        // Before it is opened: a pipe would hold up the build until somebody writes to it.
+        let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
         if metadata.is_dir() {
             return Err(unreadable(&io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        if !metadata.is_file() {
+            let message = format!("cannot read `{name}`: it is a pipe or a device");
+            return Err(problem(code::UNREADABLE, message, Some("name a file")));
         }
         if metadata.len() > MOST_BYTES {
             return Err(too_large(format!("{} bytes", metadata.len())));
         }
+        let file = File::open(path).map_err(|error| unreadable(&error))?;
         let mut bytes = Vec::new();
-        // A pipe or a file that grows has no honest length: stop reading at the limit whatever it said.
+        // A file that grows has no honest length: stop reading at the limit whatever it said.
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
         if bytes.len() as u64 > MOST_BYTES {
             return Err(too_large("it goes on".to_owned()));

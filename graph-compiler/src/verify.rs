@@ -98,8 +98,17 @@ fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
             "do not trust this file; restore it from where it came from".into(),
         ),
     };
-    let first_line = source.text.find('\n').unwrap_or(source.text.len());
-    let mut diagnostic = Diagnostic::new(code, message, Place::new(source, 0..first_line));
+    let line = source.text.lines().next().unwrap_or_default();
+    let at = |part: String| line.rfind(&part).map(|start| start..start + part.len());
+    // A signature line has two hundred characters: the part that matters is marked.
+    let part = match error {
+        SignatureError::Altered { signed, .. } => at(signed.to_hex()),
+        SignatureError::Untrusted(fingerprint)
+        | SignatureError::Revoked { fingerprint, .. }
+        | SignatureError::Forged(fingerprint) => at(fingerprint.to_string()),
+        _ => None,
+    };
+    let mut diagnostic = Diagnostic::new(code, message, Place::new(source, part.unwrap_or(0..line.len())));
     diagnostic.label(label).help(help);
     diagnostic
 }
@@ -130,8 +139,9 @@ mod tests {
         assert_eq!(rendered(&signed), "verified, signed by tester");
         let altered = rendered(&signed.replace("a: 1", "a: 2"));
         assert!(
-            altered
-                .starts_with("error[G0011]: `graphs/g.yaml` was changed after it was signed\n --> graphs/g.yaml:1:1\n"),
+            altered.starts_with(
+                "error[G0011]: `graphs/g.yaml` was changed after it was signed\n --> graphs/g.yaml:1:35\n"
+            ),
             "{altered}"
         );
         assert!(altered.contains("sign it again: `graph sign graphs/g.yaml`"), "{altered}");

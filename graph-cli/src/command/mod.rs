@@ -23,6 +23,9 @@ fn read(path: &Path) -> Result<String, Error> {
     if metadata.is_dir() {
         return Err(Error::new(format!("{} is a directory; name files", path.display())));
     }
+    if !metadata.is_file() {
+        return Err(Error::new(format!("{} is a pipe or a device; name files", path.display())));
+    }
     if metadata.len() > MOST_BYTES {
         return Err(Error::new(format!("{} has more than {MOST_BYTES} bytes", path.display())));
     }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -194,7 +193,7 @@ impl SecretKey {
         };
         let file = fs::File::open(path).map_err(io)?;
         refuse_exposed(path, &file.metadata().map_err(io)?)?;
-        let pem = Zeroizing::new(io::read_to_string(file).map_err(io)?);
+        let pem = Zeroizing::new(io::read_to_string(file.take(MOST_BYTES)).map_err(io)?);
         Self::from_pem(&pem)
     }
 
@@ -263,6 +262,8 @@ impl fmt::Debug for SecretKey {
     }
 }
 
+/// More than any key's PEM text has.
+const MOST_BYTES: u64 = 64 * 1024;
 const PRIVATE_KEY: &str = "private_key.pem";
 const PUBLIC_KEY: &str = "public_key.pem";
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -225,11 +225,15 @@ fn key_files(directory: &Path, rejected: &mut Vec<RejectedKey>) -> Vec<PathBuf> 
 
 impl Candidate {
     fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let file = fs::File::open(path)?;
-        if file.metadata()?.len() > MOST_BYTES {
+        // Before it is opened: a pipe would hold up the reader until somebody writes to it.
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is no regular file").into());
+        }
+        if metadata.len() > MOST_BYTES {
             return Err(KeyFileError::TooLarge);
         }
-        let text = io::read_to_string(file)?;
+        let text = io::read_to_string(fs::File::open(path)?.take(MOST_BYTES))?;
         let text = normalise(&text);
         let opened = open(ItemKind::YAML, &text)?;
         let file = KeyFile::parse(opened.content)?;
