@@ -2,6 +2,9 @@
 //!
 //! `cargo run --example order -- ARTICLE [QUANTITY] [CARD]`; there is `tea`, and a card that is refused: `tok_broke`.
 
+use std::error::Error;
+use std::process::ExitCode;
+
 use graph_runtime::{ActionError, Call, Progress, Runtime};
 use state_graphs::{Order, order};
 
@@ -33,7 +36,17 @@ impl order::Actions for Shop {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let inputs = order::Inputs {
         article: arguments.next().unwrap_or_else(|| "tea".to_owned()),
