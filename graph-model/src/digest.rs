@@ -68,8 +68,9 @@ impl FromStr for Digest {
 }
 
 impl fmt::Display for Digest {
+    /// In hex; with a precision, as in `{:.12}`, the first digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_hex())
+        f.pad(&self.to_hex())
     }
 }
 

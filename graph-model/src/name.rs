@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name is empty.
-    #[error("a {0} cannot be empty")]
+    #[error("{0} cannot be empty")]
     Empty(&'static str),
     /// The name is longer than its kind allows.
-    #[error("a {kind} has at most {most} bytes, this one has {length}")]
+    #[error("{kind} has at most {most} bytes, this one has {length}")]
     TooLong {
         /// What the name is for.
         kind: &'static str,
@@ -21,7 +21,7 @@ pub enum NameError {
         length: usize,
     },
     /// The name holds a character that its kind does not allow.
-    #[error("a {kind} cannot contain {character:?}; it is made of {allowed}")]
+    #[error("{kind} cannot contain {character:?}; it is made of {allowed}")]
     Character {
         /// What the name is for.
         kind: &'static str,
@@ -31,7 +31,7 @@ pub enum NameError {
         allowed: &'static str,
     },
     /// The id has an empty segment, or one made of dots, which as a path would lead elsewhere.
-    #[error("a {0} cannot have an empty segment, `.` or `..` between its slashes")]
+    #[error("{0} cannot have an empty segment, `.` or `..` between its slashes")]
     Segment(&'static str),
 }
 
@@ -86,27 +86,27 @@ macro_rules! name {
 
 name! {
     /// The name of a node: any text of up to 200 bytes without control characters.
-    NodeName, "node name", free_text
+    NodeName, "a node name", free_text
 }
 name! {
     /// A key of the run's state: any text of up to 200 bytes without control characters.
     ///
     /// A key that holds a dot cannot be read by a template, since dots separate the parts of a path.
-    StateKey, "state key", free_text
+    StateKey, "a state key", free_text
 }
 name! {
     /// The id of a tool or another item: `rye/bash`, segments of letters, digits, `_` and `-`, with slashes between them.
     ///
     /// Dots are not allowed: a capability writes the slashes as dots, so `a.b` and `a/b` would need the same one (R176).
-    ItemId, "item id", item_id
+    ItemId, "an item id", item_id
 }
 name! {
     /// The id of a graph: `workflows/test/project_stats`, written like an item id.
-    GraphId, "graph id", item_id
+    GraphId, "a graph id", item_id
 }
 name! {
     /// The id of a run: letters, digits, `_` and `-`; safe as a file name (R16).
-    RunId, "run id", file_name
+    RunId, "a run id", file_name
 }
 
 impl ItemId {
