@@ -10,9 +10,11 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
+use graph_model::signature::KeyFile;
 use serde_json::Value;
-use support::{key_file, sign};
+use support::{key, key_file, sign};
 
 const CONTRACT: &str = "\
 version: \"1.0.0\"
@@ -203,7 +205,8 @@ fn place(graph: &str, text: &str) -> String {
     format!("--> graphs/order.yaml:{line}:{}", at - graph[..at].rfind('\n').map_or(0, |newline| newline + 1) + 1)
 }
 
-/// Goes through the life of a graph: a slip, more slips, a change that nobody signed, all mended, a slip again.
+/// Goes through the life of a graph: a slip, more slips, a change that nobody signed, all mended, a slip again, another
+/// contract, a key that is revoked.
 fn goes_through_mistakes_to_a_program(package: &Package) {
     let slip = ("next: delivered", "next: delivred");
     let graph = package.graph(&[slip]);
@@ -251,6 +254,18 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     assert!(build.messages.iter().any(|[code, ..]| code == "G0120"), "{:?}", build.messages);
     package.write("graphs/tools/shop/charge_card.yaml", &sign(CONTRACT));
     package.build().passes();
+    let (file, trusted) = key_file();
+    package.write(&format!("graphs/{file}"), &revoked_key_file());
+    package.build().fails_with(&["G0013"]);
+    package.write(&format!("graphs/{file}"), &trusted);
+    package.build().passes();
+}
+
+/// Returns the text of [`key_file`] once the key is revoked.
+fn revoked_key_file() -> String {
+    let mut file = KeyFile::new(key().public(), "the key of these tests");
+    file.revoked_at = Some("2026-11-22T00:00:00Z".to_owned());
+    file.to_signed_toml(&key(), SystemTime::UNIX_EPOCH)
 }
 
 #[test]

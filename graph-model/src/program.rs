@@ -6,6 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The key of the state that tells of the last failure of a node; the engine sets it (R121).
+pub const LAST_ERROR: &str = "_last_error";
+
 /// A checked graph.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {

@@ -11,7 +11,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{self, Path, Root};
-use graph_model::program::{self, Body, OnError, Program};
+use graph_model::program::{self, Body, LAST_ERROR, OnError, Program};
 use graph_model::signature::Fingerprint;
 use graph_model::template::{self, Template};
 use graph_model::value::{AsView, Map, Value, View};
@@ -603,9 +603,6 @@ impl Loader<'_> {
         self.keys.get(name).copied().ok_or_else(|| format!("there is no state key `{name}`"))
     }
 }
-
-/// The key of the state that tells of the last failure (R121).
-pub(crate) const LAST_ERROR: &str = "_last_error";
 
 fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
     Ok(Key { name: key.name.to_owned(), initial: key.initial.map(read_json).transpose()? })

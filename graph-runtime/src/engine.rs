@@ -4,6 +4,8 @@
 //! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
 //! idempotency key for each call, and no other.
 
+mod walk;
+
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +14,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use graph_model::program::OnError;
+use graph_model::program::{LAST_ERROR, OnError};
 use graph_model::value::{Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
 use crate::call::{Call, RunFacts};
-use crate::code::{Code, Kind, LAST_ERROR};
+use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight};
 use crate::observer::Event;
@@ -56,16 +58,6 @@ pub(crate) struct Writing {
 pub(crate) struct Slot {
     lane: Box<dyn Lane>,
     call: Call,
-}
-
-/// How a visit begins.
-enum Departure<'s> {
-    /// With a call.
-    Call(Calling<'s>),
-    /// Nothing is to be called.
-    Compute,
-    /// With more than that.
-    Refused,
 }
 
 /// How a run ended.
@@ -120,107 +112,6 @@ impl Engine {
                 return Ok(ended);
             }
         }
-    }
-
-    /// Goes from node to node as long as that is all there is to do: nobody watches, nothing is written down, each node
-    /// leads to one other, and none fails.
-    ///
-    /// True if it stopped behind a call, which is in `visits` then; false if it stopped before one, or was never in one's
-    /// way. What it computed and dropped there is pure, and computed again by who has more patience.
-    async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
-        let machine = Arc::clone(&self.machine);
-        let max_steps = u64::from(machine.code().max_steps);
-        if self.slots.is_empty() {
-            self.slots.push(self.slot());
-        }
-        let mut slots = std::mem::take(&mut self.slots);
-        let slot = &mut slots[0];
-        let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let runtime = Arc::clone(&self.runtime);
-        let clock = || runtime.clock.now();
-        let mut stopped = None;
-        while self.standing.steps < max_steps && self.is_alone() {
-            if self.is_others_turn() {
-                yield_now().await;
-            }
-            let now = Now::new(&clock);
-            let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
-                Departure::Call(calling) => (true, Answer(calling).await.err()),
-                Departure::Compute => (false, None),
-                Departure::Refused => break,
-            };
-            let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
-            if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
-                if called {
-                    stopped = Some((now.known(), failure));
-                }
-                break;
-            }
-        }
-        self.slots = slots;
-        let Some((at, failure)) = stopped else { return false };
-        let activation = self.standing.frontier.drain(..).next().unwrap_or_default();
-        visits.resize_with(1, Visit::default);
-        visits[0].begin(activation);
-        (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
-        true
-    }
-
-    /// Whether the next step is one visit, with nothing to tell it.
-    fn is_alone(&self) -> bool {
-        matches!(self.standing.frontier.as_slice(), [Activation { argument: None, .. }])
-    }
-
-    /// Begins what the next node does, if that is a call that may be made, or nothing.
-    #[inline]
-    fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
-        let activation = &self.standing.frontier[0];
-        let planned = machine.plan(activation, &sight, notes);
-        if !notes.is_empty() {
-            notes.take();
-            return Departure::Refused;
-        }
-        match planned {
-            Ok(Plan::Compute) => Departure::Compute,
-            Ok(Plan::Call { tool, mut arguments }) if self.allowed.get(usize::from(tool)) == Some(&true) => {
-                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
-                slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
-            }
-            _ => Departure::Refused,
-        }
-    }
-
-    /// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
-    /// not lead to one other node, or there is something to say; false too where a value does not fit the state, which ends
-    /// the run when it is found again.
-    #[inline]
-    fn arrive(
-        &mut self,
-        machine: &dyn Machine,
-        now: &Now<'_>,
-        outcome: Outcome<'_>,
-        notes: &mut Notes,
-        changes: &mut Vec<Change>,
-    ) -> bool {
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
-        let node = match machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes) {
-            Ok(Next::To(node)) if notes.is_empty() => node,
-            _ => {
-                changes.clear();
-                notes.take();
-                return false;
-            }
-        };
-        while let Some(change) = changes.pop() {
-            if machine.merge(&mut *self.state, change).is_err() {
-                changes.clear();
-                return false;
-            }
-        }
-        self.standing.frontier[0].node = node;
-        self.standing.steps += 1;
-        true
     }
 
     fn slot(&self) -> Slot {
@@ -569,7 +460,7 @@ impl Engine {
     }
 
     async fn append(&mut self, records: Vec<Sealed>, step: u64, status: Status) -> Result<(), RunError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
+        let journal = self.journal.as_ref().expect("only a run with a journal appends records");
         let store = self.runtime.store.as_ref().expect("a run with a journal has a store");
         let expected = journal.chain.len() - records.len() as u64;
         store.append(&journal.lease, expected, records, status).await.map_err(|source| {

@@ -3,16 +3,22 @@
 //! A program gets its graphs from a build script and [`include_graphs!`], or one by one with [`graph!`]. It makes a
 //! [`Runtime`], names a store and grants capabilities, and starts runs:
 //!
-//! ```ignore
-//! graph_runtime::include_graphs!();
-//!
+//! ```no_run
+//! # #[cfg(feature = "macros")] mod graphs { graph_runtime::graph!("../graphs/project_stats.yaml"); }
+//! # #[cfg(all(feature = "macros", feature = "sqlite"))]
+//! # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+//! # use graph_runtime::{Builtins, Runtime, SecretKey, SqliteStore};
+//! # use graphs::{ProjectStats, project_stats};
 //! let runtime = Runtime::builder()
 //!     .store(SqliteStore::open("runs.db").await?)
 //!     .sign_with(SecretKey::load_or_generate("keys".as_ref())?)
 //!     .grant("rye.execute.tool.rye.bash")?
 //!     .build()?;
-//! let run = runtime.start(ProjectStats::new(Builtins), project_stats::Inputs { directory: ".".into() }).await?;
+//! let inputs = project_stats::Inputs { directory: ".".into(), ..Default::default() };
+//! let run = runtime.start(ProjectStats::new(Builtins), inputs).await?;
 //! let stats: project_stats::Output = run.await?.output;
+//! # Ok(())
+//! # }
 //! ```
 
 // Libraries speak through values and `tracing`; only the command line prints.

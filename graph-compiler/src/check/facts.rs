@@ -6,7 +6,7 @@ use graph_model::capability::{Capability, Pattern};
 use graph_model::condition::Condition;
 use graph_model::name::{ItemId, NodeName};
 use graph_model::path::{Path, Root};
-use graph_model::program::OnError;
+use graph_model::program::{LAST_ERROR, OnError};
 
 use super::Contracts;
 use super::flow::Flow;
@@ -228,7 +228,7 @@ impl<'d> Facts<'d> {
 
     /// Returns what is known of a state key, at a place where it may not be set yet.
     pub(super) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
-        if name == infer::LAST_ERROR {
+        if name == LAST_ERROR {
             return infer::last_error();
         }
         let Some(key) = self.types.key(name) else { return Type::any() };

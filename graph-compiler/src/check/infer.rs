@@ -44,9 +44,6 @@ impl Types {
     }
 }
 
-/// The key that the engine sets when a node fails (R121).
-pub(super) const LAST_ERROR: &str = "_last_error";
-
 /// Returns what `state._last_error` is.
 pub(super) fn last_error() -> Type {
     let text = |name: &str| Field { name: name.into(), ty: Type::of(Kind::String), default: None, description: None };

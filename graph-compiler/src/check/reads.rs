@@ -1,6 +1,7 @@
 //! Paths lead to something: a declared input, a key that is set, a field that the value has.
 
 use graph_model::path::Root;
+use graph_model::program::LAST_ERROR;
 
 use super::facts::{Facts, Read, Site};
 use super::infer;
@@ -34,7 +35,7 @@ fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
 
 fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     let Some(name) = read.path.segments.first() else { return };
-    if name == infer::LAST_ERROR {
+    if name == LAST_ERROR {
         return check_parts(facts, read, &infer::last_error(), 1, diagnostics);
     }
     let keys = || facts.types.keys.iter().map(|key| key.name.as_str());

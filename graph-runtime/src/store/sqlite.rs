@@ -125,7 +125,7 @@ impl SqliteStore {
             .name("graph store".to_owned())
             .spawn({
                 let (writer, queued) = (Arc::clone(&writer), Arc::clone(&queued));
-                move || work(&writer, &inbox, &queued)
+                move || answer(&writer, &inbox, &queued)
             })
             .map_err(|error| problem(&format!("no thread could be started: {error}")))?;
         let (reader, held) = (Mutex::new(reader), Mutex::default());
@@ -325,8 +325,8 @@ fn list(connection: &Connection, path: &Path) -> Result<Vec<RunSummary>, StoreEr
     let corrupt = |reason: String| StoreError::Corrupt { path: path.to_owned(), reason };
     let mut statement = connection
         .prepare_cached(
-            "SELECT id, graph, status, (SELECT max(key) & 4294967295 FROM records
-                WHERE key BETWEEN number << 32 AND (number << 32) + 4294967295) + 1
+            "SELECT id, graph, status, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+                WHERE key BETWEEN number << 32 AND (number << 32) + 4294967295)
              FROM runs ORDER BY number DESC",
         )
         .map_err(|error| explain(&error, path))?;
@@ -357,7 +357,7 @@ struct Writer {
 }
 
 /// Answers requests until no store is left to send any.
-fn work(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize) {
+fn answer(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize) {
     while let Ok(first) = inbox.recv() {
         let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = vec![first];

@@ -286,6 +286,18 @@ mod tests {
         assert_eq!(error, "the directory `/nonexistent` does not exist (permanent)");
     }
 
+    #[test]
+    fn the_defaults_are_those_of_the_contract() {
+        use graph_model::value::Struct;
+        let contract = include_str!("../../../graph-compiler/contracts/rye/bash.yaml");
+        for (name, default) in Params::NAMES.iter().zip(Params::DEFAULTS) {
+            let (_, field) = contract.split_once(&format!("\n    {name}:\n")).expect("the contract has the parameter");
+            let stated = field.lines().take_while(|line| line.starts_with("      "));
+            let stated = stated.into_iter().find_map(|line| line.trim().strip_prefix("default: "));
+            assert_eq!(stated, *default, "{name}");
+        }
+    }
+
     #[tokio::test]
     async fn a_command_that_takes_too_long_is_stopped_with_all_it_started() {
         let began = Instant::now();
