@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use graph_model::program::{Body, OnError};
+use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
 use graph_model::value::Value;
 
 use crate::source::Source;
@@ -18,8 +18,7 @@ pub struct Graph {
     pub(crate) signer: String,
     pub(crate) owner: String,
     pub(crate) start: u16,
-    pub(crate) max_steps: u32,
-    pub(crate) on_error: OnError,
+    pub(crate) settings: Settings,
     pub(crate) permissions: Vec<String>,
     pub(crate) env: Vec<String>,
     pub(crate) nodes: Vec<Node>,
@@ -60,6 +59,14 @@ pub struct Key {
 pub struct Tool {
     /// Its id.
     pub id: String,
+    /// What is done with the item.
+    pub verb: Verb,
+    /// What kind of item it is.
+    pub item: ItemType,
+    /// Who does it.
+    pub by: Performer,
+    /// Whether a contract says what it returns.
+    pub typed: bool,
     /// What a run needs to call it.
     pub capability: String,
     /// Whether the runtime performs it.

@@ -5,15 +5,20 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::name::ItemId;
+use crate::program::{ItemType, Verb};
 
 /// What an action needs: `rye.<primary>.<item type>.<item id with dots>` (R169).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Capability(String);
 
 impl Capability {
-    /// The capability to `primary` (as `execute`) the item `id` of type `item_type` (as `tool`).
-    pub fn new(primary: &str, item_type: &str, id: &ItemId) -> Self {
-        Self(format!("rye.{primary}.{item_type}.{}", id.dotted()))
+    /// The capability to do `verb` with the item `id` of type `item`; without an id, with items that are yet to be found.
+    pub fn new(verb: Verb, item: ItemType, id: Option<&ItemId>) -> Self {
+        let (verb, item) = (verb.name(), item.name());
+        Self(match id {
+            Some(id) => format!("rye.{verb}.{item}.{}", id.dotted()),
+            None => format!("rye.{verb}.{item}"),
+        })
     }
 
     /// Returns the text.
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
 
     fn grants(pattern: &str, id: &str) -> bool {
-        let capability = Capability::new("execute", "tool", &ItemId::new(id).unwrap());
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(&ItemId::new(id).unwrap()));
         Pattern::new(pattern).unwrap().grants(&capability)
     }
 
@@ -236,7 +241,7 @@ mod tests {
 
     #[test]
     fn no_grants_deny_everything() {
-        let capability = Capability::new("execute", "tool", &ItemId::new("rye/bash").unwrap());
+        let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(&ItemId::new("rye/bash").unwrap()));
         assert!(!Grants::default().allow(&capability));
         assert!(Grants::new([Pattern::new("rye.execute.tool.*").unwrap()]).allow(&capability));
     }

@@ -17,16 +17,21 @@ pub enum Root {
     Now,
     /// The time of the step in milliseconds since the Unix epoch.
     Timestamp,
+    /// The visit: its `number` at this node, from 1, and what the node's `previous` visit returned.
+    Visit,
+    /// A name that only its place knows, as a foreach's variable; it is the first segment.
+    Local,
 }
 
 impl Root {
-    /// Every namespace with its spelling.
-    pub const TABLE: [(Self, &'static str); 5] = [
+    /// Every namespace that has one spelling, with it.
+    pub const TABLE: [(Self, &'static str); 6] = [
         (Self::State, "state"),
         (Self::Inputs, "inputs"),
         (Self::Result, "result"),
         (Self::Now, "_now"),
         (Self::Timestamp, "_timestamp"),
+        (Self::Visit, "visit"),
     ];
 
     /// Finds the namespace that is written `name`.
@@ -34,7 +39,7 @@ impl Root {
         Self::TABLE.iter().find(|(_, spelling)| *spelling == name).map(|(root, _)| *root)
     }
 
-    /// Returns the spelling.
+    /// Returns the spelling; of a local name nothing.
     pub fn name(self) -> &'static str {
         Self::TABLE.iter().find(|(root, _)| *root == self).map_or("", |(_, spelling)| spelling)
     }
@@ -92,11 +97,24 @@ impl Path {
     ///
     /// If the text is no path; see [`PathError`].
     pub fn parse(text: &str) -> Result<Self, PathError> {
+        Self::parse_in(text, &[])
+    }
+
+    /// As [`Path::parse`], where there are names besides the namespaces; they hide namespaces that are called the same.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no path; see [`PathError`].
+    pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
         }
         let mut parts = split(text)?.into_iter();
         let (_, name) = parts.next().ok_or(PathError::Empty)?;
+        if locals.contains(&name.as_str()) {
+            let segments = std::iter::once(name).chain(parts.map(|(_, part)| part)).collect();
+            return Ok(Self { root: Root::Local, segments });
+        }
         let root = Root::named(&name).ok_or(PathError::UnknownRoot { name })?;
         let parts: Vec<(usize, String)> = parts.collect();
         match (root, parts.first()) {
@@ -165,7 +183,11 @@ fn is_part(character: char) -> bool {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.root.name())?;
-        self.segments.iter().try_for_each(|segment| write!(f, ".{segment}"))
+        let dot = if self.root == Root::Local { "" } else { "." };
+        for (at, segment) in self.segments.iter().enumerate() {
+            write!(f, "{}{segment}", if at == 0 { dot } else { "." })?;
+        }
+        Ok(())
     }
 }
 
@@ -199,6 +221,16 @@ mod tests {
         assert_eq!(parts("state.a + 1"), Err(PathError::Character { character: ' ', offset: 7 }));
         assert_eq!(parts("HOME"), Err(PathError::UnknownRoot { name: "HOME".into() }));
         assert_eq!(parts("_now.x"), Err(PathError::NoParts { name: "_now", offset: 5 }));
+    }
+
+    #[test]
+    fn a_place_may_know_names_of_its_own() {
+        let path = Path::parse_in("task.items[0]", &["task"]).unwrap();
+        assert_eq!((path.root, path.segments.join(" ").as_str()), (Root::Local, "task items 0"));
+        assert_eq!(path.to_string(), "task.items.0");
+        assert_eq!(Path::parse_in("state.x", &["state"]).unwrap().root, Root::Local);
+        assert_eq!(Path::parse_in("state.x", &["task"]).unwrap().root, Root::State);
+        assert!(Path::parse("task.x").is_err());
     }
 
     #[test]

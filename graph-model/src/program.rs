@@ -8,6 +8,14 @@ use serde::{Deserialize, Serialize};
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
 pub const LAST_ERROR: &str = "_last_error";
+/// The key of the state that tells how often a hook had each node tried again; the engine sets it (R136).
+pub const RETRIES: &str = "_retries";
+/// Where an item id begins that needs no capability: the engine's own tools (R173).
+pub const INTERNAL: &str = "rye/agent/threads/internal/";
+/// The tool by which a graph hands work to an agent; the engine tells it whose work that is (R178).
+pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
+/// The tool whose answer steers the run, where a hook calls it (R152).
+pub const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// A checked graph.
 #[derive(Debug, Clone, Copy)]
@@ -24,30 +32,19 @@ pub struct Program<'a> {
     pub signer: &'a str,
     /// The first node.
     pub start: u16,
-    /// How many steps a run may take (R130).
-    pub max_steps: u32,
-    /// What happens when a node fails and has no `on_error` of its own.
-    pub on_error: OnError,
+    /// How a run goes: a [`Settings`] as JSON.
+    pub settings: &'a str,
     /// The capability patterns that the graph declares; a run may use of its grants what these cover.
     pub permissions: &'a [&'a str],
     /// The environment variables that must be set (R279).
     pub env: &'a [&'a str],
     /// The keys of the state.
     pub keys: &'a [Key<'a>],
-    /// The tools that its nodes call, each once.
+    /// What its nodes and hooks call, each once.
     pub tools: &'a [Tool<'a>],
     /// The nodes, in the order of the file: the name, and a [`Body`] as JSON. Two texts a node cost rustc a fifth of what
     /// a struct does.
     pub nodes: &'a [(&'a str, &'a str)],
-}
-
-/// What happens when a node fails and has no `on_error` of its own (R123, R125).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnError {
-    /// The run ends with the error.
-    Fail,
-    /// The error is recorded, `assign` is skipped, and the node's edges are followed.
-    Continue,
 }
 
 /// A key of the state.
@@ -59,16 +56,22 @@ pub struct Key<'a> {
     pub initial: Option<&'a str>,
 }
 
-/// A tool that nodes call.
+/// What nodes and hooks call.
 #[derive(Debug, Clone, Copy)]
 pub struct Tool<'a> {
-    /// Its id: `rye/bash`.
+    /// Its id: `rye/bash`. Empty where the id is a template, and known only at each call.
     pub id: &'a str,
-    /// What a run needs to call it: `rye.execute.tool.rye.bash`.
-    pub capability: &'a str,
+    /// What is done with the item.
+    pub verb: Verb,
+    /// What kind of item it is.
+    pub item: ItemType,
+    /// Who does it.
+    pub by: Performer,
     /// Its parameters in the order in which a lane takes them; `None` where no contract names them, and all of them are
     /// one object.
     pub params: Option<&'a [Param<'a>]>,
+    /// Whether a contract says what it returns. What it does not say may come in an envelope, and is unwrapped (R180).
+    pub typed: bool,
 }
 
 /// A parameter of a tool.
@@ -80,16 +83,244 @@ pub struct Param<'a> {
     pub default: Option<&'a str>,
 }
 
+/// What an action does with its item: `primary` (R8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// Runs a tool or graph, or reads a directive.
+    Execute,
+    /// Returns an item's text, or finds items; also written `search` and `load`.
+    Fetch,
+    /// Signs an item.
+    Sign,
+}
+
+impl Verb {
+    /// Every verb with its spellings, the first of which is the one in capabilities.
+    pub const TABLE: [(Self, &'static [&'static str]); 3] =
+        [(Self::Execute, &["execute"]), (Self::Fetch, &["fetch", "search", "load"]), (Self::Sign, &["sign"])];
+
+    /// Finds the verb that is written `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, names)| names.contains(&name)).map(|(verb, _)| *verb)
+    }
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(verb, _)| *verb == self).map_or("", |(_, names)| names[0])
+    }
+}
+
+/// The kinds of items (R7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemType {
+    /// A tool or a graph.
+    Tool,
+    /// A directive: what an agent is to do, in XML within Markdown.
+    Directive,
+    /// A page of knowledge.
+    Knowledge,
+}
+
+impl ItemType {
+    /// Every kind with its spelling.
+    pub const TABLE: [(Self, &'static str); 3] =
+        [(Self::Tool, "tool"), (Self::Directive, "directive"), (Self::Knowledge, "knowledge")];
+
+    /// Finds the kind that is written `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, spelling)| *spelling == name).map(|(item, _)| *item)
+    }
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(item, _)| *item == self).map_or("", |(_, spelling)| spelling)
+    }
+}
+
+/// Who does what a [`Tool`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Performer {
+    /// The program that embeds the graph, through its [lane](self), or the runtime where the program leaves that to it.
+    Program,
+    /// Another graph, as a run of its own.
+    Graph,
+    /// The runtime, with the items of its spaces.
+    Items,
+}
+
 /// What a node does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Calls the tool with that index.
     Action(u16),
+    /// Calls the tool with that index for each item of a list.
+    Foreach(u16),
     /// Computes its assignments and routes.
     Gate,
     /// Ends the run.
     Return,
+}
+
+/// How a run of the graph goes; what is not said is as the format's defaults say.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How many steps a run may take (R130).
+    pub max_steps: u32,
+    /// What happens then.
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_max_steps: OnMaxSteps,
+    /// What happens when a node fails and has no `on_error` of its own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_error: OnError,
+    /// What happens when a node has edges and none of their conditions holds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_no_match: OnNoMatch,
+    /// How many calls a parallel foreach makes at a time, if it does not say (R112).
+    #[serde(skip_serializing_if = "is_ten")]
+    pub max_concurrency: u32,
+    /// How many graphs and threads may stand one in the other (R177).
+    #[serde(skip_serializing_if = "is_five")]
+    pub depth: u32,
+    /// How long a run may take, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The graph's hooks, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    /// The schema of the inputs, where it says more than their types do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_steps: 100,
+            on_max_steps: OnMaxSteps::default(),
+            on_error: OnError::default(),
+            on_no_match: OnNoMatch::default(),
+            max_concurrency: 10,
+            depth: 5,
+            timeout_ms: None,
+            hooks: Vec::new(),
+            schema: None,
+        }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_ten(number: &u32) -> bool {
+    *number == 10
+}
+
+fn is_five(number: &u32) -> bool {
+    *number == 5
+}
+
+/// What happens when a node fails and has no `on_error` of its own (R123, R125).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// The run ends with the error.
+    #[default]
+    Fail,
+    /// The error is recorded, `assign` is skipped, and the node's edges are followed.
+    Continue,
+}
+
+/// What happens when a run has taken all the steps it may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMaxSteps {
+    /// The run ends with an error (R130).
+    #[default]
+    Fail,
+    /// The run ends as if the last node had led nowhere.
+    ReturnLast,
+    /// The same, and its result says so.
+    ReturnWithFlag,
+}
+
+/// What happens when a node has edges and none of their conditions holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNoMatch {
+    /// The run ends, as at a node that has none (R92).
+    #[default]
+    Return,
+    /// The node fails, with an error that lists the edges.
+    Fail,
+}
+
+/// A hook: what is done when something happens to a run (R143).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// Its name, for messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// When.
+    pub event: Event,
+    /// The condition on what the event tells, as in the file; none holds always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<serde_json::Value>,
+    /// What: the index of a tool. None where the parameters themselves steer the run: `action: { retry: true }`, or the
+    /// tool [`CONTROL`] (R137).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<u16>,
+    /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, beside it
+    /// `max_retries`, `error` and `additional_steps`. Values with templates in their texts.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub params: serde_json::Value,
+}
+
+/// What hooks are told of (R146).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A run began.
+    GraphStarted,
+    /// A node is done.
+    AfterStep,
+    /// A node failed.
+    Error,
+    /// The run has taken all the steps it may.
+    Limit,
+    /// The run ended.
+    GraphCompleted,
+}
+
+impl Event {
+    /// Every event: its spelling, and the names that its hooks can look at beside `inputs`, `_now` and `_timestamp` (R147).
+    pub const TABLE: [(Self, &'static str, &'static [&'static str]); 5] = [
+        (Self::GraphStarted, "graph_started", &["graph_id", "state"]),
+        (Self::AfterStep, "after_step", &["graph_id", "node", "next_node", "state", "step_count", "result"]),
+        (Self::Error, "error", &["graph_id", "error", "classification", "node", "state", "step_count", "attempt"]),
+        (Self::Limit, "limit", &["graph_id", "limit_code", "current_value", "current_max", "state", "step_count"]),
+        (Self::GraphCompleted, "graph_completed", &["graph_id", "state", "steps", "status", "error"]),
+    ];
+
+    /// Finds the event that is written `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, spelling, _)| *spelling == name).map(|(event, ..)| *event)
+    }
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(event, ..)| *event == self).map_or("", |(_, spelling, _)| spelling)
+    }
+
+    /// Returns the names that its hooks can look at.
+    pub fn names(self) -> &'static [&'static str] {
+        Self::TABLE.iter().find(|(event, ..)| *event == self).map_or(&[], |(.., names)| names)
+    }
 }
 
 /// What a node's text says. Values, templates and conditions are written as in the file.
@@ -100,9 +331,15 @@ pub struct Body {
     pub line: u32,
     /// What it does.
     pub does: Kind,
+    /// The item's id, where it is a template: a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
     /// An action's parameters: values with templates in their texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<serde_json::Value>,
+    /// What a foreach goes over, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<Each>,
     /// The assignments in order: key and value with templates.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub assign: serde_json::Map<String, serde_json::Value>,
@@ -115,6 +352,64 @@ pub struct Body {
     /// A return node's output: a value with templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<serde_json::Value>,
+    /// How a call that failed is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// How long a call may take, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Where an agent is to do it: the `remote` of the node, which the tool is told (R11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+    /// Whether the node sees its own last result: `visit.previous`.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub feedback: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How a foreach goes over its list (R105).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Each {
+    /// The list: a template.
+    pub over: serde_json::Value,
+    /// What an item is called in templates.
+    #[serde(rename = "as")]
+    pub name: String,
+    /// The key of the state that takes the results, in the order of the items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collect: Option<String>,
+    /// How many calls are made at a time: 1 for one after the other, nothing for as many as the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u32>,
+}
+
+/// How a call that failed is tried again, with the same idempotency key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// How often it is made in all.
+    pub attempts: u32,
+    /// How long the first pause is, in milliseconds.
+    pub delay_ms: u64,
+    /// How many times as long each pause is as the one before.
+    pub factor: f64,
+    /// How long a pause is at most, in milliseconds.
+    pub max_delay_ms: u64,
+    /// By which part of itself a pause may be shorter, at random: 0 to 1.
+    pub jitter: f64,
+    /// The categories of failures after which it is.
+    pub on: Vec<String>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let on = ["transient", "rate_limited"].map(str::to_owned).to_vec();
+        Self { attempts: 3, delay_ms: 1000, factor: 2.0, max_delay_ms: 30_000, jitter: 0.0, on }
+    }
 }
 
 /// An edge in a [`Body`].
@@ -127,4 +422,7 @@ pub struct Edge {
     /// The condition, as in the file; none holds always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<serde_json::Value>,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
 }

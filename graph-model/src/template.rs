@@ -74,6 +74,15 @@ impl Template {
     ///
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Self::parse_in(text, &[])
+    }
+
+    /// As [`Template::parse`], where there are names besides the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its place.
+    pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut at = 0;
@@ -93,7 +102,7 @@ impl Template {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length)?));
+            pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length, locals)?));
             at = inside + length + 1;
         }
         literal.push_str(&text[at..]);
@@ -127,7 +136,7 @@ impl Template {
 }
 
 impl Expression {
-    fn parse(text: &str, range: Range<usize>) -> Result<Self, TemplateError> {
+    fn parse(text: &str, range: Range<usize>, locals: &[&str]) -> Result<Self, TemplateError> {
         let mut expression = Self { paths: Vec::new(), ranges: Vec::new() };
         let mut at = range.start;
         for operand in text[range].split("||") {
@@ -139,7 +148,7 @@ impl Expression {
                 let range = at.saturating_sub(2)..at + operand.len() + 1;
                 return Err(TemplateError { reason: TemplateErrorReason::Empty, range });
             }
-            let path = Path::parse(trimmed)
+            let path = Path::parse_in(trimmed, locals)
                 .map_err(|error| TemplateError { reason: TemplateErrorReason::Path(error), range: range.clone() })?;
             expression.paths.push(path);
             expression.ranges.push(range);

@@ -11,7 +11,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{self, Path, Root};
-use graph_model::program::{self, Body, LAST_ERROR, OnError, Program};
+use graph_model::program::{self, Body, LAST_ERROR, Program, Settings};
 use graph_model::signature::Fingerprint;
 use graph_model::template::{self, Template};
 use graph_model::value::{AsView, Map, Value, View};
@@ -28,8 +28,7 @@ pub struct Code {
     pub(crate) digest: Digest,
     pub(crate) signer: Fingerprint,
     pub(crate) start: u16,
-    pub(crate) max_steps: u32,
-    pub(crate) on_error: OnError,
+    pub(crate) settings: Settings,
     pub(crate) permissions: Grants,
     pub(crate) env: Vec<String>,
     pub(crate) keys: Vec<Key>,
@@ -450,21 +449,8 @@ struct Loader<'p> {
 
 impl Loader<'_> {
     fn load(&self) -> Result<Code, String> {
-        let Program {
-            id,
-            version,
-            digest,
-            signer,
-            start,
-            max_steps,
-            on_error,
-            permissions,
-            env,
-            keys,
-            tools,
-            nodes,
-            ..
-        } = *self.program;
+        let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
+            *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
         let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
         let code = Code {
@@ -473,8 +459,7 @@ impl Loader<'_> {
             digest: digest.parse().map_err(|error| say(&error))?,
             signer: signer.parse().map_err(|error| say(&error))?,
             start,
-            max_steps,
-            on_error,
+            settings: serde_json::from_str(settings).map_err(|error| say(&error))?,
             permissions: Grants::new(patterns.map_err(|error| say(&error))?),
             env: env.iter().map(|&name| name.to_owned()).collect(),
             keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
@@ -494,7 +479,7 @@ impl Loader<'_> {
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
-            program::Kind::Action(tool) => {
+            program::Kind::Action(tool) | program::Kind::Foreach(tool) => {
                 Kind::Action { tool, params: self.params(tool, body.params.unwrap_or_default())? }
             }
         };
@@ -590,6 +575,7 @@ impl Loader<'_> {
             Root::Result => Base::Result,
             Root::Now => Base::Now,
             Root::Timestamp => Base::Timestamp,
+            Root::Visit | Root::Local => return Err(format!("`{path}` is not supported")),
             Root::State if segments.is_empty() => Base::State,
             Root::State => match segments.remove(0).as_str() {
                 LAST_ERROR => Base::LastError,
@@ -610,10 +596,7 @@ fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
 
 fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
     let id = ItemId::new(tool.id).map_err(|error| error.to_string())?;
-    let capability = Capability::new("execute", "tool", &id);
-    if capability.as_str() != tool.capability {
-        return Err(format!("`{}` is not the capability of `{id}`", tool.capability));
-    }
+    let capability = Capability::new(tool.verb, tool.item, Some(&id));
     Ok(Tool { id, capability })
 }
 

@@ -99,7 +99,8 @@ impl Engine {
                 if self.is_others_turn() {
                     yield_now().await;
                 }
-                if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().max_steps) {
+                if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().settings.max_steps)
+                {
                     return Err(self.exceed().await);
                 }
                 self.perform(&mut visits).await;
@@ -267,7 +268,7 @@ impl Engine {
             let code = self.code();
             if let Some(target) = code.node(visit.activation.node).on_error {
                 visit.next = Next::To(target);
-            } else if code.on_error == OnError::Continue
+            } else if code.settings.on_error == OnError::Continue
                 && matches!(code.node(visit.activation.node).kind, Kind::Action { .. })
             {
                 // The edges see the failure as `result`. If they cannot be followed either, the run ends with the failure.
@@ -421,7 +422,7 @@ impl Engine {
 
     /// Ends the run because it takes too many steps (R130).
     async fn exceed(&mut self) -> RunError {
-        let max_steps = self.code().max_steps;
+        let max_steps = self.code().settings.max_steps;
         if let Err(error) = self.end_with_error(&format!("max steps exceeded ({max_steps})"), None).await {
             return error;
         }

@@ -64,7 +64,7 @@ pub use tools::Builtins;
 /// What generated code calls. Nothing in here is for people.
 #[doc(hidden)]
 pub mod __private {
-    pub use graph_model::program::{Key, OnError, Param, Program, Tool};
+    pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
     pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, put};
     pub use serde;
 

@@ -6,7 +6,7 @@ use graph_model::capability::{Capability, Pattern};
 use graph_model::condition::Condition;
 use graph_model::name::{ItemId, NodeName};
 use graph_model::path::{Path, Root};
-use graph_model::program::{LAST_ERROR, OnError};
+use graph_model::program::{ItemType, LAST_ERROR, OnError, Performer, Verb};
 
 use super::Contracts;
 use super::flow::Flow;
@@ -89,7 +89,7 @@ impl<'d> Facts<'d> {
                     contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema);
                 tools.push(ToolFacts {
                     id: &action.item_id.value,
-                    capability: Capability::new("execute", "tool", &action.item_id.value),
+                    capability: Capability::new(Verb::Execute, ItemType::Tool, Some(&action.item_id.value)),
                     contract,
                     result,
                 });
@@ -217,6 +217,7 @@ impl<'d> Facts<'d> {
             Root::Timestamp => return Type::of(Kind::Integer),
             Root::Inputs => (self.types.inputs.clone(), path.segments.as_slice()),
             Root::Result => (self.result_at(node, site).unwrap_or_else(Type::any), path.segments.as_slice()),
+            Root::Visit | Root::Local => return Type::any(),
             Root::State => match path.segments.split_first() {
                 Some((key, rest)) => (self.type_of_key(node, site, key), rest),
                 None => (Type::of(Kind::Map(Box::new(Type::any()))), [].as_slice()),
@@ -256,6 +257,10 @@ impl<'d> Facts<'d> {
         };
         let tool = |tool: &ToolFacts<'_>| Tool {
             id: tool.id.to_string(),
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            typed: tool.contract.is_some_and(|contract| contract.result.is_some()),
             capability: tool.capability.to_string(),
             builtin: tool.contract.is_some_and(|contract| contract.builtin),
             description: tool.contract.and_then(|contract| contract.description.clone()),

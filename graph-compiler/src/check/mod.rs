@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Kind};
+use graph_model::program::{self, Body, Kind, Settings};
 use graph_model::value::{Map, Value};
 
 use crate::definition::{Contract, Definition, EdgeList, Next, NodeDefinition, NodeKind};
@@ -79,8 +79,7 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
         signer: definition.verified.signer().to_string(),
         owner: definition.verified.owner().to_owned(),
         start: index(facts.start.expect("a graph without start is an error")),
-        max_steps: definition.max_steps,
-        on_error: definition.on_error,
+        settings: Settings { max_steps: definition.max_steps, on_error: definition.on_error, ..Settings::default() },
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
         nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node)).collect(),
@@ -107,17 +106,35 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
     }
     let line = u32::try_from(line).unwrap_or(u32::MAX);
     let on_error = facts.error_successor(at).map(index);
-    let body = Body { line, does, params, assign, next: edges(node.next()), on_error, output };
+    let body = Body {
+        line,
+        does,
+        item: None,
+        params,
+        each: None,
+        assign,
+        next: edges(node.next()),
+        on_error,
+        output,
+        retry: None,
+        timeout_ms: None,
+        remote: None,
+        feedback: true,
+    };
     Node { name: node.name.to_string(), next, body }
 }
 
 fn edges(next: &Next) -> Vec<program::Edge> {
     match next {
         Next::End => Vec::new(),
-        Next::To(name) => vec![program::Edge { to: Some(name.to_string()), when: None }],
+        Next::To(name) => vec![program::Edge { to: Some(name.to_string()), when: None, description: None }],
         Next::List(EdgeList { edges, .. }) => edges
             .iter()
-            .map(|edge| program::Edge { to: edge.to.as_ref().map(ToString::to_string), when: edge.written.clone() })
+            .map(|edge| program::Edge {
+                to: edge.to.as_ref().map(ToString::to_string),
+                when: edge.written.clone(),
+                description: None,
+            })
             .collect(),
     }
 }

@@ -11,7 +11,7 @@ use crate::types::{Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     facts.reads(&mut |read| match read.path.root {
-        Root::Now | Root::Timestamp => {}
+        Root::Now | Root::Timestamp | Root::Visit | Root::Local => {}
         Root::Inputs => check_input(facts, &read, diagnostics),
         Root::State => check_key(facts, &read, diagnostics),
         Root::Result => check_result(facts, &read, diagnostics),

@@ -1,6 +1,6 @@
 //! The nodes: an enum of their names, and the program's table.
 
-use graph_model::program::{Kind, OnError};
+use graph_model::program::{ItemType, Kind, Performer, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -60,6 +60,7 @@ fn describe(graph: &Graph, node: &Node) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
     let does = match node.body.does {
         Kind::Action(tool) => format!("calls `{}`", graph.outline.tools[usize::from(tool)].id),
+        Kind::Foreach(tool) => format!("calls `{}` for each item", graph.outline.tools[usize::from(tool)].id),
         Kind::Gate => "computes".to_owned(),
         Kind::Return => "ends the run".to_owned(),
     };
@@ -70,18 +71,17 @@ fn describe(graph: &Graph, node: &Node) -> String {
 
 fn program(graph: &Graph, source: &str) -> TokenStream {
     let Graph { digest, signer, permissions, env, .. } = graph;
-    let (start, max_steps) = (Literal::u16_unsuffixed(graph.start), Literal::u32_unsuffixed(graph.max_steps));
+    let start = Literal::u16_unsuffixed(graph.start);
+    let settings = raw(&serde_json::to_string(&graph.settings).expect("settings are plain JSON"));
     let (id, version) = (&graph.outline.id, &graph.outline.version);
-    let on_error = match graph.on_error {
-        OnError::Fail => quote!(Fail),
-        OnError::Continue => quote!(Continue),
-    };
     let keys = graph.outline.keys.iter().map(key);
     let tools = graph.outline.tools.iter().map(tool);
     let nodes = graph.nodes.iter().map(node);
-    let mut used = vec!["OnError", "Program"];
+    let mut used = vec!["Program"];
     used.extend((!graph.outline.keys.is_empty()).then_some("Key"));
-    used.extend((!graph.outline.tools.is_empty()).then_some("Tool"));
+    if !graph.outline.tools.is_empty() {
+        used.extend(["ItemType", "Performer", "Tool", "Verb"]);
+    }
     used.extend(
         graph
             .outline
@@ -102,8 +102,7 @@ fn program(graph: &Graph, source: &str) -> TokenStream {
                 digest: #digest,
                 signer: #signer,
                 start: #start,
-                max_steps: #max_steps,
-                on_error: OnError::#on_error,
+                settings: #settings,
                 permissions: &[#(#permissions),*],
                 env: &[#(#env),*],
                 keys: &[#(#keys),*],
@@ -121,7 +120,22 @@ fn key(key: &Key) -> TokenStream {
 }
 
 fn tool(tool: &Tool) -> TokenStream {
-    let Tool { id, capability, .. } = tool;
+    let Tool { id, typed, .. } = tool;
+    let verb = match tool.verb {
+        Verb::Execute => quote!(Execute),
+        Verb::Fetch => quote!(Fetch),
+        Verb::Sign => quote!(Sign),
+    };
+    let item = match tool.item {
+        ItemType::Tool => quote!(Tool),
+        ItemType::Directive => quote!(Directive),
+        ItemType::Knowledge => quote!(Knowledge),
+    };
+    let by = match tool.by {
+        Performer::Program => quote!(Program),
+        Performer::Graph => quote!(Graph),
+        Performer::Items => quote!(Items),
+    };
     let params = option(tool.params.as_ref().map(|fields| {
         let params = fields.iter().map(|field| {
             let name = &field.name;
@@ -130,7 +144,16 @@ fn tool(tool: &Tool) -> TokenStream {
         });
         quote!(&[#(#params),*])
     }));
-    quote!(Tool { id: #id, capability: #capability, params: #params })
+    quote! {
+        Tool {
+            id: #id,
+            verb: Verb::#verb,
+            item: ItemType::#item,
+            by: Performer::#by,
+            params: #params,
+            typed: #typed,
+        }
+    }
 }
 
 fn node(node: &Node) -> TokenStream {

@@ -28,7 +28,7 @@ impl Engine {
     /// way. What it computed and dropped there is pure, and computed again by who has more patience.
     pub(super) async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
         let machine = Arc::clone(&self.machine);
-        let max_steps = u64::from(machine.code().max_steps);
+        let max_steps = u64::from(machine.code().settings.max_steps);
         if self.slots.is_empty() {
             self.slots.push(self.slot());
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::__private::{Key, OnError, Program};
+use graph_runtime::__private::{Key, Program};
 use graph_runtime::{
     ActionError, Activation, Call, ManualClock, Map, Next, Progress, RunError, RunId, Runtime, StartError, Status,
     Value,
@@ -128,7 +128,7 @@ async fn a_graph_that_continues_follows_its_edges_with_the_failure_as_result() {
         ("good", r#"{"line":3,"does":"return","output":"good"}"#),
     ];
     let machine = || {
-        let program = Program { keys: &[A], nodes, on_error: OnError::Continue, ..PROGRAM };
+        let program = Program { keys: &[A], nodes, settings: r#"{"on_error":"continue"}"#, ..PROGRAM };
         Interpreted::new(&program, |_, _| Err(ActionError::permanent("no luck")))
     };
     for finished in [run(machine()).await.0.unwrap(), run_unwatched(machine()).await.unwrap()] {
@@ -148,7 +148,8 @@ async fn a_gate_whose_condition_cannot_be_decided_ends_the_run_also_where_the_gr
         ),
         ("done", r#"{"line":2,"does":"return"}"#),
     ];
-    let machine = || Interpreted::new(&Program { keys: &[A], nodes, on_error: OnError::Continue, ..PROGRAM }, echo);
+    let machine =
+        || Interpreted::new(&Program { keys: &[A], nodes, settings: r#"{"on_error":"continue"}"#, ..PROGRAM }, echo);
     for finished in [run(machine()).await.0, run_unwatched(machine()).await] {
         assert!(matches!(finished, Err(RunError::Node { node, .. }) if node == "gate"));
     }
@@ -183,7 +184,7 @@ async fn a_run_ends_at_max_steps() {
         ("a", r#"{"line":1,"does":"gate","assign":{"a":1},"next":[{"to":"b"}]}"#),
         ("b", r#"{"line":2,"does":{"action":0},"next":[{"to":"a"}]}"#),
     ];
-    let machine = || Interpreted::new(&Program { keys: &[A], nodes, max_steps: 7, ..PROGRAM }, echo);
+    let machine = || Interpreted::new(&Program { keys: &[A], nodes, settings: r#"{"max_steps":7}"#, ..PROGRAM }, echo);
     let (finished, lines) = run(machine()).await;
     for error in [finished.unwrap_err(), run_unwatched(machine()).await.unwrap_err()] {
         assert_eq!(error.to_string(), "max steps exceeded (7)");
@@ -270,7 +271,7 @@ async fn a_value_with_a_template_in_it_is_not_read_again() {
 #[tokio::test]
 async fn other_tasks_have_a_turn_while_a_graph_runs_whose_tools_never_wait() {
     let nodes = &[("a", r#"{"line":1,"does":"gate","next":[{"to":"a"}]}"#)];
-    let machine = Interpreted::new(&Program { nodes, max_steps: 200_000, ..PROGRAM }, echo);
+    let machine = Interpreted::new(&Program { nodes, settings: r#"{"max_steps":200000}"#, ..PROGRAM }, echo);
     let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
     let run = runtime.start(machine, Map::new()).await.unwrap();
     let turns = Arc::new(Mutex::new(0));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
-use graph_runtime::__private::{Code, OnError, Program, Tool};
+use graph_runtime::__private::{Code, ItemType, Performer, Program, Tool, Verb};
 use graph_runtime::{
     ActionError, Activation, Arguments, Call, Calling, Cells, Change, Failure, FromValue, Graph, Lane, Machine, Map,
     Mismatch, Next, Notes, Outcome, Sight, Value,
@@ -29,12 +29,18 @@ pub(crate) const PROGRAM: Program<'static> = Program {
     digest: "00000000000000000000000000000000000000000000000000000000000000aa",
     signer: "00000000000000aa",
     start: 0,
-    max_steps: 100,
-    on_error: OnError::Fail,
+    settings: "{}",
     permissions: &["rye.execute.tool.test.tool"],
     env: &[],
     keys: &[],
-    tools: &[Tool { id: "test/tool", capability: "rye.execute.tool.test.tool", params: None }],
+    tools: &[Tool {
+        id: "test/tool",
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Performer::Program,
+        params: None,
+        typed: true,
+    }],
     nodes: &[],
 };
 

@@ -327,7 +327,7 @@ async fn drive(directory: &Path) -> Value {
 /// Counts to 100.
 const LOOP: Program<'static> = Program {
     keys: &[Key { name: "n", initial: Some("0") }],
-    max_steps: 1000,
+    settings: r#"{"max_steps":1000}"#,
     nodes: &[
         (
             "count",
