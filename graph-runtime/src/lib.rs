@@ -24,7 +24,10 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg_attr(not(test), expect(dead_code, reason = "the engine asks it once it makes calls again"))]
+mod backoff;
 mod call;
+pub mod classify;
 mod clock;
 mod code;
 mod engine;
@@ -45,6 +48,7 @@ pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use call::Call;
+pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{
     ActionError, BuildError, Category, Failure, LastError, ResumeError, RunError, StartError, SuppressedError,

@@ -221,7 +221,8 @@ fn result(status: ExitStatus, stdout: &str, stderr: &str, ok: &[i64]) -> Result<
         return Ok(data);
     }
     let said = stderr.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
-    Err(ActionError::permanent(format!("exit code {code}{said}")).with_data(data))
+    // Only the command knows whether it may work the next time, and all it says is its text.
+    Err(ActionError::unclassified(format!("exit code {code}{said}")).with_data(data))
 }
 
 #[cfg(test)]
