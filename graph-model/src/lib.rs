@@ -11,6 +11,7 @@
 pub mod capability;
 pub mod condition;
 pub mod digest;
+pub mod input;
 pub mod name;
 pub mod operator;
 pub mod path;

@@ -82,8 +82,11 @@ impl ItemKind {
         }
     }
 
-    /// Returns what is covered of `content`, the text without shebang and signature line.
-    fn covered(self, content: &str) -> Option<&str> {
+    /// Returns the part of `content`, the text without shebang and signature line, that its signature covers (R29); `None`
+    /// for a directive without its element.
+    ///
+    /// Whoever acts on an item acts on this part: anybody can change the rest without breaking the signature (R30).
+    pub fn covered(self, content: &str) -> Option<&str> {
         match self {
             Self::Tool(_) => Some(content),
             Self::Knowledge => match content.strip_prefix("---").and_then(|rest| rest.split_once("---")) {
