@@ -32,6 +32,7 @@ mod clock;
 mod code;
 mod engine;
 mod error;
+pub mod items;
 mod machine;
 mod macros;
 pub mod observer;
@@ -53,6 +54,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{
     ActionError, BuildError, Category, Failure, LastError, ResumeError, RunError, StartError, SuppressedError,
 };
+pub use items::Spaces;
 pub use machine::{
     Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight,
 };
