@@ -200,6 +200,16 @@ impl Failure {
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::from(ActionError::permanent(message))
     }
+
+    /// A failure of the given category.
+    pub(crate) fn of(category: Category, message: impl Into<String>) -> Self {
+        Self::from(ActionError::new(category, message))
+    }
+
+    /// A failure that a tool tells of by what it returned; what it is, its text says.
+    pub(crate) fn told(message: String, data: Value) -> Self {
+        Self::from(ActionError::unclassified(message).with_data(data))
+    }
 }
 
 impl From<ActionError> for Failure {
@@ -359,9 +369,49 @@ pub enum ResumeError {
         /// What the journal says.
         found: String,
     },
+    /// It is a run that another began, and that goes on when the other does; or it is not the one that another began.
+    #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
+    Nested {
+        /// The run.
+        run: RunId,
+        /// The visit that it belongs to, if it belongs to one.
+        parent: Option<crate::record::Parent>,
+    },
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+fn nested(parent: Option<&crate::record::Parent>) -> String {
+    match parent {
+        Some(parent) => format!("resume `{}`, which it is part of", parent.run),
+        None => "another run has the id that it would have".to_owned(),
+    }
+}
+
+/// Why the history of a run cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no history")]
+    NoStore,
+    /// The journal could not be read.
+    #[error("cannot read the history of run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The journal is not what the engine wrote.
+    #[error("cannot read the history of run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        reason: crate::record::JournalError,
+    },
 }
 
 /// Why a run ended without a result.
@@ -383,13 +433,35 @@ pub enum RunError {
         state: Box<Value>,
     },
     /// The run took more steps than the graph allows (R130).
-    #[error("max steps exceeded ({max_steps})")]
+    #[error("Max steps exceeded ({max_steps})")]
     MaxSteps {
         /// The run.
         run: RunId,
-        /// The graph's `max_steps`.
+        /// The graph's `max_steps`, or as many as a hook or the caller allowed.
         max_steps: u32,
+        /// How many nodes were visited.
+        steps: u64,
         /// The state when it happened.
+        state: Box<Value>,
+    },
+    /// The run took longer than it may. It can be resumed after the last step that was committed, and has its time again.
+    #[error("the run took longer than it may")]
+    Deadline {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
+        state: Box<Value>,
+    },
+    /// Somebody stopped the run. It can be resumed after the last step that was committed.
+    #[error("the run was cancelled")]
+    Cancelled {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
         state: Box<Value>,
     },
     /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
@@ -426,6 +498,8 @@ impl RunError {
         match self {
             Self::Node { run, .. }
             | Self::MaxSteps { run, .. }
+            | Self::Deadline { run, .. }
+            | Self::Cancelled { run, .. }
             | Self::Store { run, .. }
             | Self::Output { run, .. }
             | Self::Stopped { run, .. } => run,

@@ -239,10 +239,15 @@ mod tests {
             id: RunId::new("test").unwrap(),
             graph: GraphId::new("test").unwrap(),
             nodes: vec!["node".into()],
-            tools: vec![ItemId::new("rye/bash").unwrap()],
+            tools: vec![Some(ItemId::new("rye/bash").unwrap())],
             env: vec!["CARGO_PKG_NAME".into()],
+            parent: None,
+            depth: 5,
+            ceiling: Vec::new(),
+            deadline: None,
+            stop: crate::stop::Stop::default(),
         };
-        Call { run: Arc::new(facts), node: 0, tool: 0, step: 1 }
+        Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, more: None }
     }
 
     async fn bash(params: Value) -> Result<Value, String> {
