@@ -28,7 +28,7 @@ impl Spaces {
         let name = ItemId::new(path).map_err(|reason| ItemError::ConfigPath { path: path.to_owned(), reason })?;
         let trust = Trust::of(self);
         let mut merged = Map::new();
-        for root in self.from_the_last() {
+        for root in self.starting_with_the_last() {
             let path = root.join(".ai/config").join(format!("{name}.yaml"));
             if file::exists(&path)? {
                 let (_, content, ..) = trust.verify(root, &path, |_| ItemKind::YAML)?;

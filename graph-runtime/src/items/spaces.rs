@@ -220,7 +220,7 @@ impl Spaces {
     }
 
     /// Returns the spaces with their directories, last looked at first.
-    pub(super) fn from_the_last(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn starting_with_the_last(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().rev().map(|(_, root)| root.as_path())
     }
 

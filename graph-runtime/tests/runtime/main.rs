@@ -4,4 +4,5 @@
 
 mod engine;
 mod interpreted;
+mod language;
 mod recovery;
