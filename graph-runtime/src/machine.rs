@@ -7,6 +7,7 @@
 use std::cell::OnceCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::timestamp;
@@ -30,6 +31,12 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Makes a place from which tools are called, one at a time.
     fn lane(&self) -> Box<dyn Lane>;
+
+    /// Returns the graph that is the tool with that index, if it is one (R188).
+    fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
+        let _ = tool;
+        None
+    }
 
     /// Decides what to do at a node. Pure.
     ///
