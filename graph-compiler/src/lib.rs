@@ -25,6 +25,7 @@ pub mod door;
 pub mod expand;
 pub mod graph;
 mod parallel;
+mod program;
 pub mod project;
 pub mod source;
 pub mod tree;

@@ -82,6 +82,14 @@ impl Pattern {
         matches(self.0.as_bytes(), capability.0.as_bytes())
     }
 
+    /// Whether the pattern surely grants all that `other` grants. Of patterns with other wildcards than `*` that is said only
+    /// of equal ones.
+    pub fn covers(&self, other: &Self) -> bool {
+        // A `*` of the other can only have been met by a `*` of this one, which meets whatever it may stand for.
+        let plain = |pattern: &Self| !pattern.0.contains(['?', '[', ']', '!']);
+        self == other || (plain(self) && plain(other) && matches(self.0.as_bytes(), other.0.as_bytes()))
+    }
+
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -188,6 +196,28 @@ impl Grants {
         self.0.iter().any(|pattern| pattern.grants(capability))
     }
 
+    /// Returns what both grant, as far as patterns can say it: of each two, the one that the other covers. It grants nothing
+    /// that one of them does not.
+    #[must_use]
+    pub fn narrowed(&self, other: &Self) -> Self {
+        let mut both: Vec<Pattern> = Vec::new();
+        for one in &self.0 {
+            for two in &other.0 {
+                let narrower = if two.covers(one) {
+                    one
+                } else if one.covers(two) {
+                    two
+                } else {
+                    continue;
+                };
+                if !both.contains(narrower) {
+                    both.push(narrower.clone());
+                }
+            }
+        }
+        Self(both)
+    }
+
     /// Returns the patterns, in order.
     pub fn patterns(&self) -> &[Pattern] {
         &self.0
@@ -237,6 +267,22 @@ mod tests {
         assert_eq!(Pattern::new(""), Err(PatternError::Empty));
         assert!(matches!(Pattern::new("execute.tool.*"), Err(PatternError::NotACapability(_))));
         assert_eq!(Pattern::new("rye.execute tool"), Err(PatternError::Character(' ')));
+    }
+
+    #[test]
+    fn what_both_grant_is_the_narrower_of_each_two() {
+        let grants = |texts: &[&str]| Grants::new(texts.iter().map(|text| Pattern::new(*text).unwrap()));
+        let both = |one: &[&str], two: &[&str]| {
+            let both = grants(one).narrowed(&grants(two));
+            both.patterns().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let (tools, bash) = ("rye.execute.tool.*", "rye.execute.tool.rye.bash");
+        assert_eq!(both(&[tools], &[bash]), bash);
+        assert_eq!(both(&[bash], &[tools, "rye.fetch.*"]), bash);
+        assert_eq!(both(&["rye.*"], &[tools]), tools);
+        assert_eq!(both(&[tools], &["rye.fetch.*"]), "");
+        assert_eq!(both(&["rye.execute.tool.?"], &["rye.execute.tool.*"]), "", "said of equal ones only");
+        assert_eq!(both(&["rye.execute.tool.?"], &["rye.execute.tool.?"]), "rye.execute.tool.?");
     }
 
     #[test]

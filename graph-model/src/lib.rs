@@ -11,6 +11,8 @@
 pub mod capability;
 pub mod condition;
 pub mod digest;
+pub mod duration;
+pub mod input;
 pub mod name;
 pub mod operator;
 pub mod path;

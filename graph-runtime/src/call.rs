@@ -2,9 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
+
+use crate::record::Parent;
+use crate::stop::Stop;
 
 /// The call of a tool: which run, which node, which step.
 #[derive(Debug, Clone)]
@@ -13,6 +18,18 @@ pub struct Call {
     pub(crate) node: u16,
     pub(crate) tool: u16,
     pub(crate) step: u64,
+    /// What only some calls have; behind a pointer, for a call is made at each step.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What only some calls have.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct More {
+    pub(crate) id: Option<ItemId>,
+    pub(crate) item: Option<u64>,
+    pub(crate) remote: Option<Arc<str>>,
+    /// Which hook makes the call, if one does.
+    pub(crate) hook: Option<String>,
 }
 
 /// What is the same for every call of a run.
@@ -20,8 +37,23 @@ pub(crate) struct RunFacts {
     pub(crate) id: RunId,
     pub(crate) graph: GraphId,
     pub(crate) nodes: Vec<String>,
-    pub(crate) tools: Vec<ItemId>,
+    pub(crate) tools: Vec<Option<ItemId>>,
     pub(crate) env: Vec<String>,
+    pub(crate) parent: Option<Parent>,
+    /// How many graphs and threads may still stand one in the other below this run (R177).
+    pub(crate) depth: u32,
+    /// What the run may use: all of these must grant it.
+    pub(crate) ceiling: Vec<Grants>,
+    /// When the run must have ended, in the monotonic time of the runtime's clock.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stop: Stop,
+}
+
+impl RunFacts {
+    /// Whether the run may use a capability.
+    pub(crate) fn allows(&self, capability: &Capability) -> bool {
+        self.ceiling.iter().all(|grants| grants.allow(capability))
+    }
 }
 
 impl fmt::Debug for RunFacts {
@@ -41,14 +73,20 @@ impl Call {
         &self.run.graph
     }
 
-    /// Returns the node's name.
+    /// Returns the visit of another run that this run belongs to, if it is nested in one.
+    pub fn parent(&self) -> Option<&Parent> {
+        self.run.parent.as_ref()
+    }
+
+    /// Returns the node's name; of a hook, the node at which the run is.
     pub fn node(&self) -> &str {
         &self.run.nodes[usize::from(self.node)]
     }
 
     /// Returns the tool's id.
-    pub fn tool(&self) -> &ItemId {
-        &self.run.tools[usize::from(self.tool)]
+    pub fn tool(&self) -> &str {
+        let id = self.more.as_ref().and_then(|more| more.id.as_ref());
+        id.or(self.run.tools[usize::from(self.tool)].as_ref()).map_or("", ItemId::as_str)
     }
 
     /// Returns the number of the step, from 1.
@@ -56,12 +94,38 @@ impl Call {
         self.step
     }
 
+    /// Returns the item's index, from 0, where the node is a foreach.
+    pub fn item(&self) -> Option<u64> {
+        self.more.as_ref()?.item
+    }
+
+    /// Returns where an agent is to do it: the `remote` of the node (R11).
+    pub fn remote(&self) -> Option<&str> {
+        self.more.as_ref()?.remote.as_deref()
+    }
+
+    /// Returns the name of the hook that makes the call, if one does.
+    pub fn hook(&self) -> Option<&str> {
+        self.more.as_ref()?.hook.as_deref()
+    }
+
+    /// Returns how many graphs and threads may still stand one in the other below this run (R177).
+    pub fn depth(&self) -> u32 {
+        self.run.depth
+    }
+
     /// Returns a key that is the same each time this step is tried: 32 hex digits.
     ///
-    /// After a crash between the call and the commit, the step runs again and the tool is called again. A service that
-    /// takes an idempotency key does the thing once if it gets this one.
+    /// After a crash between the call and the commit, the step runs again and the tool is called again; a call that failed is
+    /// made again too, if the graph says so. A service that takes an idempotency key does the thing once if it gets this one.
     pub fn idempotency_key(&self) -> String {
-        let text = format!("{}/{}/{}", self.run.id, self.step, self.node());
+        let mut text = format!("{}/{}/{}", self.run.id, self.step, self.node());
+        if let Some(item) = self.item() {
+            text.push_str(&format!("/{item}"));
+        }
+        if let Some(hook) = self.hook() {
+            text.push_str(&format!("/{hook}"));
+        }
         Digest::of(text).to_hex()[..32].to_owned()
     }
 

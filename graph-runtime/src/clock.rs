@@ -1,8 +1,14 @@
 //! Clocks: where the engine's time comes from.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::future::Future;
+use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+
+/// A wait for a time to pass.
+pub type Sleeping<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Where the engine's time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -11,9 +17,12 @@ pub trait Clock: Send + Sync + fmt::Debug {
 
     /// Returns a time that never goes back, to measure how long something took.
     fn monotonic(&self) -> Duration;
+
+    /// Waits until [`Clock::monotonic`] is later by `time`. A pause between two calls, or the time that a call may take.
+    fn sleep(&self, time: Duration) -> Sleeping<'_>;
 }
 
-/// The computer's clock.
+/// The computer's clock. It waits with tokio's timers, which the tokio runtime must have enabled.
 #[derive(Debug)]
 pub struct SystemClock {
     origin: Instant,
@@ -40,24 +49,28 @@ impl Clock for SystemClock {
     fn monotonic(&self) -> Duration {
         self.origin.elapsed()
     }
+
+    fn sleep(&self, time: Duration) -> Sleeping<'_> {
+        Box::pin(tokio::time::sleep(time))
+    }
 }
 
 /// A clock that stands still until it is moved, for tests whose journals must be the same each time.
 #[derive(Debug)]
 pub struct ManualClock {
-    elapsed: Mutex<Duration>,
+    elapsed: watch::Sender<Duration>,
     origin: SystemTime,
 }
 
 impl ManualClock {
     /// A clock that shows `at`.
     pub fn at(at: SystemTime) -> Self {
-        Self { elapsed: Mutex::new(Duration::ZERO), origin: at }
+        Self { elapsed: watch::Sender::new(Duration::ZERO), origin: at }
     }
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner) += by;
+        self.elapsed.send_modify(|elapsed| *elapsed += by);
     }
 }
 
@@ -67,6 +80,45 @@ impl Clock for ManualClock {
     }
 
     fn monotonic(&self) -> Duration {
-        *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.elapsed.borrow()
+    }
+
+    fn sleep(&self, time: Duration) -> Sleeping<'_> {
+        let until = self.monotonic() + time;
+        Box::pin(async move {
+            // The sender is part of `self`, so the channel stays open.
+            if self.elapsed.subscribe().wait_for(|elapsed| *elapsed >= until).await.is_err() {
+                std::future::pending().await
+            }
+        })
+    }
+}
+
+/// Tokio's clock, which a test can pause: then a wait ends as soon as nothing else is left to do, and what would take
+/// hours takes no time.
+#[derive(Debug)]
+pub struct TokioClock {
+    origin: SystemTime,
+    began: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows `at` now. Made within a tokio runtime.
+    pub fn at(at: SystemTime) -> Self {
+        Self { origin: at, began: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> SystemTime {
+        self.origin + self.monotonic()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) -> Sleeping<'_> {
+        Box::pin(tokio::time::sleep(time))
     }
 }

@@ -3,22 +3,27 @@
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
 
-use std::collections::HashMap;
+mod load;
 
-use graph_model::capability::{Capability, Grants, Pattern};
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_model::capability::{Capability, Grants};
 use graph_model::condition::Condition;
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
-use graph_model::path::{self, Path, Root};
-use graph_model::program::{self, Body, LAST_ERROR, Program, Settings};
+use graph_model::path;
+use graph_model::program::{self, Event, ItemType, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
-use graph_model::template::{self, Template};
-use graph_model::value::{AsView, Map, Value, View};
+use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
+#[cfg(feature = "dynamic")]
+pub(crate) use load::LoadError;
+
 use crate::error::Failure;
-use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, Sight};
+use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, Request, Sight};
 
 /// A graph that can be followed.
 #[derive(Debug)]
@@ -34,6 +39,9 @@ pub struct Code {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) hooks: Vec<Hook>,
+    /// Whether a node asks how often it was visited.
+    pub(crate) counts_visits: bool,
 }
 
 /// A key of the state.
@@ -43,11 +51,26 @@ pub(crate) struct Key {
     pub(crate) initial: Option<Value>,
 }
 
-/// A tool that nodes call.
+/// What nodes and hooks call.
 #[derive(Debug)]
 pub(crate) struct Tool {
-    pub(crate) id: ItemId,
-    pub(crate) capability: Capability,
+    /// Its id; none where it is known only at each call, or where items are yet to be found.
+    pub(crate) id: Option<ItemId>,
+    pub(crate) verb: Verb,
+    pub(crate) item: ItemType,
+    pub(crate) by: Performer,
+    /// What a run needs to call it; none where that is known only at each call.
+    pub(crate) capability: Option<Capability>,
+    /// The names of its parameters; none where they are one object.
+    pub(crate) params: Option<Vec<String>>,
+    pub(crate) typed: bool,
+}
+
+impl Tool {
+    /// Returns the id as messages show it.
+    pub(crate) fn name(&self) -> &str {
+        self.id.as_ref().map_or("", ItemId::as_str)
+    }
 }
 
 /// A node.
@@ -58,12 +81,20 @@ pub(crate) struct Node {
     assign: Vec<(usize, Term)>,
     next: Vec<Edge>,
     pub(crate) on_error: Option<u16>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) remote: Option<Arc<str>>,
+    /// Whether it looks at what its last visit returned.
+    pub(crate) looks_back: bool,
+    /// Whether all it does is at most to call a tool of the program once, compute, and route.
+    pub(crate) is_plain: bool,
 }
 
 /// What a node does.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    Action { tool: u16, params: Params },
+    Action(CallTerm),
+    Foreach(Foreach),
     Gate,
     Return(Option<Term>),
 }
@@ -72,11 +103,49 @@ impl Kind {
     /// Returns what a node does, as a program says it.
     pub(crate) fn kind(&self) -> program::Kind {
         match self {
-            Self::Action { tool, .. } => program::Kind::Action(*tool),
+            Self::Action(call) => program::Kind::Action(call.tool),
+            Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
             Self::Gate => program::Kind::Gate,
             Self::Return(_) => program::Kind::Return,
         }
     }
+}
+
+/// A call as a node or hook writes it.
+#[derive(Debug)]
+pub(crate) struct CallTerm {
+    pub(crate) tool: u16,
+    /// The item's id, where it is a template.
+    id: Option<Term>,
+    params: Params,
+}
+
+/// How a foreach goes over its list.
+#[derive(Debug)]
+pub(crate) struct Foreach {
+    pub(crate) call: CallTerm,
+    over: Term,
+    name: String,
+    collect: Option<usize>,
+    width: usize,
+}
+
+/// A hook.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    pub(crate) name: String,
+    pub(crate) event: Event,
+    when: When,
+    pub(crate) does: Does,
+}
+
+/// What a hook does.
+#[derive(Debug)]
+pub(crate) enum Does {
+    /// Calls a tool, whose answer may steer the run.
+    Call(CallTerm),
+    /// Steers the run.
+    Steer(Term),
 }
 
 /// How a tool's arguments are made.
@@ -123,9 +192,14 @@ enum Base {
     State,
     Key(usize),
     LastError,
+    Retries,
     Result,
     Now,
     Timestamp,
+    Visit,
+    Previous,
+    /// A foreach's variable, or what a hook is told; its name is the first segment.
+    Local,
 }
 
 /// An edge.
@@ -133,6 +207,8 @@ enum Base {
 struct Edge {
     to: Option<u16>,
     when: When,
+    /// The edge as messages show it; empty where no message would.
+    shown: String,
 }
 
 /// When an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
@@ -168,62 +244,73 @@ struct Test {
     pattern: Option<Regex>,
 }
 
-/// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
-#[derive(Debug, thiserror::Error)]
-#[error("the program of `{graph}` is not one: {reason}")]
-pub struct LoadError {
-    graph: String,
-    reason: String,
-}
-
 impl Code {
-    /// Resolves a program.
-    ///
-    /// # Errors
-    ///
-    /// If a name in it leads nowhere, or a text cannot be read.
-    pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        let loader = Loader {
-            program,
-            nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
-            keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
-        };
-        loader.load().map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
-    }
-
-    /// Resolves a program that the compiler wrote.
-    pub fn compiled(program: &Program<'_>) -> Self {
-        Self::load(program).expect("the compiler writes only programs that can be loaded")
-    }
-
     pub(crate) fn node(&self, at: u16) -> &Node {
         &self.nodes[usize::from(at)]
     }
 
+    /// Returns the index of the node that is called `name`.
+    pub(crate) fn node_named(&self, name: &str) -> Option<u16> {
+        u16::try_from(self.nodes.iter().position(|node| node.name == name)?).ok()
+    }
+
+    pub(crate) fn tool(&self, at: u16) -> Option<&Tool> {
+        self.tools.get(usize::from(at))
+    }
+
+    /// Returns the hooks of an event, in order.
+    pub(crate) fn hooks(&self, event: Event) -> impl Iterator<Item = &Hook> {
+        self.hooks.iter().filter(move |hook| hook.event == event)
+    }
+
     /// Decides what to do at a node: the default of [`Machine::plan`](crate::Machine::plan).
-    pub fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Plan {
+    ///
+    /// # Errors
+    ///
+    /// If a foreach has no list to go over, or an item's id is none.
+    pub fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
         match &self.node(at.node).kind {
-            Kind::Gate => Plan::Compute,
-            Kind::Return(_) => Plan::Finish,
-            Kind::Action { tool, params } => {
-                let look = Look { sight, changes: &[], result: View::Null, code: self };
-                let mut arguments = Arguments::default();
-                match params {
-                    Params::Object(term) => arguments.push(without_nulls(look.evaluate(term, notes))),
-                    Params::Listed(list) => {
-                        for (term, default) in list {
-                            let value =
-                                term.as_ref().map_or(Value::Null, |term| without_nulls(look.evaluate(term, notes)));
-                            arguments.push(if value.is_null() { default.clone() } else { value });
-                        }
+            Kind::Gate => Ok(Plan::Compute),
+            Kind::Return(_) => Ok(Plan::Finish),
+            Kind::Action(call) => self.look(sight).request(call, notes).map(Plan::Call),
+            Kind::Foreach(each) => {
+                let items = match self.look(sight).evaluate(&each.over, notes) {
+                    Value::Array(items) => items,
+                    Value::Null => Vec::new(),
+                    other => {
+                        let found = describe(other.view());
+                        return Err(Box::new(Failure::permanent(format!("`over` is a list, and found {found}"))));
                     }
-                }
-                Plan::Call { tool: *tool, arguments }
+                };
+                Ok(Plan::Each { items, width: each.width })
             }
         }
     }
 
+    /// Decides what to call for an item: the default of [`Machine::plan_item`](crate::Machine::plan_item).
+    ///
+    /// # Errors
+    ///
+    /// If the node goes over no list, or an item's id is none.
+    pub fn plan_item(
+        &self,
+        at: &Activation,
+        sight: &Sight<'_>,
+        item: &Value,
+        notes: &mut Notes,
+    ) -> Result<Request, Box<Failure>> {
+        let Kind::Foreach(each) = &self.node(at.node).kind else {
+            return Err(Box::new(Failure::permanent("the node goes over no list")));
+        };
+        let local = Local { name: &each.name, value: item.view() };
+        Look { local: View::Object(&local), ..self.look(sight) }.request(&each.call, notes)
+    }
+
     /// Computes assignments and route: the default of [`Machine::advance`](crate::Machine::advance).
+    ///
+    /// # Errors
+    ///
+    /// If a condition compares what cannot be compared, or none holds where one must.
     pub fn advance(
         &self,
         at: &Activation,
@@ -237,24 +324,79 @@ impl Code {
             Outcome::None => (View::Null, false),
             Outcome::Done(view) => (view, false),
             Outcome::Failed(failure) => (View::Object(failure), true),
+            Outcome::Each(results) => {
+                if let Kind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
+                    changes.push(Change { key: *key, value: Value::Array(std::mem::take(results)) });
+                }
+                (View::Null, false)
+            }
         };
         if !failed {
             for (key, term) in &node.assign {
-                let look = Look { sight, changes, result, code: self };
-                let value = look.evaluate(term, notes);
+                let value = Look { changes, result, ..self.look(sight) }.evaluate(term, notes);
                 changes.push(Change { key: *key, value });
             }
         }
-        Look { sight, changes, result, code: self }.route(node)
+        Look { changes, result, ..self.look(sight) }.route(node)
     }
 
     /// Returns what the run returns when it ends at a node.
     pub(crate) fn output(&self, at: u16, sight: &Sight<'_>, notes: &mut Notes) -> Value {
-        let look = Look { sight, changes: &[], result: View::Null, code: self };
+        let look = self.look(sight);
         match &self.node(at).kind {
             Kind::Return(Some(term)) => look.evaluate(term, notes),
             _ => look.keys(),
         }
+    }
+
+    /// Returns what a hook does about an event, of which `told` is told; none if its condition does not hold.
+    ///
+    /// # Errors
+    ///
+    /// If the condition compares what cannot be compared, or an item's id is none.
+    pub(crate) fn hook(
+        &self,
+        hook: &Hook,
+        sight: &Sight<'_>,
+        told: &Value,
+        notes: &mut Notes,
+    ) -> Result<Option<Steering>, Box<Failure>> {
+        let look = Look { local: told.view(), ..self.look(sight) };
+        if !look.holds(&hook.when)? {
+            return Ok(None);
+        }
+        Ok(Some(match &hook.does {
+            Does::Call(call) => Steering::Call(look.request(call, notes)?),
+            Does::Steer(term) => Steering::Answer(look.evaluate(term, notes)),
+        }))
+    }
+
+    fn look<'a>(&'a self, sight: &'a Sight<'a>) -> Look<'a> {
+        Look { sight, changes: &[], result: View::Null, local: View::Null, code: self }
+    }
+}
+
+/// What a hook does about an event.
+pub(crate) enum Steering {
+    /// Calls a tool.
+    Call(Request),
+    /// Has an answer of its own.
+    Answer(Value),
+}
+
+/// A name and what it stands for.
+struct Local<'a> {
+    name: &'a str,
+    value: View<'a>,
+}
+
+impl Record for Local<'_> {
+    fn get(&self, name: &str) -> View<'_> {
+        if name == self.name { self.value } else { View::Null }
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        visit(self.name, self.value);
     }
 }
 
@@ -264,10 +406,28 @@ struct Look<'a> {
     /// What the node assigned so far; it shows before the state does (R94, R95).
     changes: &'a [Change],
     result: View<'a>,
+    /// What only this place knows: an object of names.
+    local: View<'a>,
     code: &'a Code,
 }
 
 impl Look<'_> {
+    /// Makes the call that a node or hook writes.
+    fn request(&self, call: &CallTerm, notes: &mut Notes) -> Result<Request, Box<Failure>> {
+        let id = call.id.as_ref().map(|term| item_id(self.evaluate(term, notes))).transpose()?;
+        let mut arguments = Arguments::default();
+        match &call.params {
+            Params::Object(term) => arguments.push(without_nulls(self.evaluate(term, notes))),
+            Params::Listed(list) => {
+                for (term, default) in list {
+                    let value = term.as_ref().map_or(Value::Null, |term| without_nulls(self.evaluate(term, notes)));
+                    arguments.push(if value.is_null() { default.clone() } else { value });
+                }
+            }
+        }
+        Ok(Request { tool: call.tool, id, arguments })
+    }
+
     /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
     #[inline]
     fn view(&self, reference: &Reference) -> View<'_> {
@@ -276,6 +436,10 @@ impl Look<'_> {
             Base::Result => self.result,
             Base::Inputs => self.sight.state.inputs(),
             Base::LastError => self.sight.last_error.map_or(View::Null, |error| View::Object(error)),
+            Base::Retries => View::Object(self.sight.retries),
+            Base::Visit => return View::Integer(i64::try_from(self.sight.visit).unwrap_or(i64::MAX)),
+            Base::Previous => self.sight.previous.map_or(View::Null, AsView::view),
+            Base::Local => self.local,
             Base::Now => return View::Text(self.sight.now.text()),
             Base::Timestamp => return View::Integer(self.sight.now.milliseconds()),
             Base::State => View::Null,
@@ -363,10 +527,13 @@ impl Look<'_> {
     /// Returns where the first edge leads whose condition holds (R89).
     #[inline]
     fn route(&self, node: &Node) -> Result<Next, Box<Failure>> {
-        for edge in &node.next {
+        for (edge, index) in node.next.iter().zip(0..) {
             if self.holds(&edge.when)? {
-                return Ok(edge.to.map_or(Next::End, Next::To));
+                return Ok(edge.to.map_or(Next::Out(index), |node| Next::To { node, edge: index }));
             }
+        }
+        if self.code.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty() {
+            return Err(Box::new(no_match(node)));
         }
         Ok(Next::End)
     }
@@ -440,166 +607,18 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Reads a program's texts.
-struct Loader<'p> {
-    program: &'p Program<'p>,
-    nodes: HashMap<&'p str, u16>,
-    keys: HashMap<&'p str, usize>,
+/// Says that none of a node's edges can be taken.
+#[cold]
+fn no_match(node: &Node) -> Failure {
+    let edges: Vec<&str> = node.next.iter().map(|edge| edge.shown.as_str()).collect();
+    Failure::permanent(format!("no edge matches; there are {}", edges.join(", ")))
 }
 
-impl Loader<'_> {
-    fn load(&self) -> Result<Code, String> {
-        let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
-            *self.program;
-        let say = |error: &dyn std::fmt::Display| error.to_string();
-        let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
-        let code = Code {
-            id: GraphId::new(id).map_err(|error| say(&error))?,
-            version: version.to_owned(),
-            digest: digest.parse().map_err(|error| say(&error))?,
-            signer: signer.parse().map_err(|error| say(&error))?,
-            start,
-            settings: serde_json::from_str(settings).map_err(|error| say(&error))?,
-            permissions: Grants::new(patterns.map_err(|error| say(&error))?),
-            env: env.iter().map(|&name| name.to_owned()).collect(),
-            keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
-            tools: tools.iter().map(load_tool).collect::<Result<_, _>>()?,
-            nodes: nodes.iter().map(|(name, body)| self.node(name, body)).collect::<Result<_, _>>()?,
-        };
-        let targets =
-            code.nodes.iter().flat_map(|node| node.next.iter().filter_map(|edge| edge.to).chain(node.on_error));
-        match targets.chain([start]).find(|&to| usize::from(to) >= code.nodes.len()) {
-            Some(to) => Err(format!("there is no node {to}")),
-            None => Ok(code),
-        }
+/// Makes an item's id of what a template yields.
+fn item_id(value: Value) -> Result<ItemId, Box<Failure>> {
+    let failure = |message: String| Box::new(Failure::permanent(message));
+    match value {
+        Value::String(text) => ItemId::new(text).map_err(|error| failure(format!("`item_id` is no id: {error}"))),
+        other => Err(failure(format!("`item_id` is a string, and found {}", describe(other.view())))),
     }
-
-    fn node(&self, name: &str, body: &str) -> Result<Node, String> {
-        let body: Body = serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"))?;
-        let kind = match body.does {
-            program::Kind::Gate => Kind::Gate,
-            program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
-            program::Kind::Action(tool) | program::Kind::Foreach(tool) => {
-                Kind::Action { tool, params: self.params(tool, body.params.unwrap_or_default())? }
-            }
-        };
-        let assign = body.assign.iter().map(|(key, value)| Ok((self.key(key)?, self.term(value)?)));
-        Ok(Node {
-            name: name.to_owned(),
-            kind,
-            assign: assign.collect::<Result<_, String>>()?,
-            next: body.next.iter().map(|edge| self.edge(edge)).collect::<Result<_, _>>()?,
-            on_error: body.on_error,
-        })
-    }
-
-    fn params(&self, tool: u16, given: Value) -> Result<Params, String> {
-        let tool = self.program.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
-        let Some(params) = tool.params else { return Ok(Params::Object(self.term(&given)?)) };
-        let listed = params.iter().map(|param| {
-            let term = given.get(param.name).map(|term| self.term(term)).transpose()?;
-            Ok((term, param.default.map(read_json).transpose()?.unwrap_or_default()))
-        });
-        Ok(Params::Listed(listed.collect::<Result<_, String>>()?))
-    }
-
-    fn edge(&self, edge: &program::Edge) -> Result<Edge, String> {
-        let to = edge
-            .to
-            .as_ref()
-            .map(|name| self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`")));
-        let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when))?;
-        Ok(Edge { to: to.transpose()?, when: when.into() })
-    }
-
-    fn condition(&self, value: &Value) -> Result<Condition<Test>, String> {
-        let Value::Object(map) = value else { return Err(format!("`{value}` is no condition")) };
-        let list = |value: &Value| match value {
-            Value::Array(list) => list.iter().map(|value| self.condition(value)).collect::<Result<Vec<_>, _>>(),
-            _ => Err(format!("`{value}` is no list of conditions")),
-        };
-        if let Some(any) = map.get("any") {
-            Ok(Condition::Any(list(any)?))
-        } else if let Some(all) = map.get("all") {
-            Ok(Condition::All(list(all)?))
-        } else if let Some(not) = map.get("not") {
-            Ok(Condition::Not(Box::new(self.condition(not)?)))
-        } else if let Some(path) = map.get("path") {
-            let name = map.get("op").or_else(|| map.get("operator")).and_then(Value::as_str).unwrap_or("eq");
-            let operator = Operator::named(name).ok_or_else(|| format!("`{name}` is no operator"))?;
-            let right = map.get("value").cloned().unwrap_or_default();
-            let pattern = match (operator, &right) {
-                (Operator::Regex, Value::String(pattern)) => {
-                    Some(Regex::new(pattern).map_err(|error| error.to_string())?)
-                }
-                _ => None,
-            };
-            let path = Path::parse(path.as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
-            let (left, whole) = (self.reference(&path)?, right.as_i64());
-            Ok(Condition::Test(Test { left, operator, right, whole, pattern }))
-        } else {
-            Ok(Condition::Always)
-        }
-    }
-
-    fn term(&self, value: &Value) -> Result<Term, String> {
-        Ok(match value {
-            Value::Array(list) => Term::List(list.iter().map(|value| self.term(value)).collect::<Result<_, _>>()?),
-            Value::Object(map) => {
-                let field = |(name, value): (&String, &Value)| Ok((name.clone(), self.term(value)?));
-                Term::Object(map.iter().map(field).collect::<Result<_, String>>()?)
-            }
-            Value::String(text) => match Template::parse(text).map_err(|error| error.to_string())? {
-                Template::Text(text) => Term::Literal(Value::String(text)),
-                Template::Whole(expression) => Term::First(self.references(&expression)?),
-                Template::Mixed(pieces) => {
-                    let piece = |piece| match piece {
-                        template::Piece::Text(text) => Ok(Piece::Text(text)),
-                        template::Piece::Expression(expression) => Ok(Piece::First(self.references(&expression)?)),
-                    };
-                    Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
-                }
-            },
-            other => Term::Literal(other.clone()),
-        })
-    }
-
-    fn references(&self, expression: &template::Expression) -> Result<Vec<Reference>, String> {
-        expression.paths.iter().map(|path| self.reference(path)).collect()
-    }
-
-    fn reference(&self, path: &Path) -> Result<Reference, String> {
-        let mut segments = path.segments.clone();
-        let root = match path.root {
-            Root::Inputs => Base::Inputs,
-            Root::Result => Base::Result,
-            Root::Now => Base::Now,
-            Root::Timestamp => Base::Timestamp,
-            Root::Visit | Root::Local => return Err(format!("`{path}` is not supported")),
-            Root::State if segments.is_empty() => Base::State,
-            Root::State => match segments.remove(0).as_str() {
-                LAST_ERROR => Base::LastError,
-                key => Base::Key(self.key(key)?),
-            },
-        };
-        Ok(Reference { root, segments, written: path.to_string() })
-    }
-
-    fn key(&self, name: &str) -> Result<usize, String> {
-        self.keys.get(name).copied().ok_or_else(|| format!("there is no state key `{name}`"))
-    }
-}
-
-fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
-    Ok(Key { name: key.name.to_owned(), initial: key.initial.map(read_json).transpose()? })
-}
-
-fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
-    let id = ItemId::new(tool.id).map_err(|error| error.to_string())?;
-    let capability = Capability::new(tool.verb, tool.item, Some(&id));
-    Ok(Tool { id, capability })
-}
-
-fn read_json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("`{text}` is not JSON: {error}"))
 }

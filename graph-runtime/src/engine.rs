@@ -4,26 +4,31 @@
 //! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
 //! idempotency key for each call, and no other.
 
+mod hooks;
+mod nested;
+mod perform;
 mod walk;
 
 use std::any::Any;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use graph_model::program::{LAST_ERROR, OnError};
-use graph_model::value::{Map, Mismatch, Value, View};
+use futures_util::future::join_all;
+use graph_model::name::RunId;
+use graph_model::program::{self, LAST_ERROR, OnError, OnMaxSteps, RETRIES};
+use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
 use crate::call::{Call, RunFacts};
 use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
-use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight};
+use crate::hooks::Control;
+use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Retries, Sight};
 use crate::observer::Event;
-use crate::record::{Chain, End, Sealed, Standing, Status, StepDraft, TargetsDraft, VisitDraft};
+use crate::record::{self, Chain, End, ItemFailure, Sealed, Standing, Status, StepDraft, TargetsDraft, VisitDraft};
 use crate::runtime::Inner;
 use crate::store::Lease;
 
@@ -31,14 +36,20 @@ use crate::store::Lease;
 const TURN: Duration = Duration::from_micros(500);
 /// After how many steps the time of that is looked at: looking costs a fifth of a step.
 const STEPS_A_LOOK: u64 = 32;
+/// How many times as many steps as the graph says a run may take at most if hooks allow more.
+const MOST_EXTENSIONS: u64 = 100;
 
 /// A run at work.
 pub(crate) struct Engine {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) runtime: Arc<Inner>,
     pub(crate) facts: Arc<RunFacts>,
-    /// Whether each tool may be called: the caller granted it and the graph permits it.
+    /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
     pub(crate) allowed: Vec<bool>,
+    /// Whether the run has yet to begin, which hooks are told.
+    pub(crate) is_new: bool,
+    /// The visits so far, if the runtime keeps them.
+    pub(crate) history: Option<Vec<record::Visit>>,
     pub(crate) state: Box<dyn Cells>,
     pub(crate) standing: Standing,
     pub(crate) journal: Option<Writing>,
@@ -68,6 +79,9 @@ pub(crate) struct Ended {
     pub(crate) state: Value,
     pub(crate) steps: u64,
     pub(crate) suppressed: Vec<SuppressedError>,
+    /// Whether it ended because it had taken all the steps it may, and its result is to say so.
+    pub(crate) exhausted: bool,
+    pub(crate) history: Vec<record::Visit>,
 }
 
 /// A visit that was made.
@@ -78,7 +92,23 @@ struct Visit {
     at: Option<SystemTime>,
     /// Whether a tool was called; what it returned is in the visit's lane.
     called: bool,
+    /// What it returned, where that is not in the lane.
+    value: Option<Value>,
+    /// What the calls of a foreach returned, in the order of its items.
+    results: Option<Vec<Value>>,
+    /// The items of a foreach that failed.
+    items: Vec<ItemFailure>,
     failure: Option<Box<Failure>>,
+    /// How often its tool was called.
+    calls: u64,
+    /// The nested run.
+    run: Option<RunId>,
+    /// Whether a hook ended the run after the failure.
+    is_ended: bool,
+    /// Whether the run was stopped, or its time was up, before the visit was done.
+    is_interrupted: bool,
+    /// Why the run cannot go on.
+    broken: Option<Box<RunError>>,
     /// Whether the failure led along the node's own edges.
     suppressed: bool,
     changes: Vec<Change>,
@@ -92,31 +122,139 @@ struct Visit {
 impl Engine {
     /// Runs until an end, an error, or a commit that fails.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
+        if self.is_new {
+            let start = self.code().start;
+            let ended = self.tell(program::Event::GraphStarted, start, [], Status::Running).await;
+            if let Some(error) = ended {
+                return Err(self.end_at(start, 0, Failure::permanent(error)).await);
+            }
+        }
         // Visits are used again, step after step.
         let mut visits = Vec::new();
         loop {
-            if self.is_timed() || !self.walk(&mut visits).await {
+            if let Some(error) = self.interruption().await {
+                return Err(error);
+            }
+            if !self.may_walk() || !self.walk(&mut visits).await {
                 if self.is_others_turn() {
                     yield_now().await;
                 }
-                if self.standing.steps + self.standing.frontier.len() as u64 > u64::from(self.code().settings.max_steps)
+                if self.is_exhausted()
+                    && let Some(end) = self.at_limit(&mut visits).await
                 {
-                    return Err(self.exceed().await);
+                    return end;
                 }
                 self.perform(&mut visits).await;
+            }
+            if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
+                return Err(*broken);
+            }
+            if visits.iter().any(|visit| visit.is_interrupted)
+                && let Some(error) = self.interruption().await
+            {
+                return Err(error);
             }
             self.settle(&mut visits);
             if let Some(failed) = visits.iter().position(|visit| self.is_fatal(visit)) {
                 return Err(self.fail(visits, failed).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
-                return Ok(ended);
+                return ended;
             }
         }
     }
 
+    /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
+    fn may_walk(&self) -> bool {
+        !self.is_timed()
+            && self.facts.deadline.is_none()
+            && self.history.is_none()
+            && !self.has_hooks(program::Event::AfterStep)
+    }
+
+    /// Ends the run if it was stopped, or has taken all the time it may.
+    async fn interruption(&mut self) -> Option<RunError> {
+        let run = self.facts.id.clone();
+        if self.facts.stop.is_set() {
+            if let Err(error) = self.end_without_result(Status::Cancelled, "cancelled", None).await {
+                return Some(error);
+            }
+            let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+            return Some(RunError::Cancelled { run, steps, state });
+        }
+        if self.is_overdue() {
+            let error = "the run took longer than it may";
+            if let Err(error) = self.end_without_result(Status::Error, error, None).await {
+                return Some(error);
+            }
+            let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+            return Some(RunError::Deadline { run, steps, state });
+        }
+        None
+    }
+
+    /// Returns how many steps the run may take.
+    fn most_steps(&self) -> u64 {
+        self.standing.limit.unwrap_or_else(|| u64::from(self.code().settings.max_steps))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.standing.steps + self.standing.frontier.len() as u64 > self.most_steps()
+    }
+
+    /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
+    async fn at_limit(&mut self, visits: &mut [Visit]) -> Option<Result<Ended, RunError>> {
+        let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
+        let (taken, most) = (self.standing.steps, self.most_steps());
+        match self.limit_hooks(node, taken, most).await {
+            Some(Control::Continue { additional_steps }) => {
+                // A hook that always allows more does not make a run endless.
+                let bound = u64::from(self.code().settings.max_steps).saturating_mul(MOST_EXTENSIONS);
+                let wanted = most.saturating_add(u64::from(additional_steps)).min(bound);
+                if wanted > most {
+                    self.standing.limit = Some(wanted);
+                    if !self.is_exhausted() {
+                        return None;
+                    }
+                }
+            }
+            Some(Control::Fail { error }) => {
+                return Some(Err(self.end_at(node, taken, Failure::permanent(error)).await));
+            }
+            Some(Control::Abort) => {
+                let failure = Failure::permanent("aborted by a hook");
+                return Some(Err(self.end_at(node, taken, failure).await));
+            }
+            Some(Control::Retry { .. }) | None => {}
+        }
+        match self.code().settings.on_max_steps {
+            OnMaxSteps::Fail => Some(Err(self.exceed().await)),
+            on_max_steps => {
+                // The run ends where it stands, with its state (R130 has no such way; it is that of bounded state machines).
+                let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
+                Some(self.end_exhausted(visits, flag).await)
+            }
+        }
+    }
+
+    async fn end_exhausted(&mut self, visits: &mut [Visit], flag: bool) -> Result<Ended, RunError> {
+        let output = self.keys_value();
+        let mut ended = self.ended(output);
+        ended.exhausted = flag;
+        if self.journal.is_some() {
+            let (status, steps, output) = (ended.status, ended.steps, ended.output.clone());
+            let end = End { status, steps, output, error: None, node: None, exhausted: true, warnings: Vec::new() };
+            let record = self.seal("end", &end);
+            self.append(vec![record], ended.steps + 1, ended.status).await?;
+        }
+        self.observe_end(ended.status, None);
+        let node = visits.last().map_or(self.code().start, |visit| visit.activation.node);
+        self.tell_end(node, ended.status, None).await;
+        Ok(ended)
+    }
+
     fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0 };
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, more: None };
         Slot { lane: self.machine.lane(), call }
     }
 
@@ -149,43 +287,49 @@ impl Engine {
 
     /// Whether a visit failed and nothing in the graph deals with that.
     fn is_fatal(&self, visit: &Visit) -> bool {
-        visit.failure.is_some() && !visit.suppressed && self.code().node(visit.activation.node).on_error.is_none()
+        let deals = visit.suppressed || self.code().node(visit.activation.node).on_error.is_some();
+        visit.failure.is_some() && (visit.is_ended || !deals)
     }
 
-    /// Plans a visit of every activation of the frontier, and makes its call.
+    /// Returns what a node may look at.
+    fn sight<'a>(&'a self, node: u16, now: &'a Now<'a>) -> Sight<'a> {
+        Sight {
+            state: &*self.state,
+            last_error: self.standing.last_error.as_ref(),
+            retries: &self.standing.retries,
+            visit: self.standing.visits.get(usize::from(node)).map_or(0, |count| count + 1),
+            previous: self.standing.previous.get(&node),
+            now,
+        }
+    }
+
+    /// Visits every node of the frontier.
     async fn perform(&mut self, visits: &mut Vec<Visit>) {
         while self.slots.len() < self.standing.frontier.len() {
             self.slots.push(self.slot());
         }
-        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        let elapsed = |engine: &Self| {
-            began.map_or(Duration::ZERO, |began| engine.runtime.clock.monotonic().saturating_sub(began))
-        };
         let mut slots = std::mem::take(&mut self.slots);
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
         visits.resize_with(frontier.len(), Visit::default);
         visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
-            // One call needs no lists of calls and answers.
-            if let Some(calling) = self.plan(first, visit, slot) {
-                visit.failure = Answer(calling).await.err();
-                visit.elapsed = elapsed(self);
-            }
+            self.timed_visit(first, visit, slot).await;
         } else {
-            let mut calls = Vec::with_capacity(visits.len());
-            for ((number, visit), slot) in (first..).zip(visits.iter_mut()).zip(&mut slots) {
-                calls.push(self.plan(number, visit, slot));
-            }
-            answer_all(calls, |index, failure| {
-                visits[index].failure = failure;
-                visits[index].elapsed = elapsed(self);
-            })
-            .await;
+            let all = (first..).zip(visits.iter_mut()).zip(&mut slots);
+            join_all(all.map(|((number, visit), slot)| self.timed_visit(number, visit, slot))).await;
         }
         // The list is empty now, and kept for the next step.
         self.standing.frontier = frontier;
         self.slots = slots;
+    }
+
+    async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot) {
+        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
+        self.visit(number, visit, slot).await;
+        if let Some(began) = began {
+            visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
+        }
     }
 
     /// Computes what the visits write and where they lead.
@@ -200,62 +344,20 @@ impl Engine {
         self.journal.is_some() || self.is_observed()
     }
 
-    /// Decides what a visit does and begins the call it makes, if it makes one.
-    fn plan<'s>(&self, number: u64, visit: &mut Visit, slot: &'s mut Slot) -> Option<Calling<'s>> {
-        let clock = || self.runtime.clock.now();
-        let now = Now::new(&clock);
-        let mut notes = Notes::default();
-        if self.is_observed() {
-            let node = self.code().node(visit.activation.node);
-            let (name, kind) = (&node.name, node.kind.kind());
-            self.observe(&Event::StepStarted { run: &self.facts.id, step: number, node: name, kind });
-        }
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
-        let planned = self.machine.plan(&visit.activation, &sight, &mut notes);
-        visit.at = now.known();
-        visit.warnings.append(&mut notes.take());
-        let (tool, mut arguments) = match planned {
-            Ok(Plan::Call { tool, arguments }) => (tool, arguments),
-            Ok(Plan::Compute | Plan::Finish) => return None,
-            Err(failure) => {
-                visit.failure = Some(failure);
-                return None;
-            }
-        };
-        if !self.allowed.get(usize::from(tool)).copied().unwrap_or(false) {
-            visit.failure = Some(Box::new(self.denied(tool)));
-            return None;
-        }
-        slot.call.node = visit.activation.node;
-        slot.call.tool = tool;
-        slot.call.step = number;
-        match slot.lane.call(tool, &mut arguments, &slot.call) {
-            Ok(calling) => {
-                visit.called = true;
-                Some(calling)
-            }
-            Err(mismatch) => {
-                let tool = self.code().tools.get(usize::from(tool)).map_or("?", |tool| tool.id.as_str());
-                let message = format!("the parameters of `{tool}` do not fit: {mismatch}");
-                visit.failure = Some(Box::new(Failure::permanent(message)));
-                None
-            }
-        }
-    }
-
-    fn denied(&self, tool: u16) -> Failure {
-        let capability = self.code().tools.get(usize::from(tool)).map_or("?", |tool| tool.capability.as_str());
-        Failure::permanent(format!("Permission denied: '{capability}' not covered by capabilities"))
-    }
-
     /// Computes what a visit writes and where it leads, after its call.
     fn advance(&self, visit: &mut Visit, slot: &Slot) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
         let mut notes = Notes::default();
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
+        let node = visit.activation.node;
+        let sight = self.sight(node, &now);
         if visit.failure.is_none() {
-            let outcome = if visit.called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
+            let outcome = match (&mut visit.results, &visit.value) {
+                (Some(results), _) => Outcome::Each(results),
+                (None, Some(value)) => Outcome::Done(value.view()),
+                (None, None) if visit.called => Outcome::Done(slot.lane.outcome()),
+                (None, None) => Outcome::None,
+            };
             match self.machine.advance(&visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
                 Ok(next) => visit.next = next,
                 Err(failure) => {
@@ -264,27 +366,45 @@ impl Engine {
                 }
             }
         }
-        if let Some(failure) = &visit.failure {
-            let code = self.code();
-            if let Some(target) = code.node(visit.activation.node).on_error {
-                visit.next = Next::To(target);
-            } else if code.settings.on_error == OnError::Continue
-                && matches!(code.node(visit.activation.node).kind, Kind::Action { .. })
-            {
-                // The edges see the failure as `result`. If they cannot be followed either, the run ends with the failure.
-                let outcome = Outcome::Failed(failure);
-                let (activation, changes) = (&visit.activation, &mut visit.changes);
-                if let Ok(next) = self.machine.advance(activation, &sight, outcome, &mut notes, changes) {
-                    visit.next = next;
-                    visit.suppressed = true;
-                }
-                // It assigns nothing.
-                visit.changes.clear();
-            }
+        if visit.failure.is_some() && !visit.is_ended {
+            self.mend(visit, &sight, &mut notes);
         }
         visit.at = now.known();
         visit.warnings.append(&mut notes.take());
-        self.warn(visit.activation.node, &visit.warnings);
+        self.warn(node, &visit.warnings);
+    }
+
+    /// Decides where a failure leads: to the node's own target, along its edges, or nowhere (R120).
+    fn mend(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
+        let Some(failure) = &visit.failure else { return };
+        let code = self.code();
+        let node = code.node(visit.activation.node);
+        if let Some(target) = node.on_error {
+            visit.next = Next::Mend(target);
+            return;
+        }
+        if code.settings.on_error == OnError::Fail || matches!(node.kind, Kind::Gate | Kind::Return(_)) {
+            return;
+        }
+        // What the edges see of how often the call was made.
+        let mut retries = Retries::clone(sight.retries);
+        if visit.calls > 1 {
+            retries.insert(node.name.clone(), Value::from(visit.calls - 1));
+        }
+        let sight = Sight { retries: &retries, ..*sight };
+        // The items that failed are in their places; of a call that failed, the edges see the failure as `result`.
+        let (collects, outcome) = match &mut visit.results {
+            Some(results) if !visit.items.is_empty() => (true, Outcome::Each(results)),
+            _ => (false, Outcome::Failed(failure)),
+        };
+        // If the edges cannot be followed either, the run ends with the failure.
+        if let Ok(next) = self.machine.advance(&visit.activation, &sight, outcome, notes, &mut visit.changes) {
+            visit.next = next;
+            visit.suppressed = true;
+        }
+        if !collects || !visit.suppressed {
+            visit.changes.clear();
+        }
     }
 
     fn warn(&self, node: u16, warnings: &[String]) {
@@ -295,7 +415,7 @@ impl Engine {
     }
 
     /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
-    async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Ended>, RunError> {
+    async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.standing.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         self.move_frontier(visits);
@@ -307,6 +427,9 @@ impl Engine {
         if self.is_observed() {
             self.note_new_keys(visits);
         }
+        let kept = self.history.is_some().then(|| self.owned(visits));
+        // What the hooks are told of a visit, whose parts are used again.
+        let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         if let Err((node, mismatch)) = self.fold(visits) {
             if let (Some(journal), Some(chain)) = (&mut self.journal, chain) {
                 journal.chain = chain;
@@ -315,6 +438,9 @@ impl Engine {
             return Err(self.end_at(node, first, failure).await);
         }
         let mut notes = Notes::default();
+        if let (Some(history), Some(kept)) = (&mut self.history, kept) {
+            history.extend(kept);
+        }
         let ended = self.standing.frontier.is_empty().then(|| self.end(last, at, &mut notes));
         let warnings = notes.take();
         self.warn(last, &warnings);
@@ -325,7 +451,7 @@ impl Engine {
             && self.journal.is_some()
         {
             let (status, steps, output) = (*status, *steps, output.clone());
-            let end = End { status, steps, output, error: None, node: None, warnings };
+            let end = End { status, steps, output, error: None, node: None, exhausted: false, warnings };
             records.push(self.seal("end", &end));
         }
         if self.journal.is_some() {
@@ -334,10 +460,49 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(first, visits);
         }
+        for (node, values) in told.into_iter().flatten() {
+            if let Some(error) = self.tell(program::Event::AfterStep, node, values, Status::Running).await
+                && ended.is_none()
+            {
+                let step = self.standing.steps;
+                return Ok(Some(Err(self.end_at(node, step, Failure::permanent(error)).await)));
+            }
+        }
         if let Some(ended) = &ended {
             self.observe_end(ended.status, None);
+            self.tell_end(last, ended.status, None).await;
         }
-        Ok(ended)
+        Ok(ended.map(Ok))
+    }
+
+    /// Returns what hooks are told of visits: the node, and names with their values (R147).
+    fn after_step_values(&self, visits: &[Visit]) -> Vec<(u16, [(&'static str, Value); 3])> {
+        let values = |(visit, slot): (&Visit, &Slot)| {
+            let node = visit.activation.node;
+            let next = match &visit.next {
+                Next::To { node, .. } | Next::Mend(node) => Value::from(self.code().node(*node).name.as_str()),
+                _ => Value::Null,
+            };
+            let result = match &visit.failure {
+                Some(failure) => View::Object(&**failure).to_value(),
+                None => visit.outcome(slot).to_value(),
+            };
+            let name = Value::from(self.code().node(node).name.as_str());
+            (node, [("node", name), ("next_node", next), ("result", result)])
+        };
+        visits.iter().zip(&self.slots).map(values).collect()
+    }
+
+    /// Tells the hooks that the run ended (R155).
+    async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
+        let steps = Value::from(self.standing.steps);
+        let values = [
+            ("steps", steps),
+            ("status", Value::from(status.name())),
+            ("error", error.map_or(Value::Null, Value::from)),
+        ];
+        // Nothing that a hook wishes can change how a run ended.
+        self.tell(program::Event::GraphCompleted, node, values, status).await;
     }
 
     /// Joins where the visits lead, in order.
@@ -351,8 +516,8 @@ impl Engine {
         };
         for visit in visits {
             match &visit.next {
-                Next::End => {}
-                Next::To(node) => add(Activation::of(*node)),
+                Next::End | Next::Out(_) => {}
+                Next::To { node, .. } | Next::Mend(node) => add(Activation::of(*node)),
                 Next::All(activations) => activations.iter().cloned().for_each(&mut add),
             }
         }
@@ -360,20 +525,27 @@ impl Engine {
 
     /// Takes what the visits wrote into the state, in order.
     fn fold(&mut self, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
-        for visit in visits {
+        let machine = Arc::clone(&self.machine);
+        let code = machine.code();
+        for (visit, slot) in visits.iter_mut().zip(&self.slots) {
             self.standing.steps += 1;
             let node = visit.activation.node;
+            let name = &code.node(node).name;
+            self.standing.retried(name, visit.failure.is_some(), visit.calls);
             if let Some(failure) = &visit.failure {
-                let (name, error) = (&self.machine.code().node(node).name, &failure.message);
-                if visit.suppressed {
-                    let step = self.standing.steps;
-                    self.standing.suppressed.push(SuppressedError { step, node: name.clone(), error: error.clone() });
-                }
-                self.standing.last_error = Some(LastError { node: name.clone(), error: error.clone() });
-                continue;
+                let step = self.standing.steps;
+                self.standing.failed(step, name, &failure.message, &visit.items, visit.suppressed);
             }
+            // What is looked back at is what was recorded, so that a resumed run sees the same.
+            let result = || {
+                let collected = visit.changes.first().map(|change| change.value.clone());
+                let is_each = visit.results.is_some();
+                (visit.failure.is_none())
+                    .then(|| if is_each { collected.unwrap_or_default() } else { visit.outcome(slot).to_value() })
+            };
+            self.standing.visited(code, node, result);
             for change in visit.changes.drain(..) {
-                self.machine.merge(&mut *self.state, change).map_err(|mismatch| (node, mismatch))?;
+                machine.merge(&mut *self.state, change).map_err(|mismatch| (node, mismatch))?;
             }
         }
         Ok(())
@@ -383,15 +555,24 @@ impl Engine {
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> Ended {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now: &now };
-        let output = self.code().output(node, &sight, notes);
+        self.ended(self.code().output(node, &self.sight(node, &now), notes))
+    }
+
+    fn ended(&self, output: Value) -> Ended {
         let suppressed = self.standing.suppressed.clone();
         let status = if suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors };
-        Ended { status, output, state: self.state_value(), steps: self.standing.steps, suppressed }
+        let (state, steps) = (self.state_value(), self.standing.steps);
+        let history = self.history.clone().unwrap_or_default();
+        Ended { status, output, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
-        state_value(self.code(), &*self.state, self.standing.last_error.as_ref())
+        state_value(self.code(), &*self.state, &self.standing)
+    }
+
+    /// Returns the keys that are set, which is what a run returns that has no return node.
+    fn keys_value(&self) -> Value {
+        Value::Object(keys(self.code(), &*self.state).collect())
     }
 
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
@@ -407,7 +588,7 @@ impl Engine {
 
     async fn end_at(&mut self, node: u16, step: u64, failure: Failure) -> RunError {
         let node = self.code().node(node).name.clone();
-        if let Err(error) = self.end_with_error(&failure.message, Some(&node)).await {
+        if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node)).await {
             return error;
         }
         self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
@@ -422,22 +603,26 @@ impl Engine {
 
     /// Ends the run because it takes too many steps (R130).
     async fn exceed(&mut self) -> RunError {
-        let max_steps = self.code().settings.max_steps;
-        if let Err(error) = self.end_with_error(&format!("max steps exceeded ({max_steps})"), None).await {
+        let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
+        let message = format!("Max steps exceeded ({max_steps})");
+        if let Err(error) = self.end_without_result(Status::Error, &message, None).await {
             return error;
         }
-        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, state: Box::new(self.state_value()) }
+        let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
+        self.tell_end(node, Status::Error, Some(&message)).await;
+        let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
-    async fn end_with_error(&mut self, error: &str, node: Option<&str>) -> Result<(), RunError> {
+    async fn end_without_result(&mut self, status: Status, error: &str, node: Option<&str>) -> Result<(), RunError> {
         let steps = self.standing.steps;
         if self.journal.is_some() {
             let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let end = End { status: Status::Error, steps, output: Value::Null, error, node, warnings: Vec::new() };
+            let end = End { status, steps, output: Value::Null, error, node, exhausted: false, warnings: Vec::new() };
             let record = self.seal("end", &end);
-            self.append(vec![record], steps + 1, Status::Error).await?;
+            self.append(vec![record], steps + 1, status).await?;
         }
-        self.observe_end(Status::Error, Some(error));
+        self.observe_end(status, Some(error));
         Ok(())
     }
 
@@ -448,7 +633,10 @@ impl Engine {
         let frontier = std::mem::take(&mut self.standing.frontier);
         let numbered = (self.standing.steps + 1..).zip(visits).zip(&slots);
         let visits: Vec<VisitDraft<'_>> = numbered.map(|((step, visit), slot)| visit.draft(code, step, slot)).collect();
-        let sealed = self.seal("step", StepDraft { visits: &visits, next: TargetsDraft { code, frontier: &frontier } });
+        let sealed = self.seal(
+            "step",
+            StepDraft { visits: &visits, next: TargetsDraft { code, frontier: &frontier }, limit: self.standing.limit },
+        );
         drop(visits);
         (self.slots, self.standing.frontier) = (slots, frontier);
         sealed
@@ -479,6 +667,18 @@ impl Engine {
         }
     }
 
+    /// Returns visits as a history keeps them.
+    fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
+        let numbered = (self.standing.steps + 1..).zip(visits).zip(&self.slots);
+        numbered.map(|((step, visit), slot)| visit.draft(self.code(), step, slot).to_owned()).collect()
+    }
+
+    fn observe_start(&self, step: u64, node: u16) {
+        let node = self.code().node(node);
+        let (name, kind) = (&node.name, node.kind.kind());
+        self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
+    }
+
     fn observe_visits(&self, first: u64, visits: &[Visit]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for (step, visit) in (first..).zip(visits) {
@@ -491,6 +691,7 @@ impl Engine {
                 elapsed: visit.elapsed,
                 total,
                 error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
+                edge: visit.next.edge(),
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
             });
@@ -512,6 +713,14 @@ impl Visit {
         self.activation = activation;
         self.at = None;
         self.called = false;
+        self.value = None;
+        self.results = None;
+        self.items.clear();
+        self.calls = 0;
+        self.run = None;
+        self.is_ended = false;
+        self.is_interrupted = false;
+        self.broken = None;
         self.failure = None;
         self.suppressed = false;
         self.changes.clear();
@@ -521,14 +730,27 @@ impl Visit {
         self.warnings.clear();
     }
 
+    /// Looks at what the visit returned.
+    fn outcome<'a>(&'a self, slot: &'a Slot) -> View<'a> {
+        match (&self.value, &self.failure, &self.results) {
+            (Some(value), _, _) => value.view(),
+            (None, None, None) if self.called => slot.lane.outcome(),
+            _ => View::Null,
+        }
+    }
+
     fn draft<'a>(&'a self, code: &'a Code, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
         VisitDraft {
             code,
             step,
             at: &self.activation,
-            result: if self.called && self.failure.is_none() { slot.lane.outcome() } else { View::Null },
+            result: self.outcome(slot),
             failure: self.failure.as_deref(),
             suppressed: self.suppressed,
+            calls: self.calls,
+            run: self.run.as_ref(),
+            items: &self.items,
+            edge: self.next.edge(),
             changes: &self.changes,
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
             warnings: &self.warnings,
@@ -536,20 +758,23 @@ impl Visit {
     }
 }
 
-/// Returns the state as JSON: inputs, keys that are set, and the last failure.
-pub(crate) fn state_value(code: &Code, state: &dyn Cells, last_error: Option<&LastError>) -> Value {
+/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136).
+pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -> Value {
     let mut map = Map::new();
     map.insert("inputs".to_owned(), state.inputs().to_value());
-    for (index, key) in code.keys.iter().enumerate() {
-        let view = state.get(index);
-        if !view.is_null() {
-            map.insert(key.name.clone(), view.to_value());
-        }
-    }
-    if let Some(error) = last_error {
+    map.extend(keys(code, state));
+    if let Some(error) = &standing.last_error {
         map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
     }
+    if !standing.retries.is_empty() {
+        map.insert(RETRIES.to_owned(), Value::Object(standing.retries.clone()));
+    }
     Value::Object(map)
+}
+
+fn keys(code: &Code, state: &dyn Cells) -> impl Iterator<Item = (String, Value)> {
+    let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
+    set.map(|(index, key)| (key.name.clone(), state.get(index).to_value()))
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
@@ -573,25 +798,6 @@ fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Resul
             Poll::Ready(Err(Box::new(Failure::permanent(message))))
         }
     }
-}
-
-/// Waits for all calls, which are made at the same time; `done` is told of each that is, and of its failure.
-async fn answer_all(mut calls: Vec<Option<Calling<'_>>>, mut done: impl FnMut(usize, Option<Box<Failure>>)) {
-    poll_fn(|context| {
-        let mut waiting = false;
-        for (index, place) in calls.iter_mut().enumerate() {
-            let Some(calling) = place else { continue };
-            match poll_call(calling, context) {
-                Poll::Pending => waiting = true,
-                Poll::Ready(answer) => {
-                    *place = None;
-                    done(index, answer.err());
-                }
-            }
-        }
-        if waiting { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -1,6 +1,7 @@
 //! What can go wrong while a graph runs.
 
 use std::fmt;
+use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::value::{AsView, Mismatch, Record, Value, View};
@@ -22,6 +23,14 @@ pub enum Category {
 }
 
 impl Category {
+    /// Every category.
+    pub const ALL: [Self; 4] = [Self::Permanent, Self::Transient, Self::RateLimited, Self::Cancelled];
+
+    /// Finds the category that is written `name`; spelling counts, case too.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.name() == name)
+    }
+
     /// Returns the word that journals and hooks use.
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,44 +40,110 @@ impl Category {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// Whether trying again may help.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Transient | Self::RateLimited)
+    }
 }
 
 /// Why a tool failed.
 ///
-/// Any error becomes one by `?`, as a permanent failure with the error's text and those of its causes. It is no
-/// [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` is none.
+/// Any error becomes one by `?`, with the error's text and those of its causes; its category is then read from what it says
+/// (R160). It is no [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` is none.
 pub struct ActionError {
     category: Category,
+    typed: bool,
     message: String,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few errors carry; behind a pointer, for every tool returns a place for it.
+#[derive(Default)]
+struct Rare {
     data: Option<Value>,
+    code: Option<String>,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
 }
 
 impl ActionError {
     /// A failure that trying again does not mend.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { category: Category::Permanent, message: message.into(), data: None }
+        Self::new(Category::Permanent, message)
     }
 
     /// A failure that may go away by itself.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { category: Category::Transient, message: message.into(), data: None }
+        Self::new(Category::Transient, message)
     }
 
-    /// A failure of the given category.
+    /// A failure of the given category, whatever its text says (R142).
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { category, message: message.into(), data: None }
+        Self { category, typed: true, message: message.into(), rare: None }
+    }
+
+    /// A failure of which the tool does not know the category: it is read from what the failure says (R160).
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self { category: Category::Permanent, typed: false, message: message.into(), rare: None }
     }
 
     /// Adds what the tool would have returned, for edges that look at `result` after a failure.
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
-        self.data = Some(data);
+        self.rare().data = Some(data);
         self
     }
 
-    /// Returns how the failure is to be treated.
+    /// Adds the error code of whatever the tool called: `insufficient_quota`.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.rare().code = Some(code.into());
+        self
+    }
+
+    /// Adds the HTTP status that the tool was answered with; 0 stands for no answer.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.rare().status = Some(status);
+        self
+    }
+
+    /// Adds how long whatever the tool called asks to be left alone: the header `retry-after`.
+    #[must_use]
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
+        self.rare().retry_after = Some(pause);
+        self
+    }
+
+    /// Returns how the failure is to be treated; of one that is not [typed](Self::is_typed), what holds until it is
+    /// classified.
     pub fn category(&self) -> Category {
         self.category
+    }
+
+    /// Whether the tool itself said the category.
+    pub fn is_typed(&self) -> bool {
+        self.typed
+    }
+
+    /// Returns the error code.
+    pub fn code(&self) -> Option<&str> {
+        self.rare.as_ref()?.code.as_deref()
+    }
+
+    /// Returns the HTTP status.
+    pub fn status(&self) -> Option<u16> {
+        self.rare.as_ref()?.status
+    }
+
+    /// Returns how long to wait at least before another call.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.rare.as_ref()?.retry_after
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 }
 
@@ -84,7 +159,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for ActionError {
             }
             cause = error.source();
         }
-        Self::permanent(message)
+        Self::unclassified(message)
     }
 }
 
@@ -107,20 +182,41 @@ pub struct Failure {
     pub message: String,
     /// How it is to be treated.
     pub category: Category,
+    /// Whether the category was said, by the tool or by the engine, rather than assumed; only what was assumed is
+    /// [classified](crate::classify) by what the failure says (R142).
+    pub typed: bool,
     /// What the tool would have returned, as far as it got.
     pub data: Option<Value>,
+    /// The error code of whatever the tool called.
+    pub code: Option<String>,
+    /// The HTTP status that the tool was answered with.
+    pub status: Option<u16>,
+    /// How long whatever the tool called asks to be left alone.
+    pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure that trying again does not mend.
+    /// A failure that trying again does not mend, whatever its text says.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { message: message.into(), category: Category::Permanent, data: None }
+        Self::from(ActionError::permanent(message))
+    }
+
+    /// A failure of the given category.
+    pub(crate) fn of(category: Category, message: impl Into<String>) -> Self {
+        Self::from(ActionError::new(category, message))
+    }
+
+    /// A failure that a tool tells of by what it returned; what it is, its text says.
+    pub(crate) fn told(message: String, data: Value) -> Self {
+        Self::from(ActionError::unclassified(message).with_data(data))
     }
 }
 
 impl From<ActionError> for Failure {
     fn from(error: ActionError) -> Self {
-        Self { message: error.message, category: error.category, data: error.data }
+        let ActionError { category, typed, message, rare } = error;
+        let Rare { data, code, status, retry_after } = rare.map_or_else(Rare::default, |rare| *rare);
+        Self { message, category, typed, data, code, status, retry_after }
     }
 }
 
@@ -219,6 +315,14 @@ pub enum StartError {
         /// What is wrong.
         mismatch: Mismatch,
     },
+    /// The graph says of its inputs what this build of the runtime cannot check.
+    #[error(
+        "the inputs of the graph `{graph}` are checked against its schema only with the feature `schema` of `graph-runtime`"
+    )]
+    NoSchemaFeature {
+        /// The graph.
+        graph: String,
+    },
     /// The operating system gave no random bytes for the run's id.
     #[error("the operating system gave no random bytes for the run's id: {0}")]
     NoRandomness(String),
@@ -265,9 +369,49 @@ pub enum ResumeError {
         /// What the journal says.
         found: String,
     },
+    /// It is a run that another began, and that goes on when the other does; or it is not the one that another began.
+    #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
+    Nested {
+        /// The run.
+        run: RunId,
+        /// The visit that it belongs to, if it belongs to one.
+        parent: Option<crate::record::Parent>,
+    },
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+fn nested(parent: Option<&crate::record::Parent>) -> String {
+    match parent {
+        Some(parent) => format!("resume `{}`, which it is part of", parent.run),
+        None => "another run has the id that it would have".to_owned(),
+    }
+}
+
+/// Why the history of a run cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no history")]
+    NoStore,
+    /// The journal could not be read.
+    #[error("cannot read the history of run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The journal is not what the engine wrote.
+    #[error("cannot read the history of run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        reason: crate::record::JournalError,
+    },
 }
 
 /// Why a run ended without a result.
@@ -289,13 +433,35 @@ pub enum RunError {
         state: Box<Value>,
     },
     /// The run took more steps than the graph allows (R130).
-    #[error("max steps exceeded ({max_steps})")]
+    #[error("Max steps exceeded ({max_steps})")]
     MaxSteps {
         /// The run.
         run: RunId,
-        /// The graph's `max_steps`.
+        /// The graph's `max_steps`, or as many as a hook or the caller allowed.
         max_steps: u32,
+        /// How many nodes were visited.
+        steps: u64,
         /// The state when it happened.
+        state: Box<Value>,
+    },
+    /// The run took longer than it may. It can be resumed after the last step that was committed, and has its time again.
+    #[error("the run took longer than it may")]
+    Deadline {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
+        state: Box<Value>,
+    },
+    /// Somebody stopped the run. It can be resumed after the last step that was committed.
+    #[error("the run was cancelled")]
+    Cancelled {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
         state: Box<Value>,
     },
     /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
@@ -332,9 +498,62 @@ impl RunError {
         match self {
             Self::Node { run, .. }
             | Self::MaxSteps { run, .. }
+            | Self::Deadline { run, .. }
+            | Self::Cancelled { run, .. }
             | Self::Store { run, .. }
             | Self::Output { run, .. }
             | Self::Stopped { run, .. } => run,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_category_is_found_by_its_name() {
+        for category in Category::ALL {
+            assert_eq!(Category::named(category.name()), Some(category));
+        }
+        assert_eq!(Category::named("any"), None);
+        assert_eq!(Category::named("Transient"), None);
+    }
+
+    #[test]
+    fn a_failure_carries_all_that_the_tool_said() {
+        let error = ActionError::unclassified("busy")
+            .with_code("rate_limit")
+            .with_status(429)
+            .with_retry_after(Duration::from_secs(7))
+            .with_data(Value::Bool(true));
+        assert_eq!(
+            (error.code(), error.status(), error.retry_after()),
+            (Some("rate_limit"), Some(429), Some(Duration::from_secs(7)))
+        );
+        let expected = Failure {
+            message: "busy".into(),
+            category: Category::Permanent,
+            typed: false,
+            data: Some(Value::Bool(true)),
+            code: Some("rate_limit".into()),
+            status: Some(429),
+            retry_after: Some(Duration::from_secs(7)),
+        };
+        assert_eq!(Failure::from(error), expected);
+    }
+
+    #[test]
+    fn only_a_category_that_was_said_counts_as_said() {
+        let by_question_mark = ActionError::from(std::io::Error::other("connection refused"));
+        assert!(!by_question_mark.is_typed());
+        assert!(ActionError::permanent("no").is_typed());
+        assert!(ActionError::transient("later").is_typed());
+        assert!(Failure::permanent("no").typed);
+    }
+
+    #[test]
+    fn an_error_is_small_as_long_as_it_carries_nothing_rare() {
+        assert!(size_of::<ActionError>() <= 40);
     }
 }

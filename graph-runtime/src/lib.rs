@@ -24,41 +24,56 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod backoff;
 mod call;
+pub mod classify;
 mod clock;
 mod code;
+#[cfg(feature = "dynamic")]
+pub mod dynamic;
 mod engine;
 mod error;
+pub mod hooks;
+pub mod items;
 mod machine;
 mod macros;
 pub mod observer;
 pub mod record;
 mod run;
 mod runtime;
+mod stop;
 pub mod store;
+pub mod threads;
 mod tools;
 
 #[cfg(feature = "macros")]
 pub use graph_macros::{graph, include_graphs};
+pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::name::RunId;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use call::Call;
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use classify::Classifier;
+pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
 pub use error::{
-    ActionError, BuildError, Category, Failure, LastError, ResumeError, RunError, StartError, SuppressedError,
+    ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
+    SuppressedError,
 };
+pub use hooks::{Control, Hooks, Layer, Told};
+pub use items::Spaces;
 pub use machine::{
-    Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Sight,
+    Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Request,
+    Retries, Sight,
 };
 pub use observer::{Observer, Progress};
 pub use record::Status;
-pub use run::{Finished, Run};
-pub use runtime::{Builder, Runtime};
+pub use run::{Canceller, Finished, Run};
+pub use runtime::{Builder, Options, Runtime};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{MemoryStore, Store};
+pub use threads::{Thread, Threads};
 pub use tools::Builtins;
 
 /// What generated code calls. Nothing in here is for people.

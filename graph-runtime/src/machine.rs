@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use graph_model::name::ItemId;
 use graph_model::timestamp;
 use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
 
@@ -44,7 +45,22 @@ pub trait Machine: Send + Sync + 'static {
     ///
     /// What is returned is a failure of the node.
     fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
-        Ok(self.code().plan(at, sight, notes))
+        self.code().plan(at, sight, notes)
+    }
+
+    /// Decides what to call for one item of the list that a foreach goes over. Pure.
+    ///
+    /// # Errors
+    ///
+    /// What is returned is a failure of the item.
+    fn plan_item(
+        &self,
+        at: &Activation,
+        sight: &Sight<'_>,
+        item: &Value,
+        notes: &mut Notes,
+    ) -> Result<Request, Box<Failure>> {
+        self.code().plan_item(at, sight, item, notes)
     }
 
     /// Computes what a node writes, into `changes`, and where it leads. Pure: on an error, nothing of it is kept.
@@ -140,11 +156,13 @@ impl Activation {
 #[derive(Debug)]
 pub enum Plan {
     /// Call a tool.
-    Call {
-        /// The tool's index.
-        tool: u16,
-        /// What it gets.
-        arguments: Arguments,
+    Call(Request),
+    /// Call a tool for each of these, as many at a time as `width` says.
+    Each {
+        /// The items, in order.
+        items: Vec<Value>,
+        /// How many calls are made at a time, 1 or more.
+        width: usize,
     },
     /// Nothing outside: compute and go on.
     Compute,
@@ -152,13 +170,25 @@ pub enum Plan {
     Finish,
 }
 
+/// A call that is to be made.
+#[derive(Debug)]
+pub struct Request {
+    /// The tool's index.
+    pub tool: u16,
+    /// The item's id, where it is known only now.
+    pub id: Option<ItemId>,
+    /// What the tool gets.
+    pub arguments: Arguments,
+}
+
 /// What came of a node's plan.
-#[derive(Clone, Copy)]
 pub enum Outcome<'a> {
     /// Nothing was called.
     None,
     /// The tool returned.
     Done(View<'a>),
+    /// The calls of a foreach returned; one result an item, in their order, for the node to take.
+    Each(&'a mut Vec<Value>),
     /// The node failed, and the run goes on along its edges (R125).
     Failed(&'a Failure),
 }
@@ -178,10 +208,29 @@ pub enum Next {
     /// Nowhere: this way ends here.
     #[default]
     End,
-    /// To one node.
-    To(u16),
+    /// Nowhere: the edge with that index ends the run.
+    Out(u16),
+    /// To one node, along the edge with that index.
+    To {
+        /// The node.
+        node: u16,
+        /// The edge that was taken.
+        edge: u16,
+    },
+    /// To the node that deals with failures of this one.
+    Mend(u16),
     /// To several, all in the next step.
     All(Vec<Activation>),
+}
+
+impl Next {
+    /// Returns the edge that was taken, by its index.
+    pub fn edge(&self) -> Option<u16> {
+        match self {
+            Self::To { edge, .. } | Self::Out(edge) => Some(*edge),
+            Self::End | Self::Mend(_) | Self::All(_) => None,
+        }
+    }
 }
 
 /// What a node may look at besides its tool's result.
@@ -190,9 +239,18 @@ pub struct Sight<'a> {
     pub state: &'a dyn Cells,
     /// The last failure of a node.
     pub last_error: Option<&'a LastError>,
+    /// How often nodes that failed were tried again, by their names (R136).
+    pub retries: &'a Retries,
+    /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
+    pub visit: u64,
+    /// What its last visit returned.
+    pub previous: Option<&'a Value>,
     /// The time of the step.
     pub now: &'a Now<'a>,
 }
+
+/// How often nodes were tried again, by their names.
+pub type Retries = graph_model::value::Map<String, Value>;
 
 /// The time of a step: read from the clock once, and only if it is asked for.
 pub struct Now<'c> {
@@ -275,6 +333,11 @@ impl Arguments {
     /// Adds the next argument.
     pub fn push(&mut self, value: Value) {
         self.values.push(value);
+    }
+
+    /// Looks at the arguments that are left, and lets them be changed.
+    pub fn values_mut(&mut self) -> &mut [Value] {
+        &mut self.values[self.taken..]
     }
 
     /// Takes the next argument, which is called `name`. What is wrong with it is said by [`Arguments::wrong`].

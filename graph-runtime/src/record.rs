@@ -5,6 +5,7 @@
 //! holder of the key. That records are missing at the end cannot be seen in the chain: it is whole up to there.
 //! State is what the records add up to: the inputs of the first, and the changes of every step in order.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use graph_model::digest::Digest;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::code::Code;
 use crate::error::{Failure, LastError, SuppressedError};
-use crate::machine::{Activation, Change};
+use crate::machine::{Activation, Change, Retries};
 
 /// The version of the form that this module writes and reads.
 pub const VERSION: u32 = 1;
@@ -82,6 +83,29 @@ pub struct Start {
     pub grants: Vec<String>,
     /// The run's inputs, defaults applied.
     pub inputs: Value,
+    /// Which visit of another run it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// How many graphs and threads may stand one in the other below it, where the caller said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// How many steps it may take, where the caller said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// The visit that a nested run belongs to (R188).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The run.
+    pub run: RunId,
+    /// The number of the visit.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// The item's index, where the node is a foreach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u64>,
 }
 
 /// A step.
@@ -91,6 +115,9 @@ pub struct Step {
     pub visits: Vec<Visit>,
     /// What is to be visited next; nothing where the run ends.
     pub next: Vec<Target>,
+    /// How many steps the run may take, where a hook allowed more than the graph does (R131).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }
 
 /// The visit of a node.
@@ -103,24 +130,48 @@ pub struct Visit {
     /// What it was activated with.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub argument: Value,
-    /// What its tool returned.
+    /// What its tool returned; what a foreach collected is in its changes.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub result: Value,
+    /// How often it was called, where that is more than once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub calls: u64,
+    /// The run of the nested graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The items of a foreach that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<ItemFailure>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// How the failure was classified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
     /// Whether the run went on along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
     /// What it wrote.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub changes: Map<String, Value>,
+    /// The edge that was taken, by its index in the node's list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<u16>,
     /// How long it took, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ms: u64,
     /// What was noticed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// An item of a foreach that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemFailure {
+    /// The item's index, from 0.
+    pub item: u64,
+    /// Why.
+    pub error: String,
 }
 
 /// A node that is to be visited.
@@ -158,6 +209,9 @@ pub struct End {
     /// Where it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Whether it ended because it had taken all the steps it may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exhausted: bool,
     /// What was noticed while the output was computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -176,6 +230,8 @@ pub enum Status {
     CompletedWithErrors,
     /// It ended with an error; it can be resumed at the node that failed.
     Error,
+    /// It was cancelled; it can be resumed after the last step that was committed.
+    Cancelled,
 }
 
 impl Status {
@@ -186,6 +242,7 @@ impl Status {
             Self::Completed => "completed",
             Self::CompletedWithErrors => "completed_with_errors",
             Self::Error => "error",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -300,9 +357,37 @@ pub(crate) struct VisitDraft<'a> {
     pub(crate) result: View<'a>,
     pub(crate) failure: Option<&'a Failure>,
     pub(crate) suppressed: bool,
+    pub(crate) calls: u64,
+    pub(crate) run: Option<&'a RunId>,
+    pub(crate) items: &'a [ItemFailure],
+    pub(crate) edge: Option<u16>,
     pub(crate) changes: &'a [Change],
     pub(crate) ms: u64,
     pub(crate) warnings: &'a [String],
+}
+
+impl VisitDraft<'_> {
+    /// Returns the visit as a history keeps it.
+    pub(crate) fn to_owned(&self) -> Visit {
+        let text = |name: &Option<&Failure>| name.map(|failure| failure.message.clone());
+        let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
+        Visit {
+            step: self.step,
+            node: self.code.node(self.at.node).name.clone(),
+            argument: self.at.argument.as_deref().cloned().unwrap_or_default(),
+            result: self.result.to_value(),
+            calls: if self.calls > 1 { self.calls } else { 0 },
+            run: self.run.cloned(),
+            items: self.items.to_vec(),
+            error: text(&self.failure),
+            category: self.failure.map(|failure| failure.category.name().to_owned()),
+            suppressed: self.suppressed,
+            changes: self.changes.iter().map(change).collect(),
+            edge: self.edge,
+            ms: self.ms,
+            warnings: self.warnings.to_vec(),
+        }
+    }
 }
 
 impl Serialize for VisitDraft<'_> {
@@ -316,14 +401,27 @@ impl Serialize for VisitDraft<'_> {
         if !self.result.is_null() {
             map.serialize_entry("result", &self.result)?;
         }
+        if self.calls > 1 {
+            map.serialize_entry("calls", &self.calls)?;
+        }
+        if let Some(run) = self.run {
+            map.serialize_entry("run", run)?;
+        }
+        if !self.items.is_empty() {
+            map.serialize_entry("items", self.items)?;
+        }
         if let Some(failure) = self.failure {
             map.serialize_entry("error", &failure.message)?;
+            map.serialize_entry("category", failure.category.name())?;
         }
         if self.suppressed {
             map.serialize_entry("suppressed", &true)?;
         }
         if !self.changes.is_empty() {
             map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?;
+        }
+        if let Some(edge) = self.edge {
+            map.serialize_entry("edge", &edge)?;
         }
         if self.ms > 0 {
             map.serialize_entry("ms", &self.ms)?;
@@ -352,6 +450,8 @@ impl Serialize for ChangesDraft<'_> {
 pub(crate) struct StepDraft<'a> {
     pub(crate) visits: &'a [VisitDraft<'a>],
     pub(crate) next: TargetsDraft<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<u64>,
 }
 
 /// The next frontier as the engine writes it.
@@ -442,4 +542,60 @@ pub(crate) struct Standing {
     pub(crate) frontier: Vec<Activation>,
     pub(crate) last_error: Option<LastError>,
     pub(crate) suppressed: Vec<SuppressedError>,
+    /// How often nodes that failed were tried again.
+    pub(crate) retries: Retries,
+    /// For each node, how often it was visited; empty where no node asks.
+    pub(crate) visits: Vec<u64>,
+    /// What the last visit returned of each node that asks.
+    pub(crate) previous: HashMap<u16, Value>,
+    /// How many steps the run may take, where a hook allowed more than the graph does.
+    pub(crate) limit: Option<u64>,
+}
+
+impl Standing {
+    /// Where a run stands that is about to begin.
+    pub(crate) fn new(code: &Code) -> Self {
+        Self {
+            steps: 0,
+            frontier: vec![Activation::of(code.start)],
+            last_error: None,
+            suppressed: Vec::new(),
+            retries: Retries::new(),
+            visits: if code.counts_visits { vec![0; code.nodes.len()] } else { Vec::new() },
+            previous: HashMap::new(),
+            limit: None,
+        }
+    }
+
+    /// Takes a visit into account: its number, and what its node may want to see when it is visited again.
+    pub(crate) fn visited(&mut self, code: &Code, node: u16, result: impl FnOnce() -> Option<Value>) {
+        if let Some(count) = self.visits.get_mut(usize::from(node)) {
+            *count += 1;
+            if code.node(node).looks_back
+                && let Some(result) = result()
+            {
+                self.previous.insert(node, result);
+            }
+        }
+    }
+
+    /// Takes into account how often a node was called in vain before it failed for good.
+    pub(crate) fn retried(&mut self, node: &str, failed: bool, calls: u64) {
+        if failed && calls > 1 {
+            self.retries.insert(node.to_owned(), Value::from(calls - 1));
+        } else if !self.retries.is_empty() {
+            self.retries.shift_remove(node);
+        }
+    }
+
+    /// Takes a failure into account.
+    pub(crate) fn failed(&mut self, step: u64, node: &str, error: &str, items: &[ItemFailure], suppressed: bool) {
+        let one = |error: String| SuppressedError { step, node: node.to_owned(), error };
+        if suppressed && items.is_empty() {
+            self.suppressed.push(one(error.to_owned()));
+        } else if suppressed {
+            self.suppressed.extend(items.iter().map(|item| one(format!("item {}: {}", item.item, item.error))));
+        }
+        self.last_error = Some(LastError { node: node.to_owned(), error: error.to_owned() });
+    }
 }

@@ -1,24 +1,41 @@
 //! A run as its caller sees it.
 
+use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
 
 use graph_model::name::RunId;
-use graph_model::value::{FromValue, Value};
+use graph_model::value::{AsView, FromValue, Map, Value};
 use tokio::task::JoinHandle;
 
 use crate::engine::{Ended, Engine};
 use crate::error::{RunError, SuppressedError};
-use crate::record::Status;
+use crate::record::{Status, Visit};
+use crate::stop::Stop;
 
 /// A run at work. Awaiting it gives its result; dropping it leaves the run at work.
 #[derive(Debug)]
 #[must_use = "a run goes on by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
+    stop: Stop,
     work: Work,
     output: PhantomData<fn() -> O>,
+}
+
+/// Stops a run.
+///
+/// The run ends as cancelled before its next step; one that waits before it makes a call again stops waiting, and the calls
+/// of a foreach that were not begun are not. A call that is being made is waited for.
+#[derive(Debug, Clone)]
+pub struct Canceller(Stop);
+
+impl Canceller {
+    /// Stops the run. It can be resumed.
+    pub fn cancel(&self) {
+        self.0.set();
+    }
 }
 
 #[derive(Debug)]
@@ -67,16 +84,113 @@ pub struct Finished<O> {
     pub steps: u64,
     /// The failures that it went on after.
     pub errors: Vec<SuppressedError>,
+    /// Whether it ended because it had taken all the steps it may, where the graph says `return_with_flag`.
+    pub exhausted: bool,
+    /// Every visit with what it returned, if the runtime [keeps them](crate::Builder::keep_history).
+    pub history: Vec<Visit>,
+}
+
+impl<O> Finished<O> {
+    /// Returns what each node returned when it was visited last, by its name; needs the history.
+    pub fn last_results(&self) -> BTreeMap<&str, &Value> {
+        self.history.iter().map(|visit| (visit.node.as_str(), &visit.result)).collect()
+    }
+}
+
+impl<O: AsView> Finished<O> {
+    /// Returns the result as one object: `success`, `status`, `graph_run_id`, `steps`, `state` and `output`, and where there
+    /// are any `errors_suppressed`, `errors` and `max_steps_reached` (R313).
+    pub fn to_value(&self) -> Value {
+        let parts = Parts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
+        parts.result(&self.run, &self.state, &self.output.view().to_value())
+    }
+}
+
+/// What a result says besides state and output.
+struct Parts<'a> {
+    status: Status,
+    steps: u64,
+    errors: &'a [SuppressedError],
+    exhausted: bool,
+}
+
+impl Parts<'_> {
+    fn result(&self, run: &RunId, state: &Value, output: &Value) -> Value {
+        let mut result = Map::new();
+        result.insert("success".into(), true.into());
+        result.insert("status".into(), self.status.name().into());
+        result.insert("graph_run_id".into(), run.as_str().into());
+        result.insert("steps".into(), self.steps.into());
+        result.insert("output".into(), output.clone());
+        result.insert("state".into(), state.clone());
+        if !self.errors.is_empty() {
+            result.insert("errors_suppressed".into(), self.errors.len().into());
+            let error = |error: &SuppressedError| {
+                let SuppressedError { step, node, error } = error;
+                serde_json::json!({"step": step, "node": node, "error": error})
+            };
+            result.insert("errors".into(), self.errors.iter().map(error).collect());
+        }
+        if self.exhausted {
+            result.insert("max_steps_reached".into(), true.into());
+        }
+        Value::Object(result)
+    }
+}
+
+impl Ended {
+    /// Returns the result as one object (R313).
+    pub(crate) fn result(&self, run: &RunId) -> Value {
+        let parts =
+            Parts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
+        parts.result(run, &self.state, &self.output)
+    }
+}
+
+/// Returns what a run that ended without a result says of itself (R313).
+pub(crate) fn result_value(error: &RunError) -> Value {
+    let (status, node, steps, state) = match error {
+        RunError::Node { node, step, state, .. } => (Status::Error, Some(node), step.saturating_sub(1), Some(state)),
+        RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
+            (Status::Error, None, *steps, Some(state))
+        }
+        RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
+        RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),
+        RunError::Output { .. } | RunError::Stopped { .. } => (Status::Error, None, 0, None),
+    };
+    let mut message = error.to_string();
+    if let RunError::Node { failure, .. } = error {
+        message.clone_from(&failure.message);
+    }
+    let mut result = Map::new();
+    result.insert("success".into(), false.into());
+    result.insert("status".into(), status.name().into());
+    result.insert("graph_run_id".into(), error.run().as_str().into());
+    result.insert("steps".into(), steps.into());
+    result.insert("error".into(), message.into());
+    if let Some(node) = node {
+        result.insert("node".into(), node.as_str().into());
+    }
+    result.insert("state".into(), state.map_or(Value::Null, |state| (**state).clone()));
+    Value::Object(result)
+}
+
+impl RunError {
+    /// Returns the error as one object: `success`, `status`, `graph_run_id`, `steps`, `error`, `state`, and `node` where one
+    /// failed (R313).
+    pub fn to_value(&self) -> Value {
+        result_value(self)
+    }
 }
 
 impl<O: FromValue> Run<O> {
     pub(crate) fn spawn(engine: Engine) -> Self {
-        let id = engine.facts.id.clone();
-        Self { id, work: Work::Running(spawn(engine)), output: PhantomData }
+        let (id, stop) = (engine.facts.id.clone(), engine.facts.stop.clone());
+        Self { id, stop, work: Work::Running(spawn(engine)), output: PhantomData }
     }
 
     pub(crate) fn ended(id: RunId, ended: Ended) -> Self {
-        Self { id, work: Work::Ended(Box::new(ended)), output: PhantomData }
+        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), output: PhantomData }
     }
 
     /// Returns the run's id.
@@ -84,12 +198,17 @@ impl<O: FromValue> Run<O> {
         &self.id
     }
 
+    /// Returns what can stop the run, also while it is awaited.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.stop.clone())
+    }
+
     async fn finish(self) -> Result<Finished<O>, RunError> {
         let run = self.id;
         let ended = wait(&run, self.work).await?;
-        let Ended { status, output, state, steps, suppressed } = ended;
+        let Ended { status, output, state, steps, suppressed, exhausted, history } = ended;
         match O::from_value(output) {
-            Ok(output) => Ok(Finished { run, status, output, state, steps, errors: suppressed }),
+            Ok(output) => Ok(Finished { run, status, output, state, steps, errors: suppressed, exhausted, history }),
             Err(mismatch) => Err(RunError::Output { run, mismatch }),
         }
     }

@@ -4,23 +4,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use graph_model::capability::{Grants, Pattern};
+use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::digest::hex;
 use graph_model::name::RunId;
+use graph_model::program::OnMaxSteps;
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
 
 use crate::call::RunFacts;
+use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
-use crate::code::Code;
+use crate::code::{Code, Kind};
 use crate::engine::{Ended, Engine, Writing};
-use crate::error::{BuildError, LastError, ResumeError, StartError, SuppressedError};
+use crate::error::{BuildError, HistoryError, ResumeError, StartError};
+use crate::hooks::{AnyHooks, Hooks, Layer};
+use crate::items::{Operations, Spaces};
 use crate::machine::{Activation, Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
-use crate::record::{Chain, End, Entry, Journal, JournalError, Resume, Standing, Start, Status, Step, Visit};
+use crate::record::{Chain, End, Entry, Journal, JournalError, Parent, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
+use crate::stop::Stop;
 use crate::store::{Lease, Store};
+use crate::threads::Threads;
 
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
@@ -34,6 +40,12 @@ pub(crate) struct Inner {
     pub(crate) grants: Grants,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
+    /// The program's hooks: those that may steer before those that may not.
+    pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
+    pub(crate) classifier: Classifier,
+    pub(crate) items: Option<Arc<Operations>>,
+    pub(crate) threads: Option<Arc<dyn Threads>>,
+    pub(crate) keeps_history: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -50,6 +62,11 @@ pub struct Builder {
     grants: Grants,
     clock: Option<Arc<dyn Clock>>,
     observers: Vec<Arc<dyn Observer>>,
+    hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
+    classifier: Option<Classifier>,
+    spaces: Option<Spaces>,
+    threads: Option<Arc<dyn Threads>>,
+    keeps_history: bool,
 }
 
 impl Builder {
@@ -92,6 +109,42 @@ impl Builder {
         self
     }
 
+    /// Tells `hooks` what happens to runs; those of [`Layer::Builtin`] may steer them.
+    #[must_use]
+    pub fn hooks(mut self, layer: Layer, hooks: impl Hooks) -> Self {
+        self.hooks.push((layer, Arc::new(hooks)));
+        self
+    }
+
+    /// Says what failures are, and so which are tried again. [`Classifier::documented`] if not named.
+    #[must_use]
+    pub fn classifier(mut self, classifier: Classifier) -> Self {
+        self.classifier = Some(classifier);
+        self
+    }
+
+    /// Finds items in `spaces`: for actions that fetch and sign, and for directives. Without them such an action fails.
+    #[must_use]
+    pub fn spaces(mut self, spaces: Spaces) -> Self {
+        self.spaces = Some(spaces);
+        self
+    }
+
+    /// Looks for threads in the program's registry.
+    #[must_use]
+    pub fn threads(mut self, threads: impl Threads) -> Self {
+        self.threads = Some(Arc::new(threads));
+        self
+    }
+
+    /// Keeps every visit of a run, with what it returned, for [`Finished::history`](crate::Finished::history). Takes memory for
+    /// each step; of runs in a store, [`Runtime::history`] tells at any time.
+    #[must_use]
+    pub fn keep_history(mut self) -> Self {
+        self.keeps_history = true;
+        self
+    }
+
     /// Puts the runtime together.
     ///
     /// # Errors
@@ -102,8 +155,12 @@ impl Builder {
             return Err(BuildError::NoKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let Self { store, key, grants, observers, .. } = self;
-        Ok(Runtime { inner: Arc::new(Inner { store, key, grants, clock, observers }) })
+        let classifier = self.classifier.unwrap_or_else(Classifier::documented);
+        let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
+        let Self { store, key, grants, observers, mut hooks, threads, keeps_history, .. } = self;
+        hooks.sort_by_key(|(layer, _)| *layer);
+        let inner = Inner { store, key, grants, clock, observers, hooks, classifier, items, threads, keeps_history };
+        Ok(Runtime { inner: Arc::new(inner) })
     }
 }
 
@@ -137,7 +194,30 @@ impl Runtime {
         graph: G,
         inputs: G::Inputs,
     ) -> Result<Run<G::Output>, StartError> {
-        let engine = self.begin(run, Arc::new(graph), inputs.view().to_value()).await?;
+        self.start_with(Options { run: Some(run), ..Options::default() }, graph, inputs).await
+    }
+
+    /// As [`Runtime::start`], with what holds for this run only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::start`].
+    pub async fn start_with<G: Graph>(
+        &self,
+        options: Options,
+        graph: G,
+        inputs: G::Inputs,
+    ) -> Result<Run<G::Output>, StartError> {
+        let run = match options.run {
+            Some(run) => run,
+            None => self.new_id(graph.code())?,
+        };
+        let mut begin = Begin::of(run, &self.inner.grants);
+        begin.ceiling.extend(options.capabilities);
+        begin.depth = options.depth;
+        begin.max_steps = options.max_steps;
+        begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
+        let engine = self.begin(begin, Arc::new(graph), inputs.view().to_value()).await?;
         Ok(Run::spawn(engine))
     }
 
@@ -150,98 +230,108 @@ impl Runtime {
     /// If there is no such run, it is at work elsewhere, its journal was tampered with or is another graph's, or this
     /// runtime grants less than it needs. Nothing was changed then.
     pub async fn resume<G: Graph>(&self, graph: G, run: &RunId) -> Result<Run<G::Output>, ResumeError> {
-        Ok(match self.take_up(run, Arc::new(graph)).await? {
+        let begin = Begin::of(run.clone(), &self.inner.grants);
+        Ok(match self.take_up(begin, Arc::new(graph)).await? {
             Taken::Ended(ended) => Run::ended(run.clone(), ended),
             Taken::Unfinished(engine) => Run::spawn(*engine),
         })
     }
 
-    async fn begin(&self, run: RunId, machine: Arc<dyn Machine>, inputs: Value) -> Result<Engine, StartError> {
+    /// Returns every visit of a run, in order, as its journal tells: what a node returned each time it was visited.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, or its journal is not what the engine wrote.
+    pub async fn history(&self, run: &RunId) -> Result<Vec<Visit>, HistoryError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(HistoryError::NoStore) };
+        let sealed = store.load(run).await.map_err(|source| HistoryError::Store { run: run.clone(), source })?;
+        let journal = Journal::verify(run, &sealed, &key.public())
+            .map_err(|reason| HistoryError::Journal { run: run.clone(), reason })?;
+        let visits = journal.records.into_iter().filter_map(|record| match record.entry {
+            Entry::Step(step) => Some(step.visits),
+            _ => None,
+        });
+        Ok(visits.flatten().collect())
+    }
+
+    pub(crate) fn of(inner: &Arc<Inner>) -> Self {
+        Self { inner: Arc::clone(inner) }
+    }
+
+    pub(crate) async fn begin(
+        &self,
+        begin: Begin,
+        machine: Arc<dyn Machine>,
+        inputs: Value,
+    ) -> Result<Engine, StartError> {
         let code = machine.code();
-        let allowed = self.allowed(code)?;
+        let allowed = allowed(code, &begin.ceiling)?;
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
         initialise(code, &mut *state).map_err(misfit)?;
-        let standing =
-            Standing { steps: 0, frontier: vec![Activation::of(code.start)], last_error: None, suppressed: Vec::new() };
+        let mut standing = Standing::new(code);
+        standing.limit = begin.max_steps.map(u64::from);
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
-                let mut chain = Chain::new(run.clone());
-                let record = chain.seal("start", self.start_entry(code, key, &*state), self.inner.clock.now(), key);
-                let lease = store.create(&run, code.id.as_str(), vec![record]).await;
-                let lease = lease.map_err(|source| StartError::Store { run: run.clone(), source })?;
+                let mut chain = Chain::new(begin.run.clone());
+                let entry = start_entry(code, key, &*state, &begin);
+                let record = chain.seal("start", entry, self.inner.clock.now(), key);
+                let lease = store.create(&begin.run, code.id.as_str(), vec![record]).await;
+                let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
                 Some(Writing { lease, chain })
             }
             _ => None,
         };
-        Ok(self.engine(run, machine, allowed, state, standing, journal))
+        Ok(self.engine(begin, machine, allowed, state, standing, journal, true))
     }
 
-    fn start_entry(&self, code: &Code, key: &SecretKey, state: &dyn Cells) -> Start {
-        Start {
-            graph: code.id.to_string(),
-            version: code.version.clone(),
-            digest: code.digest,
-            signer: code.signer.clone(),
-            key: hex(key.public().as_bytes()),
-            grants: self.granted(),
-            inputs: state.inputs().to_value(),
-        }
-    }
-
-    fn granted(&self) -> Vec<String> {
-        self.inner.grants.patterns().iter().map(ToString::to_string).collect()
-    }
-
+    #[expect(clippy::too_many_arguments, reason = "what an engine is made of, each part once")]
     fn engine(
         &self,
-        run: RunId,
+        begin: Begin,
         machine: Arc<dyn Machine>,
         allowed: Vec<bool>,
         state: Box<dyn Cells>,
         standing: Standing,
         journal: Option<Writing>,
+        is_new: bool,
     ) -> Engine {
         let code = machine.code();
+        let began = self.began();
+        let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
         let facts = Arc::new(RunFacts {
-            id: run,
+            id: begin.run,
             graph: code.id.clone(),
             nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
             tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
             env: code.env.clone(),
+            parent: begin.parent,
+            depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
+            ceiling: begin.ceiling,
+            deadline: own.into_iter().chain(begin.deadline).min(),
+            stop: begin.stop,
         });
         let (nodes, steps) = (code.nodes.len(), standing.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph, nodes, steps };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
-        let began = self.began();
-        let runtime = Arc::clone(&self.inner);
-        let (slots, turn) = (Vec::new(), Instant::now());
-        Engine { machine, runtime, facts, allowed, state, standing, journal, slots, began, turn }
+        Engine {
+            machine,
+            runtime: Arc::clone(&self.inner),
+            facts,
+            allowed,
+            is_new,
+            history: self.inner.keeps_history.then(Vec::new),
+            state,
+            standing,
+            journal,
+            slots: Vec::new(),
+            began,
+            turn: Instant::now(),
+        }
     }
 
     fn began(&self) -> Duration {
         self.inner.clock.monotonic()
-    }
-
-    /// Checks before the first step what can be checked then: capabilities and environment (R41, R279).
-    fn allowed(&self, code: &Code) -> Result<Vec<bool>, StartError> {
-        let graph = || code.id.to_string();
-        // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
-        // on the same.
-        let is_allowed = |tool: &crate::code::Tool| {
-            self.inner.grants.allow(&tool.capability) && code.permissions.allow(&tool.capability)
-        };
-        let missing: Vec<String> =
-            code.tools.iter().filter(|tool| !is_allowed(tool)).map(|tool| format!("`{}`", tool.capability)).collect();
-        if !missing.is_empty() {
-            return Err(StartError::NotGranted { graph: graph(), missing });
-        }
-        let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-        let unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
-        if !unset.is_empty() {
-            return Err(StartError::MissingEnvironment(unset));
-        }
-        Ok(vec![true; code.tools.len()])
     }
 
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
@@ -254,7 +344,8 @@ impl Runtime {
             .expect("a graph's short name has the letters of a run id"))
     }
 
-    async fn take_up(&self, run: &RunId, machine: Arc<dyn Machine>) -> Result<Taken, ResumeError> {
+    pub(crate) async fn take_up(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Taken, ResumeError> {
+        let run = &begin.run;
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(ResumeError::NoStore) };
         let code = machine.code();
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
@@ -267,13 +358,17 @@ impl Runtime {
             if found != expected {
                 return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found });
             }
+            // A nested run goes on with its parent, which holds what bounds it (R167).
+            if journal.start.parent != begin.parent {
+                return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
+            }
             Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
         if let Some(ended) = result_of(code, &*machine, &read().await?).map_err(misfit)? {
             return Ok(Taken::Ended(ended));
         }
-        let allowed = self.allowed(code)?;
+        let allowed = allowed(code, &begin.ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
         // What was read before the lease may have grown since.
         let journal = read().await?;
@@ -283,16 +378,95 @@ impl Runtime {
         let (state, standing) = replay(code, &*machine, &journal).map_err(misfit)?;
         let mut chain = journal.chain;
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: self.granted() };
+        let entry = Resume { steps: standing.steps, grants: granted(&begin.ceiling) };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record], Status::Running).await.map_err(store_failed)?;
         let writing = Some(Writing { lease, chain });
-        Ok(Taken::Unfinished(Box::new(self.engine(run.clone(), machine, allowed, state, standing, writing))))
+        let begin = Begin { depth: begin.depth.or(journal.start.depth), ..begin };
+        Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, state, standing, writing, false))))
     }
 }
 
+/// What holds for one run only.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The run's id; made of the graph's name, the time and chance if not named (R15).
+    pub run: Option<RunId>,
+    /// What the run may use of what the runtime grants.
+    pub capabilities: Option<Grants>,
+    /// How many graphs and threads may stand one in the other below it; never more than the graph says.
+    pub depth: Option<u32>,
+    /// How many steps it may take, in place of what the graph says.
+    pub max_steps: Option<u32>,
+    /// How long it may take, beside what the graph says.
+    pub timeout: Option<Duration>,
+}
+
+/// What a run begins with, besides its graph and inputs.
+#[derive(Clone)]
+pub(crate) struct Begin {
+    pub(crate) run: RunId,
+    pub(crate) parent: Option<Parent>,
+    pub(crate) depth: Option<u32>,
+    pub(crate) ceiling: Vec<Grants>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stop: Stop,
+    pub(crate) max_steps: Option<u32>,
+}
+
+impl Begin {
+    fn of(run: RunId, grants: &Grants) -> Self {
+        let (ceiling, stop) = (vec![grants.clone()], Stop::default());
+        Self { run, parent: None, depth: None, ceiling, deadline: None, stop, max_steps: None }
+    }
+}
+
+fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, begin: &Begin) -> Start {
+    Start {
+        graph: code.id.to_string(),
+        version: code.version.clone(),
+        digest: code.digest,
+        signer: code.signer.clone(),
+        key: hex(key.public().as_bytes()),
+        grants: granted(&begin.ceiling),
+        inputs: state.inputs().to_value(),
+        parent: begin.parent.clone(),
+        depth: begin.depth,
+        limit: begin.max_steps,
+    }
+}
+
+/// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
+fn granted(ceiling: &[Grants]) -> Vec<String> {
+    let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
+    all.patterns().iter().map(ToString::to_string).collect()
+}
+
+/// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
+/// whether a run may call it; of one whose id is known only at each call that is asked then.
+fn allowed(code: &Code, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+    let graph = || code.id.to_string();
+    // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
+    // on the same.
+    let is_allowed = |capability: &Capability| {
+        ceiling.iter().all(|grants| grants.allow(capability)) && code.permissions.allow(capability)
+    };
+    let needed = code.tools.iter().filter_map(|tool| tool.capability.as_ref());
+    let missing: Vec<String> =
+        needed.filter(|needed| !is_allowed(needed)).map(|needed| format!("`{needed}`")).collect();
+    if !missing.is_empty() {
+        return Err(StartError::NotGranted { graph: graph(), missing });
+    }
+    let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
+    let unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    if !unset.is_empty() {
+        return Err(StartError::MissingEnvironment(unset));
+    }
+    Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
+}
+
 /// A run that was found in a store.
-enum Taken {
+pub(crate) enum Taken {
     Ended(Ended),
     Unfinished(Box<Engine>),
 }
@@ -309,15 +483,29 @@ fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Mismatch> {
 
 /// Returns the result of a run that ended with one.
 fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Option<Ended>, JournalError> {
-    let Some(Entry::End(End { status, steps, output, .. })) = journal.records.last().map(|record| &record.entry) else {
+    let Some(Entry::End(end)) = journal.records.last().map(|record| &record.entry) else {
         return Ok(None);
     };
+    let End { status, steps, output, exhausted, .. } = end;
     if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
         return Ok(None);
     }
     let (state, standing) = replay(code, machine, journal)?;
-    let state = crate::engine::state_value(code, &*state, standing.last_error.as_ref());
-    Ok(Some(Ended { status: *status, output: output.clone(), state, steps: *steps, suppressed: standing.suppressed }))
+    let state = crate::engine::state_value(code, &*state, &standing);
+    let exhausted = *exhausted && code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag;
+    let history = journal.records.iter().filter_map(|record| match &record.entry {
+        Entry::Step(step) => Some(step.visits.clone()),
+        _ => None,
+    });
+    Ok(Some(Ended {
+        status: *status,
+        output: output.clone(),
+        state,
+        steps: *steps,
+        suppressed: standing.suppressed,
+        exhausted,
+        history: history.flatten().collect(),
+    }))
 }
 
 /// Adds up the records of a journal: the state after the last step, and where the run stands.
@@ -325,8 +513,8 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<(Box<
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
-    let mut standing =
-        Standing { steps: 0, frontier: vec![Activation::of(code.start)], last_error: None, suppressed: Vec::new() };
+    let mut standing = Standing::new(code);
+    standing.limit = journal.start.limit.map(u64::from);
     for record in &journal.records {
         let Entry::Step(step) = &record.entry else { continue };
         replay_step(code, machine, &mut *state, &mut standing, step).map_err(|reason| misfit(record.seq, reason))?;
@@ -341,16 +529,15 @@ fn replay_step(
     standing: &mut Standing,
     step: &Step,
 ) -> Result<(), String> {
-    let node = |name: &str| {
-        let at = code.nodes.iter().position(|node| node.name == name);
-        at.and_then(|at| u16::try_from(at).ok()).ok_or_else(|| format!("there is no node `{name}`"))
-    };
+    let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
     for visit in &step.visits {
         standing.steps += 1;
+        let at = node(&visit.node)?;
+        standing.retried(&visit.node, visit.error.is_some(), visit.calls);
         if let Some(error) = &visit.error {
-            note_failure(standing, visit, error);
-            continue;
+            standing.failed(visit.step, &visit.node, error, &visit.items, visit.suppressed);
         }
+        standing.visited(code, at, || returned(code, at, visit));
         for (name, value) in &visit.changes {
             let key = code
                 .keys
@@ -367,13 +554,17 @@ fn replay_step(
         })
     };
     standing.frontier = step.next.iter().map(activation).collect::<Result<_, String>>()?;
+    standing.limit = step.limit.or(standing.limit);
     Ok(())
 }
 
-fn note_failure(standing: &mut Standing, visit: &Visit, error: &str) {
-    let (node, error) = (visit.node.clone(), error.to_owned());
-    if visit.suppressed {
-        standing.suppressed.push(SuppressedError { step: visit.step, node: node.clone(), error: error.clone() });
+/// Returns what a visit returned, as the next visit of its node sees it.
+fn returned(code: &Code, node: u16, visit: &Visit) -> Option<Value> {
+    if visit.error.is_some() {
+        return None;
     }
-    standing.last_error = Some(LastError { node, error });
+    match code.node(node).kind {
+        Kind::Foreach(_) => Some(visit.changes.values().next().cloned().unwrap_or_default()),
+        _ => Some(visit.result.clone()),
+    }
 }

@@ -36,9 +36,18 @@ impl ItemKind {
     /// A YAML file.
     pub const YAML: Self = Self::Tool(Comment::Hash);
 
-    /// Tells the kind of the file called `name` that holds `text`: by its extension, or else by how it begins.
+    /// Tells the kind of the file called `name` that holds `text`: by the directory of items that it is in, by its
+    /// extension, or else by how it begins.
     pub fn of(name: &str, text: &str) -> Self {
-        let markdown = || if text.contains("<directive") { Self::Directive } else { Self::Knowledge };
+        let name = name.replace('\\', "/");
+        let markdown = || {
+            // A page of knowledge may be about directives.
+            if name.contains(".ai/knowledge/") || !text.contains("<directive") {
+                Self::Knowledge
+            } else {
+                Self::Directive
+            }
+        };
         let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
         match extension.to_ascii_lowercase().as_str() {
             "md" | "markdown" => markdown(),
@@ -82,8 +91,11 @@ impl ItemKind {
         }
     }
 
-    /// Returns what is covered of `content`, the text without shebang and signature line.
-    fn covered(self, content: &str) -> Option<&str> {
+    /// Returns the part of `content`, the text without shebang and signature line, that its signature covers (R29); `None`
+    /// for a directive without its element.
+    ///
+    /// Whoever acts on an item acts on this part: anybody can change the rest without breaking the signature (R30).
+    pub fn covered(self, content: &str) -> Option<&str> {
         match self {
             Self::Tool(_) => Some(content),
             Self::Knowledge => match content.strip_prefix("---").and_then(|rest| rest.split_once("---")) {
@@ -406,6 +418,8 @@ mod tests {
         assert!(good(&text.replace("<process/>", "<process>changed</process>"), ItemKind::Directive));
         assert!(!good(&text.replace("name=\"a\"", "name=\"b\""), ItemKind::Directive));
         assert_eq!(sign(ItemKind::Directive, "nothing", &key(), at()), Err(SignError::NoDirective));
+
+        assert_eq!(ItemKind::of("/p/.ai/knowledge/a.md", directive), ItemKind::Knowledge, "a page about directives");
 
         let knowledge = "---\ntitle: a\n---\n\nbody\n";
         let text = sign(ItemKind::of("a.md", knowledge), knowledge, &key(), at()).unwrap();

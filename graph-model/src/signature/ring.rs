@@ -120,22 +120,31 @@ impl KeyRing {
 
     /// Reads every `*.toml` in `directories`, the first directory's word on a key counting before the next one's (R38).
     ///
-    /// A key file must be signed, by the key in it or by another key of the ring that is not revoked; keys that vouch
-    /// only for each other are not trusted (R39). Files that are refused come back with the reason. A directory that does
-    /// not exist holds no keys. The paths of all files read come last, refused ones too.
+    /// A key file must be signed, by the key in it or by another key of any of the directories that is not revoked; keys
+    /// that vouch only for each other are not trusted (R39). A key that one directory revokes is revoked, whatever the
+    /// others say. Files that are refused come back with the reason. A directory that does not exist holds no keys. The
+    /// paths of all files read come last, refused ones too.
     pub fn load(directories: &[&Path]) -> (Self, Vec<RejectedKey>, Vec<PathBuf>) {
-        let (mut ring, mut rejected, mut read) = (Self::default(), Vec::new(), Vec::new());
+        let (mut unreadable, mut candidates, mut read) = (Vec::new(), Vec::new(), Vec::new());
         for directory in directories {
-            let mut candidates = Vec::new();
-            for path in key_files(directory, &mut rejected) {
+            for path in key_files(directory, &mut unreadable) {
                 match Candidate::read(&path) {
                     Ok(candidate) => candidates.push(candidate),
-                    Err(error) => rejected.push(RejectedKey { path: path.clone(), error }),
+                    Err(error) => unreadable.push(RejectedKey { path: path.clone(), error }),
                 }
                 read.push(path);
             }
-            ring.admit(candidates, &mut rejected);
         }
+        // A revocation may be found only after the key has vouched for others: then all is judged again, knowing of it.
+        let mut revoked = BTreeMap::new();
+        let (ring, mut rejected) = loop {
+            let (ring, rejected, found) = Self::admit(&candidates, &revoked);
+            if found.len() == revoked.len() {
+                break (ring, rejected);
+            }
+            revoked = found;
+        };
+        rejected.extend(unreadable);
         rejected.sort_by(|a, b| a.path.cmp(&b.path));
         (ring, rejected, read)
     }
@@ -150,28 +159,39 @@ impl KeyRing {
         self.0.values()
     }
 
-    /// Admits candidates until none is left whose signer is trusted.
-    fn admit(&mut self, mut candidates: Vec<Candidate>, rejected: &mut Vec<RejectedKey>) {
+    /// Admits candidates until none is left whose signer is trusted, and returns the revocations that are known then: those
+    /// of `revoked`, and those of the files that were admitted.
+    fn admit(
+        candidates: &[Candidate],
+        revoked: &BTreeMap<Fingerprint, String>,
+    ) -> (Self, Vec<RejectedKey>, BTreeMap<Fingerprint, String>) {
+        let (mut ring, mut rejected, mut found) = (Self::default(), Vec::new(), revoked.clone());
+        let mut waiting: Vec<&Candidate> = candidates.iter().collect();
         loop {
-            let mut waiting = Vec::new();
-            let before = candidates.len();
-            for candidate in candidates {
-                match self.judge(&candidate) {
+            let before = waiting.len();
+            let mut still = Vec::new();
+            for candidate in waiting {
+                match ring.judge(candidate) {
                     Ok(()) => {
-                        self.0.entry(candidate.file.fingerprint.clone()).or_insert(candidate.file);
+                        let KeyFile { fingerprint, revoked_at, .. } = &candidate.file;
+                        if let Some(at) = revoked_at {
+                            found.entry(fingerprint.clone()).or_insert_with(|| at.clone());
+                        }
+                        let file = ring.0.entry(fingerprint.clone()).or_insert_with(|| candidate.file.clone());
+                        file.revoked_at = file.revoked_at.take().or_else(|| found.get(fingerprint).cloned());
                     }
-                    Err(SignatureError::Untrusted(_)) => waiting.push(candidate),
-                    Err(error) => rejected.push(RejectedKey { path: candidate.path, error: error.into() }),
+                    Err(SignatureError::Untrusted(_)) => still.push(candidate),
+                    Err(error) => rejected.push(RejectedKey { path: candidate.path.clone(), error: error.into() }),
                 }
             }
-            if waiting.len() == before {
-                rejected.extend(waiting.into_iter().map(|candidate| RejectedKey {
-                    error: SignatureError::Untrusted(candidate.envelope.fingerprint).into(),
-                    path: candidate.path,
+            if still.len() == before {
+                rejected.extend(still.into_iter().map(|candidate| RejectedKey {
+                    error: SignatureError::Untrusted(candidate.envelope.fingerprint.clone()).into(),
+                    path: candidate.path.clone(),
                 }));
-                return;
+                return (ring, rejected, found);
             }
-            candidates = waiting;
+            waiting = still;
         }
     }
 
@@ -390,6 +410,32 @@ mod tests {
         let text = sign(ItemKind::YAML, "a: 1\n", &key(1), SystemTime::UNIX_EPOCH).unwrap();
         let error = super::super::verify(ItemKind::YAML, &text, &ring).unwrap_err();
         assert!(error.to_string().ends_with("(revoked), a key that was revoked on 2026-01-02T03:04:05Z"), "{error}");
+    }
+
+    #[test]
+    fn a_key_of_one_directory_vouches_for_keys_of_an_earlier_one() {
+        let (project, user) = (Directory::new(), Directory::new());
+        project.add(&KeyFile::new(key(2).public(), "colleague"), &key(1));
+        user.add(&KeyFile::new(key(1).public(), "own"), &key(1));
+        let (ring, rejected, _) = KeyRing::load(&[project.0.path(), user.0.path()]);
+        assert!(rejected.is_empty(), "{rejected:?}");
+        assert_eq!(ring.get(&key(2).public().fingerprint()).unwrap().owner, "colleague");
+    }
+
+    #[test]
+    fn the_first_directory_names_the_owner_and_any_directory_revokes() {
+        let (project, user) = (Directory::new(), Directory::new());
+        project.add(&KeyFile::new(key(1).public(), "as the project says"), &key(1));
+        project.add(&KeyFile::new(key(2).public(), "friend"), &key(1));
+        let mut file = KeyFile::new(key(1).public(), "as the user says");
+        file.revoked_at = Some("2026-01-02T03:04:05Z".into());
+        user.add(&file, &key(1));
+        let (ring, rejected, _) = KeyRing::load(&[project.0.path(), user.0.path()]);
+        let revoked = ring.get(&key(1).public().fingerprint()).unwrap();
+        assert_eq!(revoked.owner, "as the project says");
+        assert_eq!(revoked.revoked_at.as_deref(), Some("2026-01-02T03:04:05Z"));
+        assert!(ring.get(&key(2).public().fingerprint()).is_none(), "a revoked key vouches for nobody");
+        assert_eq!(rejected.len(), 1);
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use tokio::task::yield_now;
 
+use super::perform::failed;
 use super::{Answer, Engine, Slot, Visit};
-use crate::machine::{Activation, Calling, Change, Machine, Next, Notes, Now, Outcome, Plan, Sight};
+use crate::machine::{Activation, Calling, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Sight};
+use crate::record::Standing;
 
 /// How a visit begins.
 enum Departure<'s> {
@@ -28,7 +30,7 @@ impl Engine {
     /// way. What it computed and dropped there is pure, and computed again by who has more patience.
     pub(super) async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
         let machine = Arc::clone(&self.machine);
-        let max_steps = u64::from(machine.code().settings.max_steps);
+        let max_steps = self.most_steps();
         if self.slots.is_empty() {
             self.slots.push(self.slot());
         }
@@ -38,7 +40,7 @@ impl Engine {
         let runtime = Arc::clone(&self.runtime);
         let clock = || runtime.clock.now();
         let mut stopped = None;
-        while self.standing.steps < max_steps && self.is_alone() {
+        while self.standing.steps < max_steps && self.is_alone() && !self.facts.stop.is_set() {
             if self.is_others_turn() {
                 yield_now().await;
             }
@@ -48,6 +50,7 @@ impl Engine {
                 Departure::Compute => (false, None),
                 Departure::Refused => break,
             };
+            let failure = failure.or_else(|| if called { failed(slot.lane.outcome()) } else { None });
             let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
             if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
                 if called {
@@ -62,18 +65,33 @@ impl Engine {
         visits.resize_with(1, Visit::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
+        if visits[0].failure.is_some() {
+            let (step, mut slots) = (self.standing.steps + 1, std::mem::take(&mut self.slots));
+            self.visit_again(step, &mut visits[0], &mut slots[0]).await;
+            self.slots = slots;
+        }
         true
     }
 
-    /// Whether the next step is one visit, with nothing to tell it.
+    /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
     fn is_alone(&self) -> bool {
-        matches!(self.standing.frontier.as_slice(), [Activation { argument: None, .. }])
+        match self.standing.frontier.as_slice() {
+            [Activation { node, argument: None }] => self.code().node(*node).is_plain,
+            _ => false,
+        }
+    }
+
+    /// Returns what a plain node may look at: it asks for no visits.
+    #[inline]
+    fn sight_ahead<'a>(&'a self, now: &'a Now<'a>) -> Sight<'a> {
+        let Standing { last_error, retries, .. } = &self.standing;
+        Sight { state: &*self.state, last_error: last_error.as_ref(), retries, visit: 0, previous: None, now }
     }
 
     /// Begins what the next node does, if that is a call that may be made, or nothing.
     #[inline]
     fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
+        let sight = self.sight_ahead(now);
         let activation = &self.standing.frontier[0];
         let planned = machine.plan(activation, &sight, notes);
         if !notes.is_empty() {
@@ -82,8 +100,11 @@ impl Engine {
         }
         match planned {
             Ok(Plan::Compute) => Departure::Compute,
-            Ok(Plan::Call { tool, mut arguments }) if self.allowed.get(usize::from(tool)) == Some(&true) => {
+            Ok(Plan::Call(Request { tool, mut arguments, .. }))
+                if self.allowed.get(usize::from(tool)) == Some(&true) =>
+            {
                 (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
+                slot.call.more = None;
                 slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
             }
             _ => Departure::Refused,
@@ -102,9 +123,9 @@ impl Engine {
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let sight = Sight { state: &*self.state, last_error: self.standing.last_error.as_ref(), now };
+        let sight = self.sight_ahead(now);
         let node = match machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes) {
-            Ok(Next::To(node)) if notes.is_empty() => node,
+            Ok(Next::To { node, .. }) if notes.is_empty() => node,
             _ => {
                 changes.clear();
                 notes.take();

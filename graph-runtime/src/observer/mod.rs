@@ -61,6 +61,8 @@ pub enum Event<'a> {
         total: Duration,
         /// Why it failed.
         error: Option<&'a str>,
+        /// The edge that was taken, by its index in the node's list.
+        edge: Option<u16>,
         /// The state keys that it set and that were not set before, sorted.
         new_keys: &'a [String],
         /// What was noticed.

@@ -63,7 +63,7 @@ impl Observer for Progress {
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
             Event::StepStarted { .. } => {}
-            Event::StepCompleted { run, step, node, kind, elapsed, total, error, new_keys, warnings } => {
+            Event::StepCompleted { run, step, node, kind, elapsed, total, error, new_keys, warnings, .. } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",
                     (None, Kind::Return) => "⏹",

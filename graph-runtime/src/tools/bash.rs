@@ -221,7 +221,8 @@ fn result(status: ExitStatus, stdout: &str, stderr: &str, ok: &[i64]) -> Result<
         return Ok(data);
     }
     let said = stderr.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
-    Err(ActionError::permanent(format!("exit code {code}{said}")).with_data(data))
+    // Only the command knows whether it may work the next time, and all it says is its text.
+    Err(ActionError::unclassified(format!("exit code {code}{said}")).with_data(data))
 }
 
 #[cfg(test)]
@@ -238,10 +239,15 @@ mod tests {
             id: RunId::new("test").unwrap(),
             graph: GraphId::new("test").unwrap(),
             nodes: vec!["node".into()],
-            tools: vec![ItemId::new("rye/bash").unwrap()],
+            tools: vec![Some(ItemId::new("rye/bash").unwrap())],
             env: vec!["CARGO_PKG_NAME".into()],
+            parent: None,
+            depth: 5,
+            ceiling: Vec::new(),
+            deadline: None,
+            stop: crate::stop::Stop::default(),
         };
-        Call { run: Arc::new(facts), node: 0, tool: 0, step: 1 }
+        Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, more: None }
     }
 
     async fn bash(params: Value) -> Result<Value, String> {

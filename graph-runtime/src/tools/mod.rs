@@ -23,7 +23,7 @@ pub async fn builtin<P: AsView + Send, R: FromValue>(id: &str, call: &Call, para
     Ok(R::from_value(result)?)
 }
 
-async fn perform(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
+pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
     match id {
         #[cfg(unix)]
         "rye/bash" => bash::perform(call, params).await,

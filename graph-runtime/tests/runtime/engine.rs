@@ -187,7 +187,7 @@ async fn a_run_ends_at_max_steps() {
     let machine = || Interpreted::new(&Program { keys: &[A], nodes, settings: r#"{"max_steps":7}"#, ..PROGRAM }, echo);
     let (finished, lines) = run(machine()).await;
     for error in [finished.unwrap_err(), run_unwatched(machine()).await.unwrap_err()] {
-        assert_eq!(error.to_string(), "max steps exceeded (7)");
+        assert_eq!(error.to_string(), "Max steps exceeded (7)");
         assert!(matches!(error, RunError::MaxSteps { max_steps: 7, state, .. } if state["a"] == 1));
     }
     assert!(lines.ends_with("step 7/2 a ✓ (gate)\n[graph:graph] done ✗ (max steps exceeded (7))\n"), "{lines}");

@@ -1,0 +1,975 @@
+//! Classification: what kind of failure an error is, and how long to wait before its call is made again (R160–R165).
+//!
+//! A tool that knows says it, with [`ActionError::transient`](crate::ActionError::transient) and its like, and is believed.
+//! All others are looked up in a list of [`Pattern`]s, the first of which that matches decides; what none matches is
+//! permanent. Texts are compared without regard to upper and lower case (R163).
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use graph_model::condition::Condition;
+use graph_model::operator::Operator;
+use graph_model::value::{Map, Value, View};
+use regex::{Regex, RegexBuilder};
+
+use crate::error::{Category, Failure};
+
+/// The longest pause that a [`Policy`] asks for, whatever its numbers and the server's header say.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// How deep `match` conditions and fallbacks may nest.
+const DEEPEST: usize = 32;
+
+/// What is known of a failure.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The kind of error; `ToolExecutionError` of whatever a tool returns.
+    pub kind: &'a str,
+    /// What happened, in words.
+    pub message: &'a str,
+    /// The error code of whatever the tool called.
+    pub code: Option<&'a str>,
+    /// The HTTP status; 0 where there was no answer.
+    pub status: Option<u16>,
+    /// The category that the tool or the engine said itself; it wins over every pattern (R142).
+    pub category: Option<Category>,
+    /// Whether somebody stopped the call.
+    pub cancelled: bool,
+}
+
+impl<'a> Evidence<'a> {
+    /// What is known of a failure of which there is but a text.
+    pub fn of_message(message: &'a str) -> Self {
+        Self { kind: TOOL_ERROR, message, code: None, status: None, category: None, cancelled: false }
+    }
+}
+
+/// The kind of whatever a tool returns as an error (R160).
+const TOOL_ERROR: &str = "ToolExecutionError";
+
+impl<'a> From<&'a Failure> for Evidence<'a> {
+    fn from(failure: &'a Failure) -> Self {
+        Self {
+            kind: TOOL_ERROR,
+            message: &failure.message,
+            code: failure.code.as_deref(),
+            status: failure.status,
+            category: failure.typed.then_some(failure.category),
+            cancelled: failure.category == Category::Cancelled,
+        }
+    }
+}
+
+/// What a failure is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Classification {
+    /// How it is to be treated.
+    pub category: Category,
+    /// Whether trying again may help.
+    pub retryable: bool,
+    /// The id of the pattern that said so; none where no pattern did.
+    pub code: Option<String>,
+    /// How long to wait before the next call.
+    pub policy: Policy,
+}
+
+impl Classification {
+    /// Returns what hooks see as `classification` (R147, R161).
+    pub fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("category".into(), self.category.name().into());
+        map.insert("retryable".into(), self.retryable.into());
+        map.insert("code".into(), self.code.clone().into());
+        map.insert("retry_policy".into(), self.policy.to_value());
+        Value::Object(map)
+    }
+}
+
+/// How long to wait before a call is made again; numbers are seconds (R164).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Policy {
+    /// Not at all.
+    #[default]
+    None,
+    /// `min(base * 2^attempt, max)`.
+    Exponential {
+        /// The pause of attempt 0.
+        base: f64,
+        /// The longest pause.
+        max: f64,
+    },
+    /// Always as long.
+    Fixed {
+        /// The pause.
+        delay: f64,
+    },
+    /// As long as whatever the tool called asks for, and else as the fallback says.
+    UseHeader {
+        /// The header's name; what it says reaches the engine as
+        /// [`with_retry_after`](crate::ActionError::with_retry_after).
+        header: String,
+        /// What holds where nothing was asked for.
+        fallback: Box<Self>,
+    },
+}
+
+impl Policy {
+    /// Returns the pause before the call that follows `attempt` others, at most [`LONGEST_PAUSE`].
+    pub fn delay(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
+        let pause = match self {
+            Self::None => Duration::ZERO,
+            Self::Exponential { base, max } => {
+                let doublings = i32::try_from(attempt).unwrap_or(i32::MAX);
+                // Nothing times infinity is no number, and must be nothing.
+                let grown = if *base > 0.0 { base * 2_f64.powi(doublings) } else { 0.0 };
+                length(grown.min(*max))
+            }
+            Self::Fixed { delay } => length(*delay),
+            Self::UseHeader { fallback, .. } => retry_after.unwrap_or_else(|| fallback.delay(attempt, None)),
+        };
+        pause.min(LONGEST_PAUSE)
+    }
+
+    /// What holds of a category that a tool said itself, where no pattern has more to say.
+    fn of(category: Category) -> Self {
+        match category {
+            Category::Transient => Self::exponential(EXPONENTIAL_MAX),
+            Category::RateLimited => Self::use_header(),
+            Category::Permanent | Category::Cancelled => Self::None,
+        }
+    }
+
+    fn exponential(max: f64) -> Self {
+        Self::Exponential { base: EXPONENTIAL_BASE, max }
+    }
+
+    fn use_header() -> Self {
+        Self::UseHeader { header: HEADER.into(), fallback: Box::new(Self::exponential(FALLBACK_MAX)) }
+    }
+
+    /// Reads a `retry_policy`.
+    fn read(value: &Value, depth: usize) -> Result<Self, Wrong> {
+        let map = object(value)?;
+        let kind = text(map.get("type").ok_or_else(|| Wrong::new("it needs a `type`"))?).map_err(inside("type"))?;
+        let number = |name: &str, default: f64| {
+            let Some(value) = map.get(name) else { return Ok(default) };
+            let found = value.as_f64().filter(|number| *number >= 0.0);
+            found.ok_or_else(|| Wrong::new("it is a number of seconds, from 0").inside(name))
+        };
+        match kind {
+            "none" => only(map, &["type"]).map(|()| Self::None),
+            "exponential" => {
+                only(map, &["type", "base", "max"])?;
+                Ok(Self::Exponential { base: number("base", EXPONENTIAL_BASE)?, max: number("max", EXPONENTIAL_MAX)? })
+            }
+            "fixed" => {
+                only(map, &["type", "delay"])?;
+                Ok(Self::Fixed { delay: number("delay", FIXED_DELAY)? })
+            }
+            "use_header" => {
+                only(map, &["type", "header", "fallback"])?;
+                let header = match map.get("header") {
+                    Some(header) => text(header).map_err(inside("header"))?,
+                    None => HEADER,
+                };
+                let fallback = match map.get("fallback") {
+                    Some(_) if depth == 0 => return Err(Wrong::new("fallbacks are nested too deeply")),
+                    Some(fallback) => Self::read(fallback, depth - 1).map_err(inside("fallback"))?,
+                    None => Self::exponential(FALLBACK_MAX),
+                };
+                Ok(Self::UseHeader { header: header.into(), fallback: Box::new(fallback) })
+            }
+            other => {
+                let known = "the types are `exponential`, `fixed`, `use_header` and `none`";
+                Err(Wrong::new(format!("`{other}` is no type of retry policy; {known}")).inside("type"))
+            }
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        let kind = match self {
+            Self::None => return Value::Null,
+            Self::Exponential { base, max } => {
+                map.insert("base".into(), (*base).into());
+                map.insert("max".into(), (*max).into());
+                "exponential"
+            }
+            Self::Fixed { delay } => {
+                map.insert("delay".into(), (*delay).into());
+                "fixed"
+            }
+            Self::UseHeader { header, fallback } => {
+                map.insert("header".into(), header.clone().into());
+                map.insert("fallback".into(), fallback.to_value());
+                "use_header"
+            }
+        };
+        map.insert("type".into(), kind.into());
+        Value::Object(map)
+    }
+}
+
+/// What policies say where they say nothing (R164).
+const EXPONENTIAL_BASE: f64 = 2.0;
+const EXPONENTIAL_MAX: f64 = 120.0;
+const FALLBACK_MAX: f64 = 60.0;
+const FIXED_DELAY: f64 = 60.0;
+const HEADER: &str = "retry-after";
+
+/// A number of seconds as a pause. What is no length of time is none, and what is too long is the longest.
+fn length(seconds: f64) -> Duration {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return Duration::ZERO;
+    }
+    Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_PAUSE)
+}
+
+/// A kind of failure, and how it is recognised.
+///
+/// The ways to recognise it are alternatives: one that holds is enough. What has to hold together is written as a `match`
+/// with `all`, and read by [`Classifier::overlay`].
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    id: String,
+    category: Category,
+    retryable: bool,
+    when: Condition<Test>,
+    policy: Policy,
+}
+
+impl Pattern {
+    /// A pattern that matches nothing yet. It may be tried again if the category says so, after a pause as the category
+    /// has it.
+    pub fn new(id: impl Into<String>, category: Category) -> Self {
+        Self {
+            id: id.into(),
+            category,
+            retryable: category.is_retryable(),
+            when: Condition::Any(Vec::new()),
+            policy: Policy::of(category),
+        }
+    }
+
+    /// Matches these error codes.
+    #[must_use]
+    pub fn with_codes<'a>(self, codes: impl IntoIterator<Item = &'a str>) -> Self {
+        self.or(Test::among(Field::Code, codes.into_iter().map(Value::from).collect()))
+    }
+
+    /// Matches these HTTP statuses.
+    #[must_use]
+    pub fn with_statuses(self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.or(Test::among(Field::Status, statuses.into_iter().map(Value::from).collect()))
+    }
+
+    /// Matches these kinds of errors.
+    #[must_use]
+    pub fn with_kinds<'a>(self, kinds: impl IntoIterator<Item = &'a str>) -> Self {
+        self.or(Test::among(Field::Kind, kinds.into_iter().map(Value::from).collect()))
+    }
+
+    /// Matches messages in which the regular expression is found.
+    ///
+    /// # Errors
+    ///
+    /// If it is none as the `regex` crate reads them.
+    pub fn with_message(self, expression: &str) -> Result<Self, ClassifierError> {
+        let test = Test::new(Field::Message, Operator::Regex, &expression.into());
+        let test = test.map_err(|wrong| wrong.inside(&self.id).into_error())?;
+        Ok(self.or(test))
+    }
+
+    /// Waits as `policy` says before another call.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Says whether trying again may help, where the category does not say it.
+    #[must_use]
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
+        self.retryable = retryable;
+        self
+    }
+
+    /// Returns its id, which is the `code` of what it matches.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn or(mut self, test: Test) -> Self {
+        match &mut self.when {
+            Condition::Any(tests) => tests.push(Condition::Test(test)),
+            other => {
+                let read = std::mem::replace(other, Condition::Always);
+                *other = Condition::Any(vec![read, Condition::Test(test)]);
+            }
+        }
+        self
+    }
+
+    fn matches(&self, evidence: &Evidence<'_>) -> bool {
+        let Ok(holds) = self.when.holds(&mut |test| Ok::<_, std::convert::Infallible>(test.holds(evidence)));
+        holds
+    }
+
+    fn classification(&self) -> Classification {
+        Classification {
+            category: self.category,
+            retryable: self.retryable,
+            code: Some(self.id.clone()),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// Reads an element of `patterns`.
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        let map = object(value)?;
+        let id = map.get("id").ok_or_else(|| Wrong::new("it needs an `id`"))?;
+        let id = text(id).map_err(inside("id"))?;
+        Self::read_of(id, map).map_err(inside(id))
+    }
+
+    fn read_of(id: &str, map: &Map<String, Value>) -> Result<Self, Wrong> {
+        only(map, &["id", "name", "description", "category", "retryable", "match", "retry_policy"])?;
+        let (category, retryable) = verdict(map)?;
+        let when = map.get("match").ok_or_else(|| Wrong::new("it needs a `match`: which failures it is about"))?;
+        let when = condition(when, DEEPEST).map_err(inside("match"))?;
+        let policy = policy(map)?;
+        Ok(Self { id: id.into(), category, retryable, when, policy })
+    }
+}
+
+/// Reads `category` and `retryable`.
+fn verdict(map: &Map<String, Value>) -> Result<(Category, bool), Wrong> {
+    let category = map.get("category").ok_or_else(|| Wrong::new("it needs a `category`"))?;
+    let category = text(category).map_err(inside("category"))?;
+    let category = Category::named(category).ok_or_else(|| {
+        let known = Category::ALL.map(|category| format!("`{}`", category.name())).join(", ");
+        Wrong::new(format!("`{category}` is no category; the categories are {known}")).inside("category")
+    })?;
+    let retryable = match map.get("retryable") {
+        None => category.is_retryable(),
+        Some(Value::Bool(retryable)) => *retryable,
+        Some(_) => return Err(Wrong::new("it is `true` or `false`").inside("retryable")),
+    };
+    Ok((category, retryable))
+}
+
+fn policy(map: &Map<String, Value>) -> Result<Policy, Wrong> {
+    map.get("retry_policy")
+        .map_or(Ok(Policy::None), |value| Policy::read(value, DEEPEST).map_err(inside("retry_policy")))
+}
+
+/// What a test looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Kind,
+    Message,
+    Code,
+    Status,
+    Cancelled,
+}
+
+impl Field {
+    /// The paths of the document that conditions look at (R160); `error.status_code` is another spelling.
+    const TABLE: [(&'static str, Self); 6] = [
+        ("error.type", Self::Kind),
+        ("error.message", Self::Message),
+        ("error.code", Self::Code),
+        ("status_code", Self::Status),
+        ("error.status_code", Self::Status),
+        ("cancelled", Self::Cancelled),
+    ];
+}
+
+/// A comparison.
+#[derive(Debug, Clone)]
+struct Test {
+    field: Field,
+    operator: Operator,
+    /// In lower case.
+    value: Value,
+    regex: Option<Regex>,
+}
+
+impl Test {
+    fn new(field: Field, operator: Operator, value: &Value) -> Result<Self, Wrong> {
+        let regex = match (operator, value) {
+            (Operator::Regex, Value::String(expression)) => {
+                let built = RegexBuilder::new(expression).case_insensitive(true).build();
+                // The error's own text shows the expression on several lines.
+                Some(built.map_err(|error| Wrong::new(one_line(&error.to_string())))?)
+            }
+            (Operator::Regex, _) => return Err(Wrong::new("the value of `regex` is a pattern, a string")),
+            (Operator::In, Value::Array(_)) => None,
+            (Operator::In, _) => return Err(Wrong::new("the value of `in` is a list")),
+            _ => None,
+        };
+        Ok(Self { field, operator, value: lower_case(value), regex })
+    }
+
+    fn among(field: Field, values: Vec<Value>) -> Self {
+        Self { field, operator: Operator::In, value: lower_case(&Value::Array(values)), regex: None }
+    }
+
+    fn holds(&self, evidence: &Evidence<'_>) -> bool {
+        let of_text = |text: &str| {
+            if let Some(regex) = &self.regex {
+                return regex.is_match(text);
+            }
+            self.compare(View::Text(&text.to_lowercase()))
+        };
+        match self.field {
+            Field::Kind => of_text(evidence.kind),
+            Field::Message => of_text(evidence.message),
+            Field::Code => evidence.code.map_or_else(|| self.compare(View::Null), of_text),
+            Field::Status => self.compare(evidence.status.map_or(View::Null, |status| View::Integer(status.into()))),
+            Field::Cancelled => self.compare(View::Boolean(evidence.cancelled)),
+        }
+    }
+
+    /// What cannot be compared does not match: a failure must not make its own handling fail.
+    fn compare(&self, left: View<'_>) -> bool {
+        let matches = |text: &str| self.regex.as_ref().is_some_and(|regex| regex.is_match(text));
+        self.operator.holds(left, &self.value, matches).unwrap_or(false)
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn lower_case(value: &Value) -> Value {
+    match value {
+        Value::String(text) => text.to_lowercase().into(),
+        Value::Array(list) => list.iter().map(lower_case).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Reads a `match`: a condition of the graph format, on what is known of a failure (R76).
+fn condition(value: &Value, depth: usize) -> Result<Condition<Test>, Wrong> {
+    let map = object(value)?;
+    if depth == 0 {
+        return Err(Wrong::new("it is nested too deeply"));
+    }
+    let list = |name: &str, value: &Value| {
+        let Value::Array(list) = value else { return Err(Wrong::new("it is a list of conditions").inside(name)) };
+        let conditions = list.iter().map(|value| condition(value, depth - 1)).collect::<Result<Vec<_>, Wrong>>();
+        conditions.map_err(inside(name))
+    };
+    let combined = match (map.get("any"), map.get("all"), map.get("not")) {
+        (Some(any), None, None) => Condition::Any(list("any", any)?),
+        (None, Some(all), None) => Condition::All(list("all", all)?),
+        (None, None, Some(not)) => Condition::Not(Box::new(condition(not, depth - 1).map_err(inside("not"))?)),
+        (None, None, None) => return Ok(Condition::Test(comparison(map)?)),
+        _ => return Err(Wrong::new("a condition has one of `any`, `all` and `not`")),
+    };
+    only(map, &["any", "all", "not"])?;
+    Ok(combined)
+}
+
+fn comparison(map: &Map<String, Value>) -> Result<Test, Wrong> {
+    let path = map.get("path").ok_or_else(|| Wrong::new("it needs `any`, `all`, `not` or `path`"))?;
+    let path = text(path).map_err(inside("path"))?;
+    only(map, &["path", "op", "operator", "value"])?;
+    let field = Field::TABLE.iter().find(|(name, _)| *name == path).ok_or_else(|| {
+        let known = Field::TABLE.map(|(name, _)| format!("`{name}`")).join(", ");
+        Wrong::new(format!("there is nothing at `{path}`; the paths are {known}"))
+    })?;
+    let operator = match (map.get("op"), map.get("operator")) {
+        (Some(_), Some(_)) => return Err(Wrong::new("`op` and `operator` are the same")),
+        (Some(name), None) | (None, Some(name)) => {
+            let name = text(name).map_err(inside("op"))?;
+            Operator::named(name).ok_or_else(|| Wrong::new(format!("`{name}` is no operator")).inside("op"))?
+        }
+        (None, None) => Operator::Eq,
+    };
+    Test::new(field.1, operator, map.get("value").unwrap_or(&Value::Null)).map_err(inside("value"))
+}
+
+/// Why a configuration is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("failed to read the classification of errors: {reason}{}", if self.place.is_empty() { String::new() } else { format!(", at `{}`", self.place) })]
+pub struct ClassifierError {
+    place: String,
+    reason: String,
+}
+
+/// What is wrong, and where in the configuration; the place grows from its end.
+struct Wrong {
+    place: Vec<String>,
+    reason: String,
+}
+
+impl Wrong {
+    fn new(reason: impl Into<String>) -> Self {
+        Self { place: Vec::new(), reason: reason.into() }
+    }
+
+    fn inside(mut self, place: &str) -> Self {
+        self.place.push(place.into());
+        self
+    }
+
+    fn into_error(self) -> ClassifierError {
+        let place: Vec<&str> = self.place.iter().rev().map(String::as_str).collect();
+        ClassifierError { place: place.join("."), reason: self.reason }
+    }
+}
+
+fn inside(place: &str) -> impl Fn(Wrong) -> Wrong {
+    move |wrong| wrong.inside(place)
+}
+
+fn object(value: &Value) -> Result<&Map<String, Value>, Wrong> {
+    value.as_object().ok_or_else(|| Wrong::new("it is a mapping"))
+}
+
+fn text(value: &Value) -> Result<&str, Wrong> {
+    value.as_str().ok_or_else(|| Wrong::new("it is a string"))
+}
+
+/// Refuses fields that nobody would read: what a misspelt one says would not hold.
+fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
+    match map.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let known = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            Err(Wrong::new(format!("it has no field `{key}`; its fields are {known}")))
+        }
+    }
+}
+
+/// The patterns, in order, and what holds where none matches.
+#[derive(Debug, Clone)]
+pub struct Classifier {
+    patterns: Vec<Arc<Pattern>>,
+    otherwise: Classification,
+}
+
+impl Default for Classifier {
+    /// As [`Classifier::documented`].
+    fn default() -> Self {
+        Self::documented()
+    }
+}
+
+impl Classifier {
+    /// The nine patterns of the format's page (R162).
+    pub fn documented() -> Self {
+        static DOCUMENTED: LazyLock<Classifier> = LazyLock::new(|| {
+            let value =
+                serde_json::from_str(include_str!("classify.json")).expect("the file is JSON: the tests read it");
+            Classifier::empty().overlay(&value).expect("the file is a classification: the tests read it")
+        });
+        DOCUMENTED.clone()
+    }
+
+    fn empty() -> Self {
+        let otherwise =
+            Classification { category: Category::Permanent, retryable: false, code: None, policy: Policy::None };
+        Self { patterns: Vec::new(), otherwise }
+    }
+
+    /// Puts a pattern before all others, and takes away the one that has its id.
+    #[must_use]
+    pub fn first(mut self, pattern: Pattern) -> Self {
+        self.patterns.retain(|other| other.id != pattern.id);
+        self.patterns.insert(0, Arc::new(pattern));
+        self
+    }
+
+    /// Puts a pattern in the place of the one that has its id, or after all others (R159).
+    #[must_use]
+    #[expect(clippy::should_implement_trait, reason = "adding a pattern is no addition")]
+    pub fn add(mut self, pattern: Pattern) -> Self {
+        let pattern = Arc::new(pattern);
+        match self.patterns.iter_mut().find(|other| other.id == pattern.id) {
+            Some(other) => *other = pattern,
+            None => self.patterns.push(pattern),
+        }
+        self
+    }
+
+    /// The [documented](Self::documented) patterns under those of a configuration, as [`Classifier::overlay`] lays them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Classifier::overlay`].
+    pub fn from_value(value: &Value) -> Result<Self, ClassifierError> {
+        Self::documented().overlay(value)
+    }
+
+    /// Lays a configuration over this one: each of its `patterns` takes the place of the one that has its id, or comes
+    /// after all others, and its `default` is what holds where none matches (R159).
+    ///
+    /// A pattern is an `id`, a `category`, a `match` and, if wanted, `retryable` and `retry_policy`. `match` is a condition as
+    /// on edges, with the paths `error.type`, `error.message`, `error.code`, `status_code` and `cancelled`. Other fields
+    /// of the configuration are not read: its file has some for its own keeping.
+    ///
+    /// # Errors
+    ///
+    /// If the value has another shape, names a category, path or operator that does not exist, or a regular expression is
+    /// none.
+    pub fn overlay(mut self, value: &Value) -> Result<Self, ClassifierError> {
+        self.read(value).map_err(Wrong::into_error)?;
+        Ok(self)
+    }
+
+    fn read(&mut self, value: &Value) -> Result<(), Wrong> {
+        let map = object(value)?;
+        match map.get("patterns") {
+            None => {}
+            Some(Value::Array(list)) => {
+                for (at, value) in list.iter().enumerate() {
+                    let unnamed = !value.get("id").is_some_and(Value::is_string);
+                    let read = Pattern::read(value);
+                    let read = read.map_err(|wrong| if unnamed { wrong.inside(&at.to_string()) } else { wrong });
+                    let pattern = read.map_err(inside("patterns"))?;
+                    *self = std::mem::replace(self, Self::empty()).add(pattern);
+                }
+            }
+            Some(_) => return Err(Wrong::new("it is a list").inside("patterns")),
+        }
+        if let Some(default) = map.get("default") {
+            self.otherwise = object(default).and_then(otherwise).map_err(inside("default"))?;
+        }
+        Ok(())
+    }
+
+    /// Says what a failure is (R161).
+    ///
+    /// A category that was said itself holds; the first pattern of that category that matches then gives code and pause.
+    pub fn classify(&self, evidence: &Evidence<'_>) -> Classification {
+        let category = evidence.category;
+        let may_decide = |pattern: &&Arc<Pattern>| category.is_none_or(|category| pattern.category == category);
+        let found = self.patterns.iter().filter(may_decide).find(|pattern| pattern.matches(evidence));
+        match (found, category) {
+            (Some(pattern), _) => pattern.classification(),
+            (None, Some(category)) => {
+                let retryable = category.is_retryable();
+                Classification { category, retryable, code: None, policy: Policy::of(category) }
+            }
+            (None, None) => self.otherwise.clone(),
+        }
+    }
+}
+
+/// Reads `default`.
+fn otherwise(map: &Map<String, Value>) -> Result<Classification, Wrong> {
+    only(map, &["category", "retryable", "retry_policy"])?;
+    let (category, retryable) = verdict(map)?;
+    Ok(Classification { category, retryable, code: None, policy: policy(map)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::ActionError;
+
+    fn exponential(base: f64, max: f64) -> Policy {
+        Policy::Exponential { base, max }
+    }
+
+    fn code(evidence: Evidence<'_>) -> String {
+        Classifier::documented().classify(&evidence).code.unwrap_or_default()
+    }
+
+    fn message(message: &str) -> Evidence<'_> {
+        Evidence::of_message(message)
+    }
+
+    fn kind(kind: &str) -> Evidence<'_> {
+        Evidence { kind, ..message("it failed") }
+    }
+
+    fn coded(code: &str) -> Evidence<'_> {
+        Evidence { code: Some(code), ..message("it failed") }
+    }
+
+    fn status(status: u16) -> Evidence<'static> {
+        Evidence { status: Some(status), ..message("it failed") }
+    }
+
+    #[test]
+    fn each_row_of_the_documented_table_matches_what_it_names() {
+        for (expected, evidence) in [
+            ("quota_exhausted", coded("insufficient_quota")),
+            ("quota_exhausted", coded("quota_exceeded")),
+            ("quota_exhausted", coded("billing_hard_limit_reached")),
+            ("quota_exhausted", message("insufficient_quota: top up")),
+            ("quota_exhausted", message("insufficient quota")),
+            ("quota_exhausted", message("your quota has been exceeded")),
+            ("quota_exhausted", message("quota exceeded")),
+            ("quota_exhausted", message("billing: the hard limit was reached")),
+            ("quota_exhausted", message("you exceeded your current quota")),
+            ("http_429", Evidence { status: Some(429), ..message("rate limit reached") }),
+            ("http_429", Evidence { status: Some(429), ..message("too many requests") }),
+            ("http_429", Evidence { status: Some(429), ..message("throttled") }),
+            ("http_429", Evidence { status: Some(429), ..kind("rate_limit_error") }),
+            ("http_429", Evidence { status: Some(429), ..kind("RateLimitError") }),
+            ("network_timeout", kind("TimeoutError")),
+            ("network_timeout", kind("ReadTimeout")),
+            ("network_timeout", kind("ConnectTimeout")),
+            ("network_timeout", message("timeout after 30s")),
+            ("network_timeout", message("the call timed out")),
+            ("network_connection", kind("ConnectionError")),
+            ("network_connection", kind("ConnectionResetError")),
+            ("network_connection", message("connection reset by peer")),
+            ("network_connection", message("connection refused")),
+            ("network_connection", message("the network is unreachable")),
+            ("http_0_connection", status(0)),
+            ("http_5xx", status(500)),
+            ("http_5xx", status(502)),
+            ("http_5xx", status(503)),
+            ("http_5xx", status(504)),
+            ("auth_failure", status(401)),
+            ("auth_failure", status(403)),
+            ("auth_failure", coded("authentication_error")),
+            ("auth_failure", coded("authorization_error")),
+            ("validation_error", status(422)),
+            ("validation_error", kind("ValidationError")),
+            ("cancelled", kind("CancelledError")),
+            ("cancelled", Evidence { cancelled: true, ..message("stopped") }),
+            ("", message("it failed")),
+            ("", status(429)),
+            ("", status(501)),
+            ("", message("rate limit")),
+        ] {
+            assert_eq!(code(evidence), expected, "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn each_row_of_the_documented_table_says_what_to_do() {
+        let header = || Policy::UseHeader { header: "retry-after".into(), fallback: Box::new(exponential(2.0, 60.0)) };
+        let rows: Vec<(String, Category, bool, Policy)> = Classifier::documented()
+            .patterns
+            .iter()
+            .map(|row| (row.id.clone(), row.category, row.retryable, row.policy.clone()))
+            .collect();
+        let expected = [
+            ("quota_exhausted", Category::Permanent, false, Policy::None),
+            ("http_429", Category::RateLimited, true, header()),
+            ("network_timeout", Category::Transient, true, exponential(2.0, 30.0)),
+            ("network_connection", Category::Transient, true, exponential(2.0, 60.0)),
+            ("http_0_connection", Category::Transient, true, exponential(3.0, 30.0)),
+            ("http_5xx", Category::Transient, true, exponential(2.0, 120.0)),
+            ("auth_failure", Category::Permanent, false, Policy::None),
+            ("validation_error", Category::Permanent, false, Policy::None),
+            ("cancelled", Category::Cancelled, false, Policy::None),
+        ];
+        assert_eq!(rows, expected.map(|(id, category, retryable, policy)| (id.into(), category, retryable, policy)));
+    }
+
+    #[test]
+    fn the_first_pattern_that_matches_decides() {
+        assert_eq!(
+            code(Evidence { status: Some(429), ..message("quota exceeded, too many requests") }),
+            "quota_exhausted"
+        );
+        assert_eq!(code(Evidence { status: Some(503), ..message("timed out") }), "network_timeout");
+    }
+
+    #[test]
+    fn what_no_pattern_matches_is_permanent() {
+        let found = Classifier::documented().classify(&message("it failed"));
+        let expected =
+            Classification { category: Category::Permanent, retryable: false, code: None, policy: Policy::None };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn upper_and_lower_case_are_the_same() {
+        for (text, expected) in [
+            ("Connection refused", "network_connection"),
+            ("TIMED OUT", "network_timeout"),
+            ("Quota Exceeded", "quota_exhausted"),
+        ] {
+            assert_eq!(code(message(text)), expected);
+        }
+        assert_eq!(code(coded("Insufficient_Quota")), "quota_exhausted");
+        assert_eq!(code(kind("timeouterror")), "network_timeout");
+    }
+
+    #[test]
+    fn a_category_that_was_said_holds_whatever_the_text_says() {
+        let classifier = Classifier::documented();
+        let denied = Failure::permanent("Permission denied: 'rye.execute.tool.timeout' not covered by capabilities");
+        let found = classifier.classify(&Evidence::from(&denied));
+        assert_eq!((found.category, found.retryable, found.code), (Category::Permanent, false, None));
+
+        let stopped = Failure::from(ActionError::new(Category::Cancelled, "stopped: timeout"));
+        assert_eq!(classifier.classify(&Evidence::from(&stopped)).category, Category::Cancelled);
+
+        let assumed = Failure::from(ActionError::from(std::io::Error::other("timed out")));
+        assert_eq!(classifier.classify(&Evidence::from(&assumed)).category, Category::Transient);
+    }
+
+    #[test]
+    fn a_category_that_was_said_takes_code_and_pause_from_the_pattern_that_fits_it() {
+        let classifier = Classifier::documented();
+        let failure = Failure::from(ActionError::transient("quota exceeded: timed out"));
+        let found = classifier.classify(&Evidence::from(&failure));
+        assert_eq!((found.code.as_deref(), found.policy), (Some("network_timeout"), exponential(2.0, 30.0)));
+
+        let failure = Failure::from(ActionError::transient("later"));
+        assert_eq!(classifier.classify(&Evidence::from(&failure)).policy, exponential(2.0, 120.0));
+    }
+
+    #[test]
+    fn pauses_follow_the_formulas() {
+        let policy = exponential(2.0, 30.0);
+        let pauses: Vec<u64> = (0..6).map(|attempt| policy.delay(attempt, None).as_secs()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 30, 30]);
+        assert_eq!(policy.delay(u32::MAX, None).as_secs(), 30);
+        assert_eq!(exponential(3.0, 30.0).delay(2, Some(Duration::from_secs(5))).as_secs(), 12);
+        assert_eq!(Policy::Fixed { delay: 60.0 }.delay(9, None).as_secs(), 60);
+        assert_eq!(Policy::None.delay(3, Some(Duration::from_secs(5))), Duration::ZERO);
+        let header = Policy::use_header();
+        assert_eq!(header.delay(1, Some(Duration::from_secs(7))).as_secs(), 7);
+        assert_eq!(header.delay(1, None).as_secs(), 4);
+    }
+
+    #[test]
+    fn no_policy_and_no_server_makes_a_run_wait_for_ever() {
+        assert_eq!(Policy::use_header().delay(0, Some(Duration::MAX)), LONGEST_PAUSE);
+        assert_eq!(Policy::Fixed { delay: 1e300 }.delay(0, None), LONGEST_PAUSE);
+        assert_eq!(exponential(f64::NAN, f64::NAN).delay(3, None), Duration::ZERO);
+        assert_eq!(exponential(0.0, 10.0).delay(u32::MAX, None), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_configuration_replaces_patterns_in_place_and_adds_new_ones_at_the_end() {
+        let classifier = Classifier::from_value(&json!({
+            "category": "rye/agent", "version": "1.0.0",
+            "patterns": [
+                { "id": "http_5xx", "category": "permanent", "match": { "path": "status_code", "op": "gte", "value": 500 } },
+                { "id": "busy", "category": "rate_limited", "match": { "path": "error.message", "op": "contains", "value": "BUSY" },
+                  "retry_policy": { "type": "fixed" } },
+            ],
+            "default": { "category": "transient", "retryable": false },
+        }));
+        let classifier = classifier.unwrap();
+        let ids: Vec<&str> = classifier.patterns.iter().map(|pattern| pattern.id()).collect();
+        assert_eq!(ids[5], "http_5xx");
+        assert_eq!(ids[9], "busy");
+        assert_eq!(ids.len(), 10);
+        assert_eq!(classifier.classify(&status(501)).category, Category::Permanent);
+        let busy = classifier.classify(&message("The server is busy"));
+        assert_eq!((busy.retryable, busy.policy), (true, Policy::Fixed { delay: 60.0 }));
+        let other = classifier.classify(&message("it failed"));
+        assert_eq!((other.category, other.retryable), (Category::Transient, false));
+    }
+
+    #[test]
+    fn patterns_can_be_made_in_rust_and_put_before_all_others() {
+        let pattern = Pattern::new("shop_closed", Category::RateLimited)
+            .with_codes(["CLOSED"])
+            .with_statuses([418])
+            .with_kinds(["Closed"])
+            .with_message("opens at [0-9]+")
+            .unwrap()
+            .with_policy(Policy::Fixed { delay: 900.0 });
+        let classifier = Classifier::documented().first(pattern);
+        for evidence in [coded("closed"), status(418), kind("Closed"), message("quota exceeded, opens at 9")] {
+            assert_eq!(classifier.classify(&evidence).code.as_deref(), Some("shop_closed"), "{evidence:?}");
+        }
+        let gone = classifier.clone().add(Pattern::new("shop_closed", Category::Permanent));
+        assert_eq!(gone.patterns.len(), 10);
+        assert_eq!(gone.classify(&status(418)).code, None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_configuration_is_said_with_its_place() {
+        let pattern = |changes: Value| {
+            let mut pattern =
+                json!({ "id": "a", "category": "transient", "match": { "path": "cancelled", "value": true } });
+            for (name, value) in changes.as_object().unwrap() {
+                pattern[name] = value.clone();
+            }
+            json!({ "patterns": [pattern] })
+        };
+        for (config, expected) in [
+            (json!([]), "it is a mapping"),
+            (json!({ "patterns": {} }), "it is a list, at `patterns`"),
+            (json!({ "patterns": [{}] }), "it needs an `id`, at `patterns.0`"),
+            (json!({ "patterns": [{ "id": "a", "category": "permanent" }] }), "needs a `match`"),
+            (pattern(json!({ "category": "transcient" })), "`transcient` is no category"),
+            (pattern(json!({ "category": "transcient" })), "at `patterns.a.category`"),
+            (pattern(json!({ "retryable": "yes" })), "it is `true` or `false`, at `patterns.a.retryable`"),
+            (pattern(json!({ "mach": {} })), "it has no field `mach`"),
+            (pattern(json!({ "match": {} })), "it needs `any`, `all`, `not` or `path`, at `patterns.a.match`"),
+            (pattern(json!({ "match": { "any": [], "all": [] } })), "one of `any`, `all` and `not`"),
+            (pattern(json!({ "match": { "path": "error.name" } })), "there is nothing at `error.name`"),
+            (
+                pattern(json!({ "match": { "path": "cancelled", "op": "is" } })),
+                "`is` is no operator, at `patterns.a.match.op`",
+            ),
+            (
+                pattern(json!({ "match": { "any": [{ "path": "error.message", "op": "regex", "value": "(" }] } })),
+                "at `patterns.a.match.any.value`",
+            ),
+            (pattern(json!({ "match": { "path": "error.message", "op": "regex", "value": "(" } })), "unclosed group"),
+            (
+                pattern(json!({ "match": { "path": "error.code", "op": "in", "value": "x" } })),
+                "the value of `in` is a list",
+            ),
+            (pattern(json!({ "retry_policy": { "type": "linear" } })), "`linear` is no type of retry policy"),
+            (
+                pattern(json!({ "retry_policy": { "type": "fixed", "delay": -1 } })),
+                "at `patterns.a.retry_policy.delay`",
+            ),
+            (json!({ "default": { "category": "none" } }), "at `default.category`"),
+        ] {
+            let error = Classifier::from_value(&config).unwrap_err().to_string();
+            assert!(error.contains(expected), "{config}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_is_nested_without_end_is_refused() {
+        let mut deep = json!({ "path": "cancelled" });
+        for _ in 0..100 {
+            deep = json!({ "not": deep });
+        }
+        let config = json!({ "patterns": [{ "id": "a", "category": "permanent", "match": deep }] });
+        assert!(Classifier::from_value(&config).unwrap_err().to_string().contains("nested too deeply"));
+    }
+
+    #[test]
+    fn hooks_see_the_category_whether_to_try_again_the_code_and_the_policy() {
+        let value = Classifier::documented().classify(&message("timed out")).to_value();
+        let policy = json!({ "base": 2.0, "max": 30.0, "type": "exponential" });
+        let expected =
+            json!({ "category": "transient", "retryable": true, "code": "network_timeout", "retry_policy": policy });
+        assert_eq!(value, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_failure_makes_the_classifier_panic(
+            kind in ".*", message in ".{0,200}", code in proptest::option::of(".*"), status: Option<u16>, cancelled: bool,
+        ) {
+            let evidence =
+                Evidence { kind: &kind, message: &message, code: code.as_deref(), status, category: None, cancelled };
+            let found = Classifier::documented().classify(&evidence);
+            prop_assert_eq!(found.retryable, found.category.is_retryable());
+            prop_assert!(found.policy.delay(0, None) <= LONGEST_PAUSE);
+        }
+
+        #[test]
+        fn pauses_grow_and_are_bounded(base in 0.0..1e6_f64, max in 0.0..1e6_f64, attempt in 0..100_u32) {
+            let policy = Policy::Exponential { base, max };
+            prop_assert!(policy.delay(attempt, None) <= policy.delay(attempt + 1, None));
+            prop_assert!(policy.delay(attempt, None) <= length(max).min(LONGEST_PAUSE));
+        }
+    }
+}

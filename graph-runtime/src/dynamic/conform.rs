@@ -1,0 +1,134 @@
+//! Conforming: a JSON value as it would be if it had been a value of the compiled graph's Rust type.
+//!
+//! A compiled graph reads JSON into structs, enums and numbers, and shows it again from there. What that does to a value (a
+//! default stands where nothing was given, a field that nobody declared is gone, `3` is `3.0` where a number is wanted) is done
+//! here too, with the same errors.
+
+use graph_compiler::types::{Field, Kind, Type};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value};
+
+/// Returns `value` as a value of type `ty`.
+///
+/// # Errors
+///
+/// If it is none; the error is that of [`FromValue`] for the Rust type.
+pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
+    match &ty.kind {
+        Kind::Any | Kind::Never => Ok(value),
+        _ if ty.nullable && value.is_null() => Ok(Value::Null),
+        Kind::Boolean => bool::from_value(value).map(Value::from),
+        Kind::Integer => i64::from_value(value).map(Value::from),
+        Kind::Number => f64::from_value(value).map(|number| number.view().to_value()),
+        Kind::String => String::from_value(value).map(Value::from),
+        Kind::Enum(texts) => match value.as_str() {
+            Some(text) if texts.iter().any(|one| one == text) => Ok(value),
+            _ => {
+                let texts: Vec<String> = texts.iter().map(|text| format!(" `{text}`")).collect();
+                Err(Mismatch::new(format!("one of{}", texts.join("")), value.view()))
+            }
+        },
+        Kind::List(items) => {
+            let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
+            let element = |(index, value)| conform(items, value).map_err(|error| error.inside(format!("{index}")));
+            list.into_iter().enumerate().map(element).collect()
+        }
+        Kind::Map(values) => {
+            let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
+            if let Kind::Any = values.kind {
+                return Ok(Value::Object(map));
+            }
+            let mut conformed = Map::new();
+            for (name, value) in map {
+                let value = conform(values, value).map_err(|error| error.inside(name.clone()))?;
+                if !value.is_null() {
+                    conformed.insert(name, value);
+                }
+            }
+            Ok(Value::Object(conformed))
+        }
+        Kind::Object(fields) => object(fields, value),
+    }
+}
+
+/// Returns `value` as an object with `fields`; fields that are null are left out, as a struct's are.
+pub(super) fn object(fields: &[Field], value: Value) -> Result<Value, Mismatch> {
+    let mut map = match value {
+        Value::Object(map) => map,
+        Value::Null => Map::new(),
+        other => return Err(Mismatch::new("an object", other.view())),
+    };
+    let mut conformed = Map::new();
+    for field in fields {
+        let value = match (map.get_mut(&field.name), &field.default) {
+            (Some(value), _) => value.take(),
+            (None, Some(default)) => default.clone(),
+            (None, None) => Value::Null,
+        };
+        let value = conform(&field.ty, value).map_err(|error| error.inside(field.name.clone()))?;
+        if !value.is_null() {
+            conformed.insert(field.name.clone(), value);
+        }
+    }
+    Ok(Value::Object(conformed))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a compiled graph would have: every kind of field.
+    #[derive(Debug, PartialEq)]
+    struct Everything {
+        text: String,
+        count: i64,
+        ratio: f64,
+        maybe: Option<bool>,
+        list: Vec<f64>,
+        any: Value,
+    }
+
+    crate::__object!(Everything {
+        0 text: "text" = "\"default\"",
+        1 count: "count",
+        2 ratio: "ratio",
+        3 maybe: "maybe",
+        4 list: "list" = "[]",
+        5 any: "any",
+    });
+
+    fn fields() -> Vec<Field> {
+        let field =
+            |name: &str, ty: Type, default: Option<Value>| Field { name: name.into(), ty, default, description: None };
+        vec![
+            field("text", Type::of(Kind::String), Some(json!("default"))),
+            field("count", Type::of(Kind::Integer), None),
+            field("ratio", Type::of(Kind::Number), None),
+            field("maybe", Type::of(Kind::Boolean).or_null(), None),
+            field("list", Type::of(Kind::List(Box::new(Type::of(Kind::Number)))), Some(json!([]))),
+            field("any", Type::any(), None),
+        ]
+    }
+
+    #[test]
+    fn a_value_conforms_as_it_goes_through_a_struct() {
+        for value in [
+            json!({"count": 1, "ratio": 2}),
+            json!({"count": 1.0, "ratio": 2.5, "maybe": null, "other": 1, "list": [1, 2.5]}),
+            json!({"text": null, "count": 1, "ratio": 1}),
+            json!({"text": "x", "count": "1", "ratio": 1}),
+            json!({"count": 1.5, "ratio": 1}),
+            json!({"count": 1, "ratio": 1, "list": [1, "x"]}),
+            json!({"count": 1, "ratio": 1, "list": null}),
+            json!({"count": 1, "ratio": 1, "maybe": "yes"}),
+            json!({"count": 9_007_199_254_740_993_i64, "ratio": 9_007_199_254_740_993_i64, "any": {"deep": [null]}}),
+            json!({"count": u64::MAX, "ratio": u64::MAX}),
+            json!(null),
+            json!([]),
+        ] {
+            let typed = Everything::from_value(value.clone()).map(|typed| typed.view().to_value());
+            assert_eq!(object(&fields(), value.clone()), typed, "{value}");
+        }
+    }
+}

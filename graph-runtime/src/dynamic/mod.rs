@@ -1,0 +1,260 @@
+//! The interpreter: a graph that is loaded while the program runs.
+//!
+//! A [`Library`] is a tree of graphs on disk. It reads, verifies, parses and checks a graph as the compiler does, and makes an
+//! [`Interpreted`] of it: a [`Machine`] whose values are JSON. Expressions are read once, when the graph is loaded. What a graph
+//! does is the same as if it had been compiled: the tables are the same, the code that follows them is the same, and where a
+//! compiled graph would have a Rust type, the value is made to fit that type.
+
+mod conform;
+mod tools;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use graph_compiler::diagnostic::Diagnostic;
+use graph_compiler::graph::Outline;
+use graph_compiler::project::Project;
+use graph_compiler::types::{Field, Type};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View};
+
+pub use tools::{Performing, Toolbox, Tools};
+
+use crate::call::Call;
+use crate::code::{Code, LoadError};
+use crate::error::ActionError;
+use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
+use conform::{conform, object};
+
+/// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
+#[derive(Clone)]
+pub struct Library {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    project: Project,
+    tools: Arc<dyn Tools>,
+    /// The graphs that were loaded, by their files.
+    loaded: Mutex<HashMap<PathBuf, Arc<Loaded>>>,
+}
+
+/// A graph and the types of what goes through it.
+struct Loaded {
+    code: Code,
+    outline: Outline,
+    warnings: Vec<Diagnostic>,
+}
+
+/// Why a graph was not loaded.
+#[derive(Debug)]
+pub struct LibraryError {
+    /// What is wrong with it, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(diagnostic.render().trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LibraryError {}
+
+impl Library {
+    /// Opens the tree that `directory` is: its `keys`, its `tools`, and the graphs in it.
+    pub fn open(directory: &Path, tools: impl Tools) -> Self {
+        Self::of(Project::open(directory, directory), tools)
+    }
+
+    /// Opens the tree that `file` is part of, which is in `package` or below it.
+    pub fn around(package: &Path, file: &Path, tools: impl Tools) -> Self {
+        Self::of(Project::around(package, file), tools)
+    }
+
+    fn of(project: Project, tools: impl Tools) -> Self {
+        Self { shared: Arc::new(Shared { project, tools: Arc::new(tools), loaded: Mutex::default() }) }
+    }
+
+    /// Returns the directory of the tree.
+    pub fn root(&self) -> &Path {
+        self.shared.project.root()
+    }
+
+    /// Loads a graph: reads it, verifies it, checks it.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it; warnings do not keep it from being loaded.
+    pub fn graph(&self, file: &Path) -> Result<Interpreted, LibraryError> {
+        if let Some(loaded) = self.loaded().get(file) {
+            return Ok(Interpreted { library: self.clone(), loaded: Arc::clone(loaded) });
+        }
+        let loaded = Arc::new(self.load(file)?);
+        self.loaded().insert(file.to_owned(), Arc::clone(&loaded));
+        Ok(Interpreted { library: self.clone(), loaded })
+    }
+
+    fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Arc<Loaded>>> {
+        self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, file: &Path) -> Result<Loaded, LibraryError> {
+        let compiled = self.shared.project.compile(file);
+        let Some(graph) = compiled.graph else {
+            return Err(LibraryError { diagnostics: compiled.diagnostics });
+        };
+        let code: Result<Code, LoadError> = graph.with_program(&compiled.source, Code::load);
+        let code = code.expect("the compiler makes only programs that can be loaded");
+        Ok(Loaded { code, outline: graph.outline().clone(), warnings: compiled.diagnostics })
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("root", &self.root()).finish_non_exhaustive()
+    }
+}
+
+/// A graph that was loaded, ready to run with the tools of its library.
+#[derive(Clone)]
+pub struct Interpreted {
+    library: Library,
+    loaded: Arc<Loaded>,
+}
+
+impl Interpreted {
+    /// Returns the graph's id.
+    pub fn id(&self) -> &str {
+        &self.loaded.outline.id
+    }
+
+    /// Returns the graph's types and names.
+    pub fn outline(&self) -> &Outline {
+        &self.loaded.outline
+    }
+
+    /// Returns what was noticed when the graph was loaded.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.loaded.warnings
+    }
+
+    /// Returns the capability patterns that the graph declares.
+    pub fn permissions(&self) -> &crate::Grants {
+        &self.loaded.code.permissions
+    }
+}
+
+impl fmt::Debug for Interpreted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interpreted({})", self.id())
+    }
+}
+
+impl Graph for Interpreted {
+    type Inputs = Map<String, Value>;
+    type Output = Value;
+}
+
+impl Machine for Interpreted {
+    fn code(&self) -> &Code {
+        &self.loaded.code
+    }
+
+    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+        let inputs = match &self.loaded.outline.inputs {
+            Some(fields) => object(fields, inputs)?,
+            None => Map::from_value(inputs).map(Value::Object)?,
+        };
+        let values = vec![Value::Null; self.loaded.outline.keys.len()];
+        Ok(Box::new(JsonCells { loaded: Arc::clone(&self.loaded), inputs, values }))
+    }
+
+    fn lane(&self) -> Box<dyn Lane> {
+        let tools = Arc::clone(&self.library.shared.tools);
+        Box::new(JsonLane { loaded: Arc::clone(&self.loaded), tools, outcome: Value::Null })
+    }
+}
+
+/// The state of an interpreted run.
+struct JsonCells {
+    loaded: Arc<Loaded>,
+    inputs: Value,
+    values: Vec<Value>,
+}
+
+impl Cells for JsonCells {
+    fn inputs(&self) -> View<'_> {
+        self.inputs.view()
+    }
+
+    #[inline]
+    fn get(&self, key: usize) -> View<'_> {
+        self.values.get(key).map_or(View::Null, AsView::view)
+    }
+
+    #[inline]
+    fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
+        let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.outline.keys.get(key)) else {
+            return Ok(());
+        };
+        // A key may be unset, whatever it is when it is set.
+        *place = if value.is_null() { value } else { conform(&key.ty, value)? };
+        Ok(())
+    }
+}
+
+/// From where the tools of an interpreted graph are called.
+struct JsonLane {
+    loaded: Arc<Loaded>,
+    tools: Arc<dyn Tools>,
+    outcome: Value,
+}
+
+impl Lane for JsonLane {
+    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
+        let Some(row) = self.loaded.outline.tools.get(usize::from(tool)) else {
+            return crate::macros::no_such_tool(tool);
+        };
+        let params = match &row.params {
+            Some(fields) => taken(fields, arguments)?,
+            None => Map::from_value(arguments.take::<Value>(""))?,
+        };
+        let performing = self.tools.perform(call, row, params);
+        let (result, outcome) = (&row.result, &mut self.outcome);
+        Ok(Box::pin(async move {
+            let answer = performing.await?;
+            *outcome = conform(result, answer).map_err(ActionError::from)?;
+            Ok(())
+        }))
+    }
+
+    fn outcome(&self) -> View<'_> {
+        self.outcome.view()
+    }
+
+    fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch> {
+        let ty = self.loaded.outline.tools.get(usize::from(tool)).map_or_else(Type::any, |tool| tool.result.clone());
+        self.outcome = conform(&ty, value)?;
+        Ok(())
+    }
+}
+
+/// Takes the arguments of a tool whose contract names them.
+fn taken(fields: &[Field], arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
+    let mut params = Map::new();
+    for field in fields {
+        let value = conform(&field.ty, arguments.take("")).map_err(|error| error.inside(field.name.clone()))?;
+        if !value.is_null() {
+            params.insert(field.name.clone(), value);
+        }
+    }
+    Ok(params)
+}

@@ -1,0 +1,70 @@
+//! The tools of interpreted graphs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use graph_compiler::graph::Tool;
+use graph_model::value::{Map, Value};
+
+use crate::call::Call;
+use crate::error::ActionError;
+
+/// What a tool is to return.
+pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send + 'a>>;
+
+/// Performs the tools that graphs call.
+pub trait Tools: Send + Sync + 'static {
+    /// Performs the tool that [`Call::tool`] names; `row` is what its contract says of it.
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a>;
+}
+
+/// A tool in Rust.
+type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> Performing<'a> + Send + Sync;
+
+/// Tools by their ids; what is not in it may be built into the runtime.
+#[derive(Clone, Default)]
+pub struct Toolbox {
+    tools: HashMap<String, Arc<Perform>>,
+}
+
+impl Toolbox {
+    /// A toolbox with what is built into the runtime.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool.
+    #[must_use]
+    pub fn with<F, R>(mut self, id: &str, perform: F) -> Self
+    where
+        F: Fn(Call, Map<String, Value>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Value, ActionError>> + Send + 'static,
+    {
+        self.tools.insert(id.to_owned(), Arc::new(move |call, params| Box::pin(perform(call.clone(), params))));
+        self
+    }
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&String> = self.tools.keys().collect();
+        names.sort_unstable();
+        f.debug_set().entries(names).finish()
+    }
+}
+
+impl Tools for Toolbox {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+        if let Some(tool) = self.tools.get(call.tool()) {
+            return tool(call, params);
+        }
+        if row.builtin {
+            return Box::pin(crate::tools::perform(call.tool(), call, Value::Object(params)));
+        }
+        let message = format!("nothing performs `{}`: add it to the toolbox", call.tool());
+        Box::pin(async move { Err(ActionError::permanent(message)) })
+    }
+}

@@ -1,0 +1,212 @@
+//! Hooks at work: those of the graph, of the program, and the order in which they are asked.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use graph_model::program::{self, Performer};
+use graph_model::value::{AsView, Map, Value};
+use serde_json::json;
+
+use super::perform::{Job, failed};
+use super::{Answer, Engine, panic_text};
+use crate::call::More;
+use crate::classify::Classification;
+use crate::code::{Hook, Steering};
+use crate::error::Failure;
+use crate::hooks::{Control, Layer, Told};
+use crate::machine::{Notes, Now, Request};
+use crate::record::Status;
+
+/// How long a hook may take: a run must not wait for ever for something that does not count.
+const HOOK_TIME: Duration = Duration::from_secs(60);
+
+impl Engine {
+    /// Whether anything is to be told of an event.
+    pub(super) fn has_hooks(&self, event: program::Event) -> bool {
+        !self.runtime.hooks.is_empty() || self.code().hooks(event).next().is_some()
+    }
+
+    /// Asks the hooks what is to be done about a call that failed.
+    pub(super) async fn error_hooks(
+        &self,
+        job: &Job<'_>,
+        failure: &Failure,
+        class: &Classification,
+        attempt: u32,
+    ) -> Option<Control> {
+        if !self.has_hooks(program::Event::Error) {
+            return None;
+        }
+        let error = json!({
+            "type": "ToolExecutionError",
+            "message": failure.message,
+            "error": failure.message,
+            "code": failure.code,
+            "status": failure.status,
+        });
+        let values = [
+            ("error", error),
+            ("classification", class.to_value()),
+            ("node", Value::from(self.code().node(job.at.node).name.as_str())),
+            ("attempt", Value::from(attempt)),
+            ("item", job.item.map_or(Value::Null, |(index, _)| Value::from(index))),
+        ];
+        let control = self.ask(program::Event::Error, job.at.node, job.step, values, Status::Running).await;
+        control.filter(|control| !matches!(control, Control::Continue { .. }))
+    }
+
+    /// Asks the hooks whether the run may take more steps than it has taken (R131).
+    pub(super) async fn limit_hooks(&self, node: u16, taken: u64, most: u64) -> Option<Control> {
+        if !self.has_hooks(program::Event::Limit) {
+            return None;
+        }
+        let values = [
+            ("limit_code", Value::from("max_steps_exceeded")),
+            ("current_value", Value::from(taken)),
+            ("current_max", Value::from(most)),
+        ];
+        let control = self.ask(program::Event::Limit, node, taken, values, Status::Running).await;
+        control.filter(|control| !matches!(control, Control::Retry { .. }))
+    }
+
+    /// Tells the hooks that a run began, or a node is done. Only an end is what they may wish.
+    pub(super) async fn tell<const N: usize>(
+        &self,
+        event: program::Event,
+        node: u16,
+        values: [(&'static str, Value); N],
+        status: Status,
+    ) -> Option<String> {
+        if !self.has_hooks(event) {
+            return None;
+        }
+        match self.ask(event, node, self.standing.steps, values, status).await {
+            Some(Control::Fail { error }) => Some(error),
+            Some(Control::Abort) => Some("aborted by a hook".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Asks all hooks of an event, and returns the first wish among them.
+    async fn ask<const N: usize>(
+        &self,
+        event: program::Event,
+        node: u16,
+        step: u64,
+        values: [(&'static str, Value); N],
+        status: Status,
+    ) -> Option<Control> {
+        let told = self.told(values);
+        let mut wish = None;
+        for hook in self.code().hooks(event) {
+            let answer = self.ask_own(hook, node, step, &told).await;
+            wish = wish.or(answer);
+        }
+        for (layer, hooks) in &self.runtime.hooks {
+            let told = Told { run: &self.facts.id, event, values: &told };
+            let answer = self.ask_programs(hooks.answer(&told, status)).await;
+            if *layer == Layer::Builtin {
+                wish = wish.or(answer);
+            }
+        }
+        wish
+    }
+
+    /// Returns what the hooks of an event see.
+    fn told<const N: usize>(&self, values: [(&'static str, Value); N]) -> Value {
+        let mut told = Map::new();
+        told.insert("graph_id".to_owned(), Value::from(self.facts.graph.as_str()));
+        for (name, value) in values {
+            told.insert(name.to_owned(), value);
+        }
+        let mut state = self.state_value();
+        if let Value::Object(state) = &mut state {
+            state.insert("step_count".to_owned(), Value::from(self.standing.steps));
+        }
+        told.insert("step_count".to_owned(), Value::from(self.standing.steps));
+        told.insert("state".to_owned(), state);
+        Value::Object(told)
+    }
+
+    /// Asks one of the graph's own hooks. Whatever goes wrong with it is said and has no other effect (R154).
+    async fn ask_own(&self, hook: &Hook, node: u16, step: u64, told: &Value) -> Option<Control> {
+        match self.run_own(hook, node, step, told).await {
+            Ok(control) => control,
+            Err(failure) => {
+                let (hook, error) = (&hook.name, &failure.message);
+                tracing::warn!(run = %self.facts.id, %hook, %error, "a hook failed");
+                None
+            }
+        }
+    }
+
+    async fn run_own(&self, hook: &Hook, node: u16, step: u64, told: &Value) -> Result<Option<Control>, Box<Failure>> {
+        let steering = {
+            let clock = || self.runtime.clock.now();
+            let now = Now::new(&clock);
+            self.code().hook(hook, &self.sight(node, &now), told, &mut Notes::default())?
+        };
+        match steering {
+            None => Ok(None),
+            Some(Steering::Answer(answer)) => Ok(Control::read(answer.view())),
+            Some(Steering::Call(request)) => {
+                let answer = self.call_for_hook(hook, node, step, request).await?;
+                Ok(Control::read(answer.view()))
+            }
+        }
+    }
+
+    async fn call_for_hook(
+        &self,
+        hook: &Hook,
+        node: u16,
+        step: u64,
+        mut request: Request,
+    ) -> Result<Value, Box<Failure>> {
+        let tool = self.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
+        self.permit(tool, &request)?;
+        if tool.by != Performer::Program {
+            return self.bounded(Some(HOOK_TIME), self.run_items(tool, request)).await?;
+        }
+        let mut slot = self.slot();
+        slot.call.node = node;
+        slot.call.tool = request.tool;
+        slot.call.step = step;
+        slot.call.more = Some(Box::new(More { hook: Some(hook.name.clone()), ..More::default() }));
+        let calling = slot
+            .lane
+            .call(request.tool, &mut request.arguments, &slot.call)
+            .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
+        self.bounded(Some(HOOK_TIME), Answer(calling)).await??;
+        let answer = slot.lane.outcome();
+        match failed(answer) {
+            Some(failure) if Control::read(answer).is_none() => Err(failure),
+            _ => Ok(answer.to_value()),
+        }
+    }
+
+    /// Asks one of the program's hooks; one that panics or takes too long has no answer.
+    async fn ask_programs(
+        &self,
+        mut answering: Pin<Box<dyn Future<Output = Option<Control>> + Send + '_>>,
+    ) -> Option<Control> {
+        let answer = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(panic) => {
+                let error = panic_text(&*panic);
+                tracing::warn!(run = %self.facts.id, %error, "a hook of the program panicked");
+                Poll::Ready(None)
+            }
+        });
+        match self.bounded(Some(HOOK_TIME), answer).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                tracing::warn!(run = %self.facts.id, error = %failure.message, "a hook of the program was given up");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,654 @@
+//! Performing: the calls of a node, made again where they fail and the graph says so, and bounded in time.
+
+use std::future::Future;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use graph_model::capability::Capability;
+use graph_model::name::RunId;
+use graph_model::program::{Performer, THREAD_DIRECTIVE};
+use graph_model::value::{AsView, Map, Value, View, describe};
+use tokio::task::yield_now;
+
+use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
+use crate::backoff;
+use crate::call::More;
+use crate::classify::Evidence;
+use crate::code::{Kind, Tool};
+use crate::error::{Category, Failure, RunError};
+use crate::hooks::Control;
+use crate::machine::{Activation, Notes, Now, Plan, Request};
+use crate::record::ItemFailure;
+use crate::threads;
+
+/// A call that a visit needs.
+pub(super) struct Job<'a> {
+    pub(super) at: &'a Activation,
+    /// The number of the visit.
+    pub(super) step: u64,
+    /// The item, where the node is a foreach.
+    pub(super) item: Option<(u64, &'a Value)>,
+}
+
+/// What came of a call.
+#[derive(Default)]
+pub(super) struct Made {
+    /// What it returned, where that is not in the lane.
+    pub(super) value: Option<Value>,
+    pub(super) failure: Option<Box<Failure>>,
+    /// How often it was made.
+    pub(super) calls: u64,
+    /// How often a hook had it made again.
+    hook_retries: u32,
+    /// Whether a hook ended the run.
+    pub(super) is_ended: bool,
+    /// Whether the run was stopped, or its time was up, before the call could be made again.
+    pub(super) is_interrupted: bool,
+    /// Why the run cannot go on: the store of a nested run failed.
+    pub(super) broken: Option<Box<RunError>>,
+    /// The nested run.
+    pub(super) run: Option<RunId>,
+    pub(super) warnings: Vec<String>,
+    /// The time of the last plan, if anything asked for it.
+    pub(super) at: Option<std::time::SystemTime>,
+}
+
+/// The calls of a foreach, shared by those who make them.
+struct Calls {
+    /// The next item to be taken.
+    next: usize,
+    /// Whether no more are to be taken.
+    over: bool,
+    results: Vec<Value>,
+    failures: Vec<(usize, Made)>,
+    warnings: Vec<String>,
+    calls: u64,
+}
+
+impl Engine {
+    /// Visits a node: decides what it does, and does it.
+    pub(super) async fn visit(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
+        if self.is_observed() {
+            self.observe_start(step, visit.activation.node);
+        }
+        let mut made = Made::default();
+        let planned = self.plan(&visit.activation, &mut made);
+        let job = Job { at: &visit.activation, step, item: None };
+        let first = match planned {
+            Ok(Plan::Compute | Plan::Finish) => {
+                visit.warnings.append(&mut made.warnings);
+                visit.at = made.at;
+                return;
+            }
+            Ok(Plan::Each { items, width }) => {
+                visit.warnings.append(&mut made.warnings);
+                visit.at = made.at;
+                return self.visit_each(step, visit, items, width).await;
+            }
+            Ok(Plan::Call(request)) => Ok(request),
+            Err(failure) => Err(failure),
+        };
+        self.complete(&job, slot, Some(first), &mut made).await;
+        visit.take(made);
+    }
+
+    /// Goes on after the first call of a visit, which failed.
+    pub(super) async fn visit_again(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
+        let mut made = Made { calls: 1, failure: visit.failure.take(), at: visit.at, ..Made::default() };
+        let job = Job { at: &visit.activation, step, item: None };
+        if self.tries_again(&job, &mut made).await {
+            self.complete(&job, slot, None, &mut made).await;
+        }
+        visit.take(made);
+    }
+
+    /// Makes a call until it succeeds or is given up.
+    async fn complete(
+        &self,
+        job: &Job<'_>,
+        slot: &mut Slot,
+        mut first: Option<Result<Request, Box<Failure>>>,
+        made: &mut Made,
+    ) {
+        loop {
+            made.calls += 1;
+            let request = match first.take() {
+                Some(request) => request,
+                None => self.plan_call(job, made),
+            };
+            let answer = match request {
+                Ok(request) => self.attempt(job, slot, request, made).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(value) => {
+                    made.value = value;
+                    made.failure = None;
+                    return;
+                }
+                Err(failure) => made.failure = Some(failure),
+            }
+            if made.broken.is_some() || made.is_interrupted || !self.tries_again(job, made).await {
+                return;
+            }
+        }
+    }
+
+    /// Decides what a node does.
+    fn plan(&self, at: &Activation, made: &mut Made) -> Result<Plan, Box<Failure>> {
+        let clock = || self.runtime.clock.now();
+        let now = Now::new(&clock);
+        let mut notes = Notes::default();
+        let planned = self.machine.plan(at, &self.sight(at.node, &now), &mut notes);
+        made.at = now.known();
+        made.warnings.append(&mut notes.take());
+        planned
+    }
+
+    /// Decides what a call gets, at the time at which it is made (R135).
+    fn plan_call(&self, job: &Job<'_>, made: &mut Made) -> Result<Request, Box<Failure>> {
+        let Some((_, item)) = job.item else {
+            made.warnings.clear();
+            return match self.plan(job.at, made)? {
+                Plan::Call(request) => Ok(request),
+                _ => Err(Box::new(Failure::permanent("the node calls nothing any more"))),
+            };
+        };
+        let clock = || self.runtime.clock.now();
+        let now = Now::new(&clock);
+        let mut notes = Notes::default();
+        let planned = self.machine.plan_item(job.at, &self.sight(job.at.node, &now), item, &mut notes);
+        made.warnings = notes.take();
+        planned
+    }
+
+    /// Makes a call once. Returns what it returned, where that is not in the lane.
+    async fn attempt(
+        &self,
+        job: &Job<'_>,
+        slot: &mut Slot,
+        mut request: Request,
+        made: &mut Made,
+    ) -> Result<Option<Value>, Box<Failure>> {
+        let machine = &*self.machine;
+        let node = machine.code().node(job.at.node);
+        let tool = machine.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
+        self.permit(tool, &request)?;
+        match tool.by {
+            Performer::Graph => {
+                let nested = self.run_nested(job, request, made);
+                self.bounded(node.timeout, nested).await?.map(Some)
+            }
+            Performer::Items => {
+                let items = self.run_items(tool, request);
+                self.bounded(node.timeout, items).await?.map(Some)
+            }
+            Performer::Program => {
+                let id = request.id.as_ref().or(tool.id.as_ref());
+                let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
+                if is_thread {
+                    self.tell_parent(tool, &mut request);
+                }
+                slot.call.node = job.at.node;
+                slot.call.tool = request.tool;
+                slot.call.step = job.step;
+                slot.call.more = more(job, request.id.take(), node.remote.clone());
+                let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
+                    let name = slot.call.tool();
+                    Failure::permanent(format!("the parameters of `{name}` do not fit: {mismatch}"))
+                })?;
+                self.bounded(node.timeout, Answer(calling)).await??;
+                let answer = judge(tool, slot.lane.outcome())?;
+                if is_thread {
+                    let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_value());
+                    let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
+                    let answer = self.bounded(node.timeout, followed).await??;
+                    return failed(answer.view()).map_or(Ok(Some(answer)), Err);
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Fails unless the run may make a call (R169–R174).
+    pub(super) fn permit(&self, tool: &Tool, request: &Request) -> Result<(), Box<Failure>> {
+        // What is known before the run begins was checked then.
+        if tool.id.is_some() && self.allowed.get(usize::from(request.tool)) == Some(&true) {
+            return Ok(());
+        }
+        let id = request.id.as_ref().or(tool.id.as_ref());
+        if id.is_some_and(|id| id.as_str().starts_with(graph_model::program::INTERNAL)) {
+            return Ok(());
+        }
+        let capability = Capability::new(tool.verb, tool.item, id);
+        if self.facts.allows(&capability) && self.code().permissions.allow(&capability) {
+            return Ok(());
+        }
+        let message = if self.facts.ceiling.iter().any(|grants| grants.patterns().is_empty()) {
+            let id = id.map_or("", |id| id.as_str());
+            let (verb, item) = (tool.verb.name(), tool.item.name());
+            format!("Permission denied: no capabilities. Cannot {verb} {item} '{id}'")
+        } else {
+            format!("Permission denied: '{capability}' not covered by capabilities")
+        };
+        Err(Box::new(Failure::permanent(message)))
+    }
+
+    /// Tells a thread whose child it is; what the graph says itself counts (R178).
+    fn tell_parent(&self, tool: &Tool, request: &mut Request) {
+        let capabilities =
+            self.facts.ceiling.iter().fold(self.code().permissions.clone(), |all, one| all.narrowed(one));
+        let capabilities = capabilities.patterns().iter().map(|pattern| Value::from(pattern.as_str())).collect();
+        let facts = [
+            ("parent_thread_id", Value::from(self.facts.id.as_str())),
+            ("parent_depth", Value::from(self.facts.depth)),
+            ("parent_limits", Value::Object(Map::from_iter([("depth".to_owned(), Value::from(self.facts.depth))]))),
+            ("parent_capabilities", Value::Array(capabilities)),
+        ];
+        for (name, fact) in facts {
+            match &tool.params {
+                None => {
+                    if let Some(Value::Object(params)) = request.arguments.values_mut().first_mut() {
+                        params.entry(name).or_insert(fact);
+                    }
+                }
+                Some(names) => {
+                    let place = names.iter().position(|param| param == name);
+                    let value = place.and_then(|at| request.arguments.values_mut().get_mut(at));
+                    if let Some(value) = value.filter(|value| value.is_null()) {
+                        *value = fact;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) async fn run_items(&self, tool: &Tool, mut request: Request) -> Result<Value, Box<Failure>> {
+        let Some(items) = &self.runtime.items else {
+            let message =
+                format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name());
+            return Err(Box::new(Failure::permanent(message)));
+        };
+        let params = match request.arguments.take::<Value>("") {
+            Value::Object(params) => params,
+            _ => Map::new(),
+        };
+        let id = request.id.as_ref().or(tool.id.as_ref());
+        items.perform(tool.verb, tool.item, id, params).await.map_err(|error| Box::new(Failure::from(error)))
+    }
+
+    /// Waits for something, but not longer than it, or the run, may take.
+    pub(super) async fn bounded<F: Future>(&self, limit: Option<Duration>, work: F) -> Result<F::Output, Box<Failure>> {
+        let left = self.time_left();
+        let bound = match (limit, left) {
+            (None, None) => return Ok(work.await),
+            (Some(limit), Some(left)) => limit.min(left),
+            (Some(bound), None) | (None, Some(bound)) => bound,
+        };
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.runtime.clock.sleep(bound) => {
+                let shown = graph_model::duration::shown(bound);
+                Err(Box::new(Failure::of(Category::Transient, format!("it timed out after {shown}"))))
+            }
+        }
+    }
+
+    /// Returns how long the run may still take, if that is bounded.
+    fn time_left(&self) -> Option<Duration> {
+        self.facts.deadline.map(|deadline| deadline.saturating_sub(self.runtime.clock.monotonic()))
+    }
+
+    /// Whether the run has taken all the time it may.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Decides whether a call that failed is made again, and waits until it is time to.
+    async fn tries_again(&self, job: &Job<'_>, made: &mut Made) -> bool {
+        let Some(failure) = &made.failure else { return false };
+        if self.facts.stop.is_set() || self.is_overdue() {
+            made.is_interrupted = true;
+            return false;
+        }
+        let class = self.runtime.classifier.classify(&Evidence::from(&**failure));
+        let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
+        let node = self.code().node(job.at.node);
+        if let Some(retry) = &node.retry
+            && attempt < retry.attempts
+            && backoff::applies(retry, class.category)
+        {
+            let pause = failure.retry_after.unwrap_or_else(|| backoff::pause(retry, attempt, self.lot(job, attempt)));
+            return self.pause(pause, made).await;
+        }
+        let control = self.error_hooks(job, failure, &class, attempt).await;
+        // A node that says itself how it is tried again is not tried again by default.
+        let control = control.or_else(|| {
+            (node.retry.is_none() && class.retryable).then_some(Control::Retry { max_retries: BUILTIN_RETRIES })
+        });
+        match control {
+            Some(Control::Retry { max_retries }) if made.hook_retries < max_retries => {
+                let pause = class.policy.delay(made.hook_retries, failure.retry_after);
+                made.hook_retries += 1;
+                self.pause(pause, made).await
+            }
+            Some(Control::Fail { error }) => {
+                self.end_by_hook(made, |_| error);
+                false
+            }
+            Some(Control::Abort) => {
+                self.end_by_hook(made, |message| format!("aborted by a hook: {message}"));
+                false
+            }
+            _ => {
+                self.note_category(made, class.category);
+                false
+            }
+        }
+    }
+
+    /// Says of a failure that is given up what it was found to be, which the journal keeps.
+    fn note_category(&self, made: &mut Made, category: Category) {
+        if let Some(failure) = &mut made.failure {
+            failure.category = category;
+        }
+    }
+
+    fn end_by_hook(&self, made: &mut Made, message: impl FnOnce(&str) -> String) {
+        made.is_ended = true;
+        if let Some(failure) = &mut made.failure {
+            failure.message = message(&failure.message);
+        }
+    }
+
+    /// Waits before a call is made again. False if the run was stopped meanwhile, or has not the time.
+    async fn pause(&self, pause: Duration, made: &mut Made) -> bool {
+        if pause.is_zero() {
+            // A tool that fails at once, again and again, must not keep others from their turn.
+            yield_now().await;
+            return true;
+        }
+        let pause = self.time_left().map_or(pause, |left| left.min(pause));
+        tokio::select! {
+            biased;
+            () = self.facts.stop.wait() => made.is_interrupted = true,
+            () = self.runtime.clock.sleep(pause) => made.is_interrupted = self.is_overdue(),
+        }
+        !made.is_interrupted
+    }
+
+    /// Returns a number from 0 to 1 by which a pause is shorter: another for each call, the same when it is asked again.
+    fn lot(&self, job: &Job<'_>, attempt: u32) -> f64 {
+        let item = job.item.map_or(0, |(index, _)| index + 1);
+        let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.step);
+        let digest = graph_model::digest::Digest::of(text);
+        let bytes = digest.as_bytes();
+        f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
+    }
+
+    /// Makes a call for each item, as many at a time as `width` says.
+    async fn visit_each(&self, step: u64, visit: &mut Visit, items: Vec<Value>, width: usize) {
+        // Where the run ends with the first failure, no more calls are begun after one.
+        let stops = self.code().node(visit.activation.node).on_error.is_none()
+            && self.code().settings.on_error == graph_model::program::OnError::Fail;
+        let calls = Mutex::new(Calls {
+            next: 0,
+            over: false,
+            results: vec![Value::Null; items.len()],
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            calls: 0,
+        });
+        let width = width.clamp(1, items.len().max(1));
+        if width == 1 {
+            self.work(step, &visit.activation, &items, &calls, stops).await;
+        } else {
+            let workers = (0..width).map(|_| self.work(step, &visit.activation, &items, &calls, stops));
+            let mut workers: FuturesUnordered<_> = workers.collect();
+            while workers.next().await.is_some() {}
+        }
+        visit.take_each(calls.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether what a foreach calls is an agent's thread.
+    fn calls_thread(&self, node: u16) -> bool {
+        let Kind::Foreach(each) = &self.code().node(node).kind else { return false };
+        self.code().tool(each.call.tool).is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
+    }
+
+    /// Makes the calls of a foreach one after the other, until none is left.
+    async fn work(&self, step: u64, at: &Activation, items: &[Value], calls: &Mutex<Calls>, stops: bool) {
+        let calls = || calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut slot, is_thread) = (self.slot(), self.calls_thread(at.node));
+        let mut began = std::time::Instant::now();
+        let mut done: u64 = 0;
+        loop {
+            let index = {
+                let mut calls = calls();
+                if calls.over || calls.next == items.len() {
+                    return;
+                }
+                calls.next += 1;
+                calls.next - 1
+            };
+            let job = Job { at, step, item: Some((index as u64, &items[index])) };
+            let mut made = Made::default();
+            self.complete(&job, &mut slot, None, &mut made).await;
+            let failed = made.failure.is_some();
+            let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_value()));
+            {
+                let mut calls = calls();
+                calls.calls += made.calls;
+                calls.warnings.append(&mut made.warnings);
+                if let Some(result) = result {
+                    calls.results[index] = if is_thread { element(result) } else { result };
+                } else {
+                    calls.over |= stops || made.is_ended || made.is_interrupted || made.broken.is_some();
+                    calls.results[index] =
+                        made.failure.as_ref().map_or(Value::Null, |failure| View::Object(&**failure).to_value());
+                    calls.failures.push((index, made));
+                }
+                calls.over |= self.facts.stop.is_set();
+            }
+            done += 1;
+            if done.is_multiple_of(STEPS_A_LOOK) && began.elapsed() >= TURN {
+                yield_now().await;
+                began = std::time::Instant::now();
+            }
+        }
+    }
+}
+
+/// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).
+const BUILTIN_RETRIES: u32 = 3;
+
+impl Visit {
+    /// Takes over what came of the visit's call.
+    fn take(&mut self, made: Made) {
+        self.called = made.failure.is_none();
+        self.value = made.value;
+        self.failure = made.failure;
+        self.calls = made.calls;
+        self.is_ended = made.is_ended;
+        self.is_interrupted = made.is_interrupted;
+        self.broken = made.broken;
+        self.run = made.run;
+        self.at = made.at;
+        self.warnings.extend(made.warnings);
+    }
+
+    /// Takes over what came of the calls of a foreach.
+    fn take_each(&mut self, mut calls: Calls) {
+        calls.failures.sort_by_key(|(index, _)| *index);
+        self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
+        self.warnings.append(&mut calls.warnings);
+        let count = calls.failures.len();
+        for (index, made) in &mut calls.failures {
+            self.is_ended |= made.is_ended;
+            self.is_interrupted |= made.is_interrupted;
+            if made.broken.is_some() {
+                self.broken = made.broken.take();
+            }
+            if let Some(failure) = &made.failure {
+                self.items.push(ItemFailure { item: *index as u64, error: failure.message.clone() });
+            }
+        }
+        // Interrupted between two items, with none that failed.
+        self.is_interrupted |= calls.over && count == 0;
+        if let Some((index, made)) = calls.failures.into_iter().next()
+            && let Some(mut failure) = made.failure
+        {
+            let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
+            failure.message = format!("item {index}: {}{others}", failure.message);
+            self.failure = Some(failure);
+        }
+        self.results = Some(calls.results);
+    }
+}
+
+/// Returns what only some calls have, if this one has any of it.
+fn more(
+    job: &Job<'_>,
+    id: Option<graph_model::name::ItemId>,
+    remote: Option<std::sync::Arc<str>>,
+) -> Option<Box<More>> {
+    let item = job.item.map(|(index, _)| index);
+    (id.is_some() || item.is_some() || remote.is_some()).then(|| Box::new(More { id, item, remote, hook: None }))
+}
+
+/// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
+fn element(result: Value) -> Value {
+    match result {
+        Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
+            map.remove("thread_id").unwrap_or_default()
+        }
+        other => other,
+    }
+}
+
+/// Looks at what a tool returned: unwraps it where no contract says what it is, and fails where it says that it failed
+/// (R119, R180–R182). Returns it where that is not what the lane holds.
+fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
+    if tool.typed {
+        return match failed(outcome) {
+            Some(failure) => Err(failure),
+            None => Ok(None),
+        };
+    }
+    let value = unwrap(outcome.to_value());
+    match failed(value.view()) {
+        Some(failure) => Err(failure),
+        None => Ok(Some(value)),
+    }
+}
+
+/// Returns the failure that a result tells of, if it does.
+#[inline]
+pub(super) fn failed(result: View<'_>) -> Option<Box<Failure>> {
+    let View::Object(record) = result else { return None };
+    let says_so =
+        matches!(record.get("status"), View::Text("error")) || matches!(record.get("success"), View::Boolean(false));
+    says_so.then(|| told_failure(result))
+}
+
+#[cold]
+fn told_failure(result: View<'_>) -> Box<Failure> {
+    let error = result.step("error");
+    let message = match error {
+        View::Text(message) => message.to_owned(),
+        View::Null => "unknown".to_owned(),
+        View::Object(_) => match error.step("message") {
+            View::Text(message) => message.to_owned(),
+            _ => describe(error),
+        },
+        other => {
+            let mut text = String::new();
+            other.write_text(&mut text);
+            text
+        }
+    };
+    Box::new(Failure::told(message, result.to_value()))
+}
+
+/// What an envelope has besides what the tool returned.
+const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
+
+/// Takes a tool's answer out of its envelope (R180–R182).
+///
+/// An envelope is an object with `data`, or with a `status` beside a `chain`. What else an object holds is the answer.
+fn unwrap(answer: Value) -> Value {
+    let mut map = match answer {
+        Value::Object(map) => map,
+        Value::Null => return Value::Object(Map::new()),
+        other => return Value::Object(Map::from_iter([("result".to_owned(), other)])),
+    };
+    let is_envelope = map.contains_key("status") && (map.contains_key("data") || map.contains_key("chain"));
+    if !is_envelope {
+        return Value::Object(map);
+    }
+    map.retain(|name, _| !ENVELOPE.contains(&name.as_str()));
+    let failed = map.get("status").and_then(Value::as_str) == Some("error");
+    let error = map.get("error").cloned();
+    let mut inner = match map.get_mut("data").map(Value::take) {
+        Some(Value::Object(inner)) => inner,
+        Some(data) => {
+            map.insert("data".to_owned(), data);
+            return Value::Object(map);
+        }
+        None => return Value::Object(map),
+    };
+    let failed = failed || inner.get("success") == Some(&Value::Bool(false));
+    if failed {
+        inner.insert("status".to_owned(), Value::from("error"));
+        if let Some(error) = error {
+            inner.entry("error").or_insert(error);
+        }
+    }
+    Value::Object(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_taken_off_and_nothing_inside_is_lost() {
+        for (answer, expected) in [
+            (
+                json!({"status": "success", "data": {"stdout": "42", "path": "a"}, "path": "b"}),
+                json!({"stdout": "42", "path": "a"}),
+            ),
+            (
+                json!({"status": "error", "data": {"x": 1}, "error": "no"}),
+                json!({"x": 1, "status": "error", "error": "no"}),
+            ),
+            (
+                json!({"status": "error", "data": {"error": "in"}, "error": "out"}),
+                json!({"error": "in", "status": "error"}),
+            ),
+            (json!({"status": "success", "data": {"success": false}}), json!({"success": false, "status": "error"})),
+            (json!({"status": "success", "data": "text", "chain": []}), json!({"status": "success", "data": "text"})),
+            (json!({"path": "a", "source": "b"}), json!({"path": "a", "source": "b"})),
+            (json!({"data": {"rows": 1}, "total": 2}), json!({"data": {"rows": 1}, "total": 2})),
+            (json!("text"), json!({"result": "text"})),
+            (json!(null), json!({})),
+        ] {
+            assert_eq!(unwrap(answer.clone()), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_says_it_failed_is_a_failure() {
+        let message = |result: Value| failed(result.view()).map(|failure| failure.message);
+        assert_eq!(message(json!({"success": false, "error": "no"})), Some("no".into()));
+        assert_eq!(message(json!({"status": "error"})), Some("unknown".into()));
+        assert_eq!(message(json!({"status": "error", "error": {"message": "deep"}})), Some("deep".into()));
+        assert_eq!(message(json!({"success": 0})), None);
+        assert_eq!(message(json!({"status": "ok"})), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! Hooks in Rust: what a program does when something happens to its runs.
+//!
+//! A graph has hooks of its own, in YAML. Those come first; then come the hooks of the program, in the order in which they
+//! were given to the runtime; then those that are built in, of which there is one: a failure that may go away by itself is
+//! tried again, three times. The first of them that wants to steer the run does; all are asked.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use graph_model::name::RunId;
+use graph_model::program::Event;
+use graph_model::value::{AsView, Value, View};
+
+use crate::record::Status;
+
+/// How a hook steers a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// The call is made again, if hooks have not had that done `max_retries` times already. After an error only.
+    Retry {
+        /// How often hooks may have the call of one visit made again.
+        max_retries: u32,
+    },
+    /// The run ends with this error, whatever the graph says to do after one.
+    Fail {
+        /// Why.
+        error: String,
+    },
+    /// The run ends.
+    Abort,
+    /// The run may take more steps. At its limit only.
+    Continue {
+        /// How many.
+        additional_steps: u32,
+    },
+}
+
+/// How often a hook has a call made again if it does not say (R134).
+const MAX_RETRIES: u32 = 3;
+/// How many more steps a hook allows if it does not say (R131).
+const ADDITIONAL_STEPS: u32 = 50;
+
+impl Control {
+    /// Reads what a hook's tool answered, or what the graph says in its place.
+    ///
+    /// Nothing if it is no wish to steer: an object whose `action` is `retry`, `fail`, `abort` or `continue` is one (R150,
+    /// R151), and so is one with a field of such a name that is `true` (R137).
+    pub fn read(answer: View<'_>) -> Option<Self> {
+        let action = match answer.step("action") {
+            View::Text(action) => action,
+            _ => ["retry", "fail", "abort", "continue"]
+                .into_iter()
+                .find(|name| matches!(answer.step(name), View::Boolean(true)))?,
+        };
+        let number = |name: &str, default: u32| match answer.step(name) {
+            View::Integer(number) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
+            _ => default,
+        };
+        match action {
+            "retry" => Some(Self::Retry { max_retries: number("max_retries", MAX_RETRIES) }),
+            "fail" => {
+                let mut error = String::new();
+                answer.step("error").write_text(&mut error);
+                if error.is_empty() {
+                    error.push_str("a hook ended the run");
+                }
+                Some(Self::Fail { error })
+            }
+            "abort" => Some(Self::Abort),
+            "continue" => Some(Self::Continue { additional_steps: number("additional_steps", ADDITIONAL_STEPS) }),
+            _ => None,
+        }
+    }
+}
+
+/// What a hook is told.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// The run.
+    pub run: &'a RunId,
+    /// What happened.
+    pub event: Event,
+    /// The names that the graph's own hooks see of the event, and their values (R147): an object.
+    pub values: &'a Value,
+}
+
+impl Told<'_> {
+    /// Returns the value that has this name.
+    pub fn get(&self, name: &str) -> View<'_> {
+        self.values.view().step(name)
+    }
+}
+
+/// What a program does when something happens to its runs. Each method does nothing until it is defined.
+///
+/// A hook that panics, or takes longer than a minute, is as one that is not there: nothing that it does can fail the run.
+pub trait Hooks: Send + Sync + 'static {
+    /// A run began. Not called when one is resumed.
+    fn graph_started(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = told;
+        async { None }
+    }
+
+    /// A node is done, and what it did is committed.
+    fn after_step(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = told;
+        async { None }
+    }
+
+    /// The call of a node failed.
+    fn error(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = told;
+        async { None }
+    }
+
+    /// The run has taken all the steps it may.
+    fn limit(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = told;
+        async { None }
+    }
+
+    /// The run ended, other than with an error of a node (R155).
+    fn graph_completed(&self, told: &Told<'_>, status: Status) -> impl Future<Output = ()> + Send {
+        let _ = (told, status);
+        async {}
+    }
+}
+
+/// An answer that is waited for.
+type Answering<'a> = Pin<Box<dyn Future<Output = Option<Control>> + Send + 'a>>;
+
+/// Hooks of whatever type.
+pub(crate) trait AnyHooks: Send + Sync {
+    fn answer<'a>(&'a self, told: &'a Told<'a>, status: Status) -> Answering<'a>;
+}
+
+impl<H: Hooks> AnyHooks for H {
+    fn answer<'a>(&'a self, told: &'a Told<'a>, status: Status) -> Answering<'a> {
+        Box::pin(async move {
+            match told.event {
+                Event::GraphStarted => self.graph_started(told).await,
+                Event::AfterStep => self.after_step(told).await,
+                Event::Error => self.error(told).await,
+                Event::Limit => self.limit(told).await,
+                Event::GraphCompleted => {
+                    self.graph_completed(told, status).await;
+                    None
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for dyn AnyHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// Which hooks a program's hooks stand beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layer {
+    /// Behind the graph's own: they may steer a run (R144).
+    Builtin,
+    /// Behind all others: they see everything and steer nothing.
+    Infra,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_recognised_action_steers() {
+        let read = |value: Value| Control::read(value.view());
+        assert_eq!(read(json!({"action": "retry"})), Some(Control::Retry { max_retries: 3 }));
+        assert_eq!(read(json!({"action": "retry", "max_retries": 5})), Some(Control::Retry { max_retries: 5 }));
+        assert_eq!(read(json!({"retry": true, "max_retries": 2})), Some(Control::Retry { max_retries: 2 }));
+        assert_eq!(read(json!({"action": "fail", "error": "no"})), Some(Control::Fail { error: "no".into() }));
+        assert_eq!(read(json!({"abort": true})), Some(Control::Abort));
+        assert_eq!(read(json!({"continue": true})), Some(Control::Continue { additional_steps: 50 }));
+        for other in
+            [json!({"logged": true}), json!({"success": true}), json!(null), json!("retry"), json!({"action": 1})]
+        {
+            assert_eq!(read(other), None);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Why an item cannot be used.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use graph_model::name::{ItemId, NameError};
+use graph_model::program::ItemType;
+use graph_model::signature::{SignError, SignatureError};
+
+use super::file::MOST_BYTES;
+use super::yaml::YamlError;
+
+/// Why an item cannot be used. It names the file, and how to mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ItemError {
+    /// No space has it.
+    #[error("there is no {} `{id}`; looked for {looked}", item.name())]
+    NotFound {
+        /// What kind of item.
+        item: ItemType,
+        /// Its id.
+        id: ItemId,
+        /// Where it would be, in the order in which it was looked for.
+        looked: String,
+    },
+    /// A space has several files for it, and nothing says which one is meant.
+    #[error("`{}` and `{}` are both {} `{id}`; remove or rename one of them", .paths.0.display(), .paths.1.display(), item.name())]
+    Ambiguous {
+        /// What kind of item.
+        item: ItemType,
+        /// Its id.
+        id: ItemId,
+        /// Two of the files.
+        paths: (PathBuf, PathBuf),
+    },
+    /// It is unsigned, was altered, or is not signed by a trusted key (R42).
+    #[error("`{}` cannot be used: {reason}; {}", path.display(), mend(reason, path))]
+    Signature {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its signature.
+        reason: SignatureError,
+    },
+    /// A link leads out of the space's `.ai` directory.
+    #[error("`{}` is a link that leads to `{}`, outside of its space; put the file itself there", path.display(), target.display())]
+    Outside {
+        /// The file.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// It is a directory, a pipe or a device.
+    #[error("`{}` is no regular file", path.display())]
+    NotAFile {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// It is too large.
+    #[error("`{}` has more than {MOST_BYTES} bytes; split it up", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not UTF-8.
+    #[error("`{}` is not UTF-8 text: the byte at {at} begins no character", path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The first byte that is wrong, from 0.
+        at: usize,
+    },
+    /// It cannot be read or written.
+    #[error("cannot {verb} `{}`", path.display())]
+    Io {
+        /// What was tried: `read` or `write`.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A tree of items is larger than what is ever searched.
+    #[error("`{}` holds more than {most} files, or directories more than {deepest} deep", path.display())]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+        /// How many files are searched.
+        most: usize,
+        /// How deep.
+        deepest: usize,
+    },
+    /// The path of a configuration is none.
+    #[error("`{path}` is no path of a configuration: {reason}")]
+    ConfigPath {
+        /// The path.
+        path: String,
+        /// Why.
+        reason: NameError,
+    },
+    /// A configuration is not the YAML that it must be.
+    #[error("`{}` is no configuration: {reason}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: YamlError,
+    },
+    /// There is no key to sign with; none is made (R36).
+    #[error(
+        "there is no key to sign with; make one with `graph keys generate` and give it to the spaces: `sign_with(SecretKey::load(…)?)`"
+    )]
+    NoKey,
+    /// It cannot be signed.
+    #[error("`{}` cannot be signed: {reason}", path.display())]
+    Sign {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: SignError,
+    },
+}
+
+/// Says what to do about a signature.
+fn mend(reason: &SignatureError, path: &Path) -> String {
+    let path = path.display();
+    match reason {
+        SignatureError::Altered { .. } => {
+            format!(
+                "if the change is meant, review it and sign it again: `graph sign {path}`; if not, restore the file"
+            )
+        }
+        SignatureError::Untrusted(fingerprint) => format!(
+            "if you trust its owner, add the public key as `.ai/config/keys/trusted/{fingerprint}.toml`: `graph keys trust PUBLIC_KEY.pem --keys DIRECTORY`"
+        ),
+        SignatureError::Revoked { .. } => "have it reviewed and signed with another key".to_owned(),
+        SignatureError::Forged(_) => "do not trust this file; restore it from where it came from".to_owned(),
+        SignatureError::Unsigned(_) | SignatureError::Malformed(_) | SignatureError::NoDirective => {
+            format!("review it, then sign it: `graph sign {path}`")
+        }
+    }
+}
