@@ -1,6 +1,6 @@
 //! The build script's door: every graph of a tree, compiled into `OUT_DIR`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use quote::{format_ident, quote};
 
 use crate::diagnostic::{Diagnostic, Place, code};
 use crate::door;
-use crate::expand::module_name;
+use crate::expand::{identifier, module_name};
 use crate::parallel;
 use crate::project::{Compilation, Project, display_name};
 use crate::source::Source;
@@ -56,6 +56,8 @@ fn say(line: &str) {
 struct Modules {
     graphs: BTreeMap<String, (PathBuf, TokenStream)>,
     inner: BTreeMap<String, Modules>,
+    /// The graphs of other directories that graphs of this one nest: where their modules are, seen from the outermost.
+    from_elsewhere: BTreeMap<String, Vec<String>>,
 }
 
 /// What a tree of graphs became.
@@ -85,12 +87,21 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
     };
     let project = Project::open(package, directory);
     let compilations = parallel::map(&files, |file| project.compile(file));
+    let mut nesting = Vec::new();
     for (file, compilation) in files.into_iter().zip(compilations) {
-        let inside = file.strip_prefix(directory).unwrap_or(&file).parent().unwrap_or(Path::new(""));
-        let way: Vec<String> = inside.iter().map(|part| module_name(&part.to_string_lossy())).collect();
-        compiled.add(package, &file, &way, compilation);
+        nesting.push((file.clone(), compilation.inner.clone()));
+        compiled.add(package, &file, &way(directory, &file), compilation);
+    }
+    for (file, inner) in nesting {
+        inner.iter().for_each(|inner| compiled.bring(package, &file, inner));
     }
     compiled
+}
+
+/// Returns the modules around a graph's own, outermost first: one a directory.
+fn way(directory: &Path, file: &Path) -> Vec<String> {
+    let inside = file.strip_prefix(directory).unwrap_or(file).parent().unwrap_or(Path::new(""));
+    inside.iter().map(|part| module_name(&part.to_string_lossy())).collect()
 }
 
 impl Compiled {
@@ -101,17 +112,51 @@ impl Compiled {
             self.broken.push(file.to_owned());
         }
         let tokens = compilation.expand();
-        self.diagnostics.extend(compilation.diagnostics);
+        // What is wrong with a graph is also said of those that nest it, and with a contract of all that use it.
+        let known: BTreeSet<String> = self.diagnostics.iter().map(Diagnostic::render).collect();
+        self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| !known.contains(&one.render())));
         if let Some((other, _)) = modules.graphs.get(&compilation.name) {
             let (name, other) = (display_name(package, file), display_name(package, other));
-            let message = format!("`{name}` and `{other}` would both become the module `{}`", compilation.name);
-            let mut diagnostic = Diagnostic::new(code::BAD_NAME, message, Place::file(&Source::new(file, name, "")));
-            diagnostic.help("rename one of the files");
+            let diagnostic = clash(file, name, &other, &compilation.name);
             self.diagnostics.push(diagnostic);
         } else {
             modules.graphs.insert(compilation.name, (file.to_owned(), tokens));
         }
     }
+
+    /// Makes a graph visible beside one that nests it, where the two are in different directories.
+    fn bring(&mut self, package: &Path, file: &Path, inner: &Path) {
+        let (to, from) = (way(&self.root, file), way(&self.root, inner));
+        if to == from {
+            return;
+        }
+        let stem = inner.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = module_name(stem);
+        let modules = to.iter().fold(&mut self.modules, |modules, part| modules.inner.entry(part.clone()).or_default());
+        let taken = match (modules.graphs.get(&name), modules.from_elsewhere.get(&name)) {
+            (Some((other, _)), _) => Some(display_name(package, other)),
+            (None, Some(other)) if *other != from => Some(format!("{}/{name}", other.join("/"))),
+            _ if modules.inner.contains_key(&name) => Some(format!("the directory {name}")),
+            _ => None,
+        };
+        match taken {
+            Some(other) => {
+                let diagnostic = clash(inner, display_name(package, inner), &other, &name);
+                self.diagnostics.push(diagnostic);
+            }
+            None => {
+                modules.from_elsewhere.insert(name, from);
+            }
+        }
+    }
+}
+
+/// Says that two graphs would have the same name in one module.
+fn clash(file: &Path, name: String, other: &str, module: &str) -> Diagnostic {
+    let message = format!("`{name}` and `{other}` would both become the module `{module}`");
+    let mut diagnostic = Diagnostic::new(code::BAD_NAME, message, Place::file(&Source::new(file, name, "")));
+    diagnostic.help("rename one of the files");
+    diagnostic
 }
 
 /// Returns the graphs of a tree, sorted: every YAML file but those in `keys` and `tools`.
@@ -139,10 +184,17 @@ pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Modules {
-    fn tokens(&self) -> TokenStream {
+    /// Returns the tokens of the modules, which are `depth` modules below the outermost.
+    fn tokens(&self, depth: usize) -> TokenStream {
         let graphs = self.graphs.values().map(|(_, tokens)| tokens);
+        let from_elsewhere = self.from_elsewhere.iter().map(|(name, way)| {
+            let up = std::iter::repeat_n(format_ident!("super"), depth);
+            let up = std::iter::once(format_ident!("self")).chain(up);
+            let (name, way) = (identifier(name), way.iter().map(|part| identifier(part)));
+            quote!(use #(#up::)* #(#way::)* #name;)
+        });
         let inner = self.inner.iter().map(|(name, modules)| {
-            let (name, tokens) = (format_ident!("{name}"), modules.tokens());
+            let (name, tokens) = (identifier(name), modules.tokens(depth + 1));
             quote! {
                 #[allow(missing_docs, reason = "a directory of graphs")]
                 pub mod #name {
@@ -150,12 +202,12 @@ impl Modules {
                 }
             }
         });
-        quote!(#(#graphs)* #(#inner)*)
+        quote!(#(#from_elsewhere)* #(#graphs)* #(#inner)*)
     }
 }
 
 fn write(compiled: &Compiled, out: &Path) -> io::Result<()> {
-    let modules = format(&compiled.modules.tokens());
+    let modules = format(&compiled.modules.tokens(0));
     let errors = format(&door::compile_errors(&compiled.diagnostics));
     // The tree's directory first: what it trusts is decided there, and not by what is found above a file.
     let broken = std::iter::once(&compiled.root).chain(&compiled.broken);

@@ -123,8 +123,12 @@ codes! {
          rather than ignored.";
     INERT_FIELD = "G0037", "a field that does nothing here",
         "The field belongs elsewhere. A gate calls nothing, and a failure in it, as a comparison of values that do not compare, \
-         ends the run; a return node ends the run too, so it assigns nothing and leads nowhere. `op` and `value` belong to \
-         a `path`.";
+         ends the run; a return node ends the run too, so it assigns nothing and leads nowhere. A foreach collects its \
+         results with `collect`, and waits for its calls. `max_concurrency` says how many calls a foreach with \
+         `parallel: true` makes at a time. `op` and `value` belong to a `path`.";
+    BAD_DURATION = "G0038", "a duration that cannot be read",
+        "A duration is a number of seconds, or a text of numbers with their units: `250ms`, `30s`, `2m`, `1h30m`. It is at \
+         least a millisecond.";
 
     NO_START = "G0101", "the start node is missing or unknown",
         "`config.start` names the node where a run begins; it must be one of `config.nodes`.";
@@ -146,7 +150,8 @@ codes! {
         "Inside `${…}` stand paths, with `||` between them: `${state.name || inputs.name}`. There are no calculations and no \
          functions. To write the characters `${` themselves, double the dollar: `$${`.";
     UNKNOWN_NAMESPACE = "G0111", "a path that begins with nothing known",
-        "A path begins with `state`, `inputs` or `result`, or is `_now` or `_timestamp`. A shell variable in a command is \
+        "A path begins with `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`; in the action of a foreach \
+         also with the name of the item. What a hook looks at depends on its event. A shell variable in a command is \
          written `$NAME`, or `$${NAME}`.";
     UNKNOWN_OPERATOR = "G0112", "an unknown operator",
         "The operators are `eq`, `ne` (also `neq`), `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `regex` and `exists`, in lower \
@@ -161,7 +166,7 @@ codes! {
         "`state.NAME` is read, and no `assign` and no `config.state` sets it.";
     NO_RESULT = "G0116", "`result` where there is none",
         "`result` is what the node's own action returned. It can be read in `assign` and `next` of an action node, and \
-         nowhere else.";
+         nowhere else: a foreach has many, and collects them in a state key.";
     UNKNOWN_FIELD_OF_VALUE = "G0117", "a path into nothing",
         "The type of the value is known, from the input schema or a tool's contract, and has no such part. At run time the \
          path would always be null.";
@@ -185,6 +190,18 @@ codes! {
     RESERVED_KEY = "G0124", "a state key that the engine keeps",
         "`inputs` and keys that begin with `_` belong to the engine: `inputs` are the run's original inputs everywhere, also \
          after a resume.";
+    NO_VISIT = "G0125", "`visit` where there is none",
+        "`visit.number` tells how often the run has come to the node, and `visit.previous` what the node's last visit \
+         returned, or null. A gate returns nothing, nor can a node with `feedback: false` see it; a return node is visited \
+         once.";
+    BAD_VARIABLE = "G0126", "a name that an item cannot have",
+        "`as` names the item of a foreach in the templates of its action. It must not hide a namespace, as `state`, nor be \
+         the key that `collect` names.";
+    NOT_A_LIST = "G0127", "a foreach goes over what is no list",
+        "`over` is a list, or a template that is one `${…}` and yields one. Text around a template makes a text of it.";
+    AMBIGUOUS_ITEM = "G0128", "an id that means two things",
+        "An action executes the tool of a contract or another graph of the tree, and there are several of this id: a contract \
+         and a graph, or two graphs, or two graphs that would become modules of the same name. Rename one of them.";
 
     NO_PERMISSIONS = "G0130", "the graph declares no permissions",
         "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
@@ -194,6 +211,12 @@ codes! {
     BAD_PERMISSION = "G0132", "a permission that grants nothing",
         "A permission is a capability pattern: it begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may hold `*`, \
          `?` and `[…]`.";
+
+    UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
+        "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";
+    BAD_HOOK = "G0141", "a hook that would not do what it says",
+        "A hook steers the run in one way. `retry` does something about `error` only, and `continue` about `limit` only. The \
+         layer of a hook, which decides the order of graph's and runtime's hooks, cannot be chosen.";
 }
 
 #[cfg(test)]

@@ -226,6 +226,11 @@ impl Diagnostics {
         self.0.last_mut().expect("one was just pushed")
     }
 
+    /// Returns the one that was added last.
+    pub(crate) fn last(&mut self) -> Option<&mut Diagnostic> {
+        self.0.last_mut()
+    }
+
     /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -239,6 +244,11 @@ impl Diagnostics {
     /// Whether one of them is an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+    }
+
+    /// Returns them in the order in which they were added.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
     }
 
     /// Returns them, file by file and in file order; those of `first`, the graph itself, before its contracts'.

@@ -41,6 +41,23 @@ pub struct Outline {
     pub tools: Vec<Tool>,
     /// What a run returns.
     pub output: Type,
+    /// The graphs that run inside it, directly or through others, each once.
+    pub inner: Vec<Inner>,
+}
+
+/// A graph that runs inside another (R188).
+#[derive(Debug, Clone)]
+pub struct Inner {
+    /// Its id.
+    pub id: String,
+    /// Its file, as messages show it.
+    pub file: String,
+    /// The name of its module.
+    pub module: String,
+    /// Whether the other graph runs inside it too, so that neither can be compiled first.
+    pub returns: bool,
+    /// Whether it needs nothing of the program: its own tools are all built in.
+    pub builtin: bool,
 }
 
 /// A key of the state.
@@ -54,10 +71,10 @@ pub struct Key {
     pub initial: Option<Value>,
 }
 
-/// A tool that a graph calls.
+/// What the nodes and hooks of a graph call.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// Its id.
+    /// Its id; empty where it is known only at each call.
     pub id: String,
     /// What is done with the item.
     pub verb: Verb,
@@ -67,10 +84,12 @@ pub struct Tool {
     pub by: Performer,
     /// Whether a contract says what it returns.
     pub typed: bool,
-    /// What a run needs to call it.
-    pub capability: String,
-    /// Whether the runtime performs it.
+    /// What a run needs to call it; `None` where nothing is needed, or that is known only at each call.
+    pub capability: Option<String>,
+    /// Whether the runtime performs it, where that is for the program to do.
     pub builtin: bool,
+    /// The name of the module, where it is a graph.
+    pub module: Option<String>,
     /// What it is for.
     pub description: Option<String>,
     /// Its parameters; `None` where no contract names them.
@@ -104,8 +123,20 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// Returns the capabilities that its nodes need, each once.
+    /// Returns the capabilities that its nodes and hooks need, as far as they are known, each once.
     pub fn capabilities(&self) -> impl Iterator<Item = &str> {
-        self.outline.tools.iter().map(|tool| tool.capability.as_str())
+        self.outline.tools.iter().filter_map(|tool| tool.capability.as_deref())
+    }
+}
+
+impl Outline {
+    /// Whether a run needs nothing of the program: all tools are built in, also those of the graphs inside.
+    pub fn is_builtin(&self) -> bool {
+        self.own_tools_are_builtin() && self.inner.iter().all(|inner| inner.builtin)
+    }
+
+    /// The same of its own tools alone.
+    pub(crate) fn own_tools_are_builtin(&self) -> bool {
+        self.tools.iter().filter(|tool| tool.by == Performer::Program).all(|tool| tool.builtin)
     }
 }

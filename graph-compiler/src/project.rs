@@ -1,6 +1,7 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
-use std::collections::BTreeSet;
+mod nesting;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use graph_model::signature::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;
-use crate::check::{self, Contracts};
-use crate::definition::{self, Contract, Definition, NodeKind};
+use crate::check::{self, Items};
+use crate::definition::{self, Contract, Definition};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::expand;
 use crate::graph::{Graph, Outline};
@@ -18,6 +19,7 @@ use crate::parallel;
 use crate::source::Source;
 use crate::tree;
 use crate::verify::verify;
+use nesting::Nesting;
 
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
@@ -34,6 +36,7 @@ pub struct Project {
     ring: KeyRing,
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
+    nesting: Nesting,
 }
 
 /// What became of a file.
@@ -51,6 +54,24 @@ pub struct Compilation {
     pub source: String,
     /// The files that it was compiled from, relative to the package where they are in it.
     pub files: Vec<String>,
+    /// The files of the graphs that run inside it, directly or through others.
+    pub inner: Vec<PathBuf>,
+}
+
+/// What examining a file by itself found out. What is wrong with the graphs inside is not in it.
+#[derive(Debug, Default)]
+struct Examined {
+    outline: Option<Outline>,
+    graph: Option<Graph>,
+    diagnostics: Diagnostics,
+    contracts: Vec<PathBuf>,
+    inner: Vec<PathBuf>,
+}
+
+impl From<Box<Diagnostic>> for Examined {
+    fn from(problem: Box<Diagnostic>) -> Self {
+        Self { diagnostics: Diagnostics::from(*problem), ..Self::default() }
+    }
 }
 
 impl Compilation {
@@ -79,7 +100,14 @@ impl Project {
                 diagnostic
             })
             .collect();
-        Self { package: package.to_owned(), root: directory.to_owned(), ring, keys, rejected }
+        Self {
+            package: package.to_owned(),
+            root: directory.to_owned(),
+            ring,
+            keys,
+            rejected,
+            nesting: Nesting::default(),
+        }
     }
 
     /// Opens the tree that `file` is part of: the outermost directory above it, in the package, with `keys` in it; else its
@@ -106,80 +134,103 @@ impl Project {
         &self.rejected
     }
 
-    /// Takes a file through all stages: read, verify, parse, check.
+    /// Takes a file through all stages: read, verify, parse, check. The graphs that run inside it are taken with it.
     pub fn compile(&self, file: &Path) -> Compilation {
-        let name = display_name(&self.package, file);
-        match Source::read(file, &name) {
-            Ok(source) => self.compile_source(source),
-            Err(problem) => self.finish(file, Diagnostics::from(*problem), None, None, &[]),
-        }
+        self.finish(file, self.examine_file(file))
     }
 
     /// As [`Project::compile`], for a text that is already in memory.
     pub fn compile_source(&self, source: Arc<Source>) -> Compilation {
-        let mut diagnostics = Diagnostics::new();
         let path = source.path.clone();
-        let verified = match verify(&source, &self.ring) {
-            Ok(verified) => verified,
-            Err(problem) => return self.finish(&path, Diagnostics::from(*problem), None, None, &[]),
-        };
-        let Some(yaml) = tree::parse(&source, &mut diagnostics) else {
-            return self.finish(&path, diagnostics, None, None, &[]);
-        };
-        let again = || tree::read_again(&source, &yaml);
-        let (disagreement, checked) = parallel::both(again, || {
-            let definition = definition::parse(verified, &yaml, &mut diagnostics)?;
-            let (contracts, files) = self.contracts(&definition, &mut diagnostics);
-            Some((check::check(&definition, &contracts, &mut diagnostics), files))
-        });
-        diagnostics.extend(disagreement);
-        match checked {
-            Some((checked, files)) => self.finish(&path, diagnostics, Some(checked.outline), checked.graph, &files),
-            None => self.finish(&path, diagnostics, None, None, &[]),
+        self.finish(&path, self.examine(&source))
+    }
+
+    fn examine_file(&self, file: &Path) -> Examined {
+        match Source::read(file, &display_name(&self.package, file)) {
+            Ok(source) => self.examine(&source),
+            Err(problem) => problem.into(),
         }
     }
 
-    fn finish(
-        &self,
-        path: &Path,
-        mut diagnostics: Diagnostics,
-        outline: Option<Outline>,
-        graph: Option<Graph>,
-        contracts: &[PathBuf],
-    ) -> Compilation {
+    fn examine(&self, source: &Arc<Source>) -> Examined {
+        let verified = match verify(source, &self.ring) {
+            Ok(verified) => verified,
+            Err(problem) => return problem.into(),
+        };
+        let mut examined = Examined::default();
+        let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return examined };
+        let again = || tree::read_again(source, &yaml);
+        let (disagreement, mut examined) = parallel::both(again, || {
+            let diagnostics = &mut examined.diagnostics;
+            let Some(definition) = definition::parse(verified, &yaml, diagnostics) else { return examined };
+            examined.inner = self.inside(definition.executed());
+            let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
+            let checked = check::check(&definition, &items, diagnostics);
+            Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
+        });
+        examined.diagnostics.extend(disagreement);
+        examined
+    }
+
+    fn finish(&self, path: &Path, examined: Examined) -> Compilation {
+        let Examined { mut outline, mut graph, mut diagnostics, contracts, inner } = examined;
+        let mut files = vec![path.to_owned()];
+        files.extend(contracts);
+        for (at, path) in inner.iter().enumerate() {
+            let examined = self.examined(path);
+            // A contract with mistakes may be one of both graphs.
+            let known: Vec<String> = diagnostics.iter().map(Diagnostic::render).collect();
+            diagnostics.extend(examined.diagnostics.iter().filter(|one| !known.contains(&one.render())).cloned());
+            let builtin = examined.outline.as_ref().is_none_or(Outline::own_tools_are_builtin);
+            for outline in outline.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.outline)) {
+                outline.inner[at].builtin = builtin;
+            }
+            let new = std::iter::once(path).chain(&examined.contracts).filter(|file| !files.contains(file));
+            let new: Vec<PathBuf> = new.cloned().collect();
+            files.extend(new);
+        }
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
         let graph = graph.filter(|_| !diagnostics.has_errors());
-        let files = std::iter::once(path).chain(contracts.iter().chain(&self.keys).map(PathBuf::as_path));
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        files.extend(self.keys.iter().cloned());
         Compilation {
             name: expand::module_name(stem),
             source: relative_name(&self.package, path),
             outline,
             graph,
             diagnostics: diagnostics.in_order(&display_name(&self.package, path)),
-            files: files.filter(|file| file.is_file()).map(|file| relative_name(&self.package, file)).collect(),
+            files: files.iter().filter(|file| file.is_file()).map(|file| relative_name(&self.package, file)).collect(),
+            inner,
         }
     }
 
-    /// Reads the contracts of the tools that a graph calls, the tree's own before the built-in ones.
-    fn contracts(&self, definition: &Definition, diagnostics: &mut Diagnostics) -> (Contracts, Vec<PathBuf>) {
-        let tools: BTreeSet<&ItemId> = definition
-            .nodes
-            .iter()
-            .filter_map(|node| match &node.kind {
-                NodeKind::Action(action) => Some(&action.item_id.value),
-                _ => None,
-            })
-            .collect();
-        let tools: Vec<&ItemId> = tools.into_iter().collect();
-        let (mut contracts, mut files) = (Contracts::new(), Vec::new());
-        for (id, found) in tools.iter().zip(parallel::map(&tools, |id| self.contract(id))) {
-            contracts.extend(found.contract.map(|contract| ((*id).clone(), contract)));
+    /// Finds what a graph calls: contracts, the tree's own before the built-in ones, and other graphs of the tree.
+    fn items(
+        &self,
+        definition: &Definition,
+        inner: &[PathBuf],
+        diagnostics: &mut Diagnostics,
+    ) -> (Items, Vec<PathBuf>) {
+        let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
+        let caller = &definition.source().path;
+        let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
+        let (mut items, mut files) = (Items { inner, ..Items::default() }, Vec::new());
+        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id))) {
+            let graphs = self.graphs_called(id);
+            if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {
+                items.graphs.insert((*id).clone(), self.nested(graph, caller));
+            } else if !graphs.is_empty() {
+                let names = graphs.iter().chain(&found.file).map(|file| display_name(&self.package, file));
+                let built_in = found.file.is_none().then_some(&found.contract).and_then(Option::as_ref);
+                let names = names.chain(built_in.map(|contract| contract.source.name.clone()));
+                items.ambiguous.insert((*id).clone(), names.collect());
+            }
+            items.contracts.extend(found.contract.map(|contract| ((*id).clone(), contract)));
             files.extend(found.file);
             diagnostics.extend(found.diagnostics);
         }
-        (contracts, files)
+        (items, files)
     }
 
     fn contract(&self, id: &ItemId) -> FoundContract {

@@ -1,12 +1,12 @@
-//! Assignments and first values leave the engine's keys alone.
+//! What nodes write, and first values, leave the engine's keys alone.
 
 use super::facts::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let assigned = facts.definition.nodes.iter().flat_map(|node| node.assign()).map(|assignment| &assignment.key);
+    let written = facts.definition.nodes.iter().flat_map(|node| node.written());
     let initial = facts.definition.state.iter().map(|(key, _)| key);
-    for key in initial.chain(assigned) {
+    for key in initial.chain(written) {
         let name = key.value.as_str();
         if name == "inputs" || name.starts_with('_') {
             diagnostics

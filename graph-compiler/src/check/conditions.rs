@@ -11,16 +11,21 @@ use crate::types::{Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate() {
-        for test in tests(node) {
-            let left = facts.type_of_path(at, Site::Next, &test.path.value);
-            if let Some(problem) = problem(&left, test) {
-                let place = facts.place(&test.value.span);
-                let diagnostic = diagnostics.error(code::NEVER_COMPARABLE, place, problem);
-                diagnostic.related(facts.place(&test.path.span), format!("this is {}", left.clone().not_null()));
-                if let (Kind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
-                    diagnostic.suggest(text, texts.iter().map(String::as_str));
-                }
-            }
+        tests(node).into_iter().for_each(|test| check_test(facts, (at, Site::Next), test, diagnostics));
+    }
+    for (at, hook) in facts.definition.hooks.iter().enumerate() {
+        hook.condition.tests(&mut |test| check_test(facts, (at, Site::Hook), test, diagnostics));
+    }
+}
+
+fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+    let left = facts.type_of_path(node, site, &test.path.value);
+    if let Some(problem) = problem(&left, test) {
+        let place = facts.place(&test.value.span);
+        let diagnostic = diagnostics.error(code::NEVER_COMPARABLE, place, problem);
+        diagnostic.related(facts.place(&test.path.span), format!("this is {}", left.clone().not_null()));
+        if let (Kind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
+            diagnostic.suggest(text, texts.iter().map(String::as_str));
         }
     }
 }

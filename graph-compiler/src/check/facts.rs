@@ -4,16 +4,19 @@ use std::collections::HashMap;
 
 use graph_model::capability::{Capability, Pattern};
 use graph_model::condition::Condition;
-use graph_model::name::{ItemId, NodeName};
+use graph_model::name::NodeName;
 use graph_model::path::{Path, Root};
-use graph_model::program::{ItemType, LAST_ERROR, OnError, Performer, Verb};
+use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Performer, RETRIES, Verb};
 
-use super::Contracts;
+use super::Items;
 use super::flow::Flow;
 use super::infer::{self, Types};
-use crate::definition::{Definition, Edge, EdgeList, Next, NodeDefinition, NodeKind, Spanned, Term, Test};
+use crate::definition::{
+    Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction,
+    Spanned, Term, Test,
+};
 use crate::diagnostic::Place;
-use crate::graph::{Key, Outline, Tool};
+use crate::graph::{Inner, Key, Outline, Tool};
 use crate::source::Span;
 use crate::types::{Kind, Type};
 
@@ -29,7 +32,9 @@ pub(super) struct Facts<'d> {
     /// The types of inputs, keys and results.
     pub(super) types: Types,
     by_name: HashMap<&'d str, usize>,
-    tools_by_id: HashMap<&'d str, usize>,
+    tools_by_id: HashMap<ToolKey<'d>, usize>,
+    /// What there is in the tree for actions to be about.
+    pub(super) items: &'d Items,
     /// For each node, where `next` and where `on_error` may lead.
     onward: Vec<Onward>,
 }
@@ -42,30 +47,132 @@ struct Onward {
     on_error: Option<usize>,
 }
 
-/// A tool that the graph calls.
+/// By what calls are told apart: what is done, with what kind of item, and its id, empty where that is not known.
+type ToolKey<'d> = (Verb, ItemType, &'d str);
+
+fn tool_key(call: &Call) -> ToolKey<'_> {
+    (call.verb, call.item_type, call.id().map_or("", |id| id.as_str()))
+}
+
+/// What nodes and hooks call.
 pub(super) struct ToolFacts<'d> {
-    pub(super) id: &'d ItemId,
-    pub(super) capability: Capability,
-    pub(super) contract: Option<&'d crate::definition::Contract>,
+    pub(super) key: ToolKey<'d>,
+    pub(super) by: Performer,
+    pub(super) capability: Option<Capability>,
+    pub(super) contract: Option<&'d Contract>,
+    pub(super) graph: Option<&'d super::Nested>,
+    /// What it takes, where that is known.
+    pub(super) params: Option<Type>,
     /// What it returns.
     pub(super) result: Type,
 }
 
-/// Where in a node an expression stands; it decides what `result` is.
+impl<'d> ToolFacts<'d> {
+    fn gather(call: &'d Call, items: &'d Items) -> Self {
+        let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+        let id = call.id().filter(|_| is_tool);
+        let graph = id.and_then(|id| items.graphs.get(id));
+        let contract = id.filter(|_| graph.is_none()).and_then(|id| items.contracts.get(id));
+        Self {
+            key: tool_key(call),
+            by: match graph {
+                Some(_) => Performer::Graph,
+                None if is_tool => Performer::Program,
+                None => Performer::Items,
+            },
+            capability: None,
+            params: contract
+                .map(|contract| Type::of_schema(&contract.params))
+                .or_else(|| graph.map(|graph| graph.inputs.clone())),
+            result: match graph {
+                Some(graph) => infer::run_of(&graph.output),
+                None => contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema),
+            },
+            contract,
+            graph,
+        }
+    }
+}
+
+/// What a call needs to be allowed (R169).
+pub(super) enum Need {
+    /// Nothing: the engine's own tools (R173).
+    Nothing,
+    /// This.
+    Capability(Capability),
+    /// Something that begins like this; the rest is known at each call.
+    Beginning(String),
+}
+
+/// Returns what a call needs.
+pub(super) fn need(call: &Call) -> Need {
+    let capability = |id| Need::Capability(Capability::new(call.verb, call.item_type, id));
+    match &call.item.value {
+        Item::Named(id) if id.as_str().starts_with(INTERNAL) => Need::Nothing,
+        Item::Named(id) => capability(Some(id)),
+        Item::Found => capability(None),
+        Item::Computed(_) if call.beginning().starts_with(INTERNAL) => Need::Nothing,
+        Item::Computed(_) => {
+            let kind = Capability::new(call.verb, call.item_type, None);
+            Need::Beginning(format!("{kind}.{}", call.beginning().replace('/', ".")))
+        }
+    }
+}
+
+/// Who makes a call.
+#[derive(Clone, Copy)]
+pub(super) enum Caller<'d> {
+    /// A node, with its index.
+    Node(usize, &'d NodeDefinition),
+    /// A hook, with its index.
+    Hook(usize, &'d HookDefinition),
+}
+
+impl std::fmt::Display for Caller<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(_, node) => write!(f, "node `{}`", node.name),
+            Self::Hook(at, hook) => match &hook.id {
+                Some(id) => write!(f, "the hook `{id}`"),
+                None => write!(f, "hook {}", at + 1),
+            },
+        }
+    }
+}
+
+impl Caller<'_> {
+    /// Returns where the parameters of its call stand.
+    pub(super) fn site(&self) -> (usize, Site) {
+        match self {
+            Self::Node(at, NodeDefinition { kind: NodeKind::Foreach(_), .. }) => (*at, Site::Item),
+            Self::Node(at, _) => (*at, Site::Params),
+            Self::Hook(at, _) => (*at, Site::Hook),
+        }
+    }
+}
+
+/// Where in a node an expression stands; it decides what `result` and other names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Site {
     /// In an action's parameters: before there is a result.
     Params,
+    /// In `over`: before there is an item.
+    Over,
+    /// In the action of a foreach, which sees the item.
+    Item,
     /// In `assign`; the assignments before this index were made.
     Assign(usize),
     /// In the condition of an edge.
     Next,
     /// In a return node's output.
     Output,
+    /// In a hook, which is no part of a node.
+    Hook,
 }
 
 /// A path that is read somewhere.
 pub(super) struct Read<'d> {
+    /// The node, or the hook where it stands in one.
     pub(super) node: usize,
     pub(super) site: Site,
     pub(super) path: &'d Path,
@@ -73,26 +180,19 @@ pub(super) struct Read<'d> {
 }
 
 impl<'d> Facts<'d> {
-    pub(super) fn gather(definition: &'d Definition, contracts: &'d Contracts) -> Self {
+    pub(super) fn gather(definition: &'d Definition, items: &'d Items) -> Self {
         let nodes = &definition.nodes;
         let by_name: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let start = definition.start.as_ref().and_then(|start| by_name.get(start.value.as_str()).copied());
-        let (mut tools, mut tools_by_id): (Vec<ToolFacts<'d>>, HashMap<&str, usize>) = Default::default();
-        for node in nodes {
-            if let NodeKind::Action(action) = &node.kind
-                && !tools_by_id.contains_key(action.item_id.value.as_str())
-            {
-                tools_by_id.insert(action.item_id.value.as_str(), tools.len());
-                let contract = contracts.get(&action.item_id.value);
-                let result =
-                    contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema);
-                tools.push(ToolFacts {
-                    id: &action.item_id.value,
-                    capability: Capability::new(Verb::Execute, ItemType::Tool, Some(&action.item_id.value)),
-                    contract,
-                    result,
-                });
+        let (mut tools, mut tools_by_id): (Vec<ToolFacts<'d>>, HashMap<_, usize>) = Default::default();
+        for (_, call) in calls(definition) {
+            let at = *tools_by_id.entry(tool_key(call)).or_insert_with(|| {
+                tools.push(ToolFacts::gather(call, items));
+                tools.len() - 1
+            });
+            if let Need::Capability(capability) = need(call) {
+                tools[at].capability = Some(capability);
             }
         }
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
@@ -105,6 +205,7 @@ impl<'d> Facts<'d> {
             onward: nodes.iter().map(|node| onward(node, &by_name)).collect(),
             by_name,
             tools_by_id,
+            items,
         };
         facts.flow = Flow::analyse(&facts);
         infer::infer(&mut facts);
@@ -153,15 +254,33 @@ impl<'d> Facts<'d> {
     pub(super) fn may_end(&self, node: usize) -> bool {
         let next = self.definition.nodes[node].next();
         let edges = followed(next);
+        let ends_without_match = self.definition.settings.on_no_match == OnNoMatch::Return || edges.is_empty();
         match next {
             Next::End => true,
             Next::To(_) => false,
-            Next::List(_) => edges.iter().any(|edge| edge.to.is_none()) || !edges.iter().any(|edge| edge.always),
+            Next::List(_) => {
+                edges.iter().any(|edge| edge.to.is_none())
+                    || (ends_without_match && !edges.iter().any(|edge| edge.always))
+            }
         }
     }
 
-    pub(super) fn tool_index(&self, id: &ItemId) -> usize {
-        *self.tools_by_id.get(id.as_str()).expect("every action's tool was gathered")
+    /// Whether a run that has taken all its steps ends as if the last node had led nowhere.
+    pub(super) fn may_end_anywhere(&self) -> bool {
+        self.definition.settings.on_max_steps != OnMaxSteps::Fail
+    }
+
+    /// Returns what nodes and hooks call, in the order of the file.
+    pub(super) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d Call)> {
+        calls(self.definition)
+    }
+
+    pub(super) fn tool_index(&self, call: &Call) -> usize {
+        *self.tools_by_id.get(&tool_key(call)).expect("what every call is about was gathered")
+    }
+
+    pub(super) fn tool(&self, call: &Call) -> &ToolFacts<'d> {
+        &self.tools[self.tool_index(call)]
     }
 
     pub(super) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {
@@ -170,20 +289,56 @@ impl<'d> Facts<'d> {
 
     /// What `result` is at a place; `None` where there is none.
     pub(super) fn result_at(&self, node: usize, site: Site) -> Option<Type> {
+        if site == Site::Hook {
+            return None;
+        }
         let NodeKind::Action(action) = &self.definition.nodes[node].kind else { return None };
-        let result = &self.tools[self.tool_index(&action.item_id.value)].result;
+        let result = &self.tool(&action.call).result;
         match site {
-            Site::Params | Site::Output => None,
+            Site::Params | Site::Output | Site::Over | Site::Item | Site::Hook => None,
             Site::Assign(_) => Some(result.clone()),
             Site::Next if self.may_skip_assign(node) => Some(infer::or_failure(result)),
             Site::Next => Some(result.clone()),
         }
     }
 
+    /// What `visit.previous` is in a node: what it returned when it was visited last, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(super) fn previous_at(&self, node: usize) -> Result<Type, &'static str> {
+        let definition = &self.definition.nodes[node];
+        if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
+            return Err("the node says `feedback: false`");
+        }
+        let result = match &definition.kind {
+            NodeKind::Action(action) if self.may_skip_assign(node) => {
+                infer::or_failure(&self.tool(&action.call).result)
+            }
+            NodeKind::Action(action) => self.tool(&action.call).result.clone(),
+            NodeKind::Foreach(_) => infer::collected(self, node),
+            NodeKind::Gate(_) => return Err("a gate returns nothing"),
+            NodeKind::Return(_) => return Err("a return node is visited once"),
+        };
+        Ok(result.or_null())
+    }
+
+    /// What an item of the list is that a foreach goes over.
+    fn item_of(&self, node: usize) -> Type {
+        let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
+        match infer::type_of_term(self, node, Site::Over, &each.over).kind {
+            Kind::List(items) => *items,
+            // What is not known yet, or null, which is no item at all.
+            Kind::Never => Type { kind: Kind::Never, nullable: false },
+            _ => Type::any(),
+        }
+    }
+
     /// Whether a failure of this node leads along its ordinary edges, without its assignments (R125).
     pub(super) fn may_skip_assign(&self, node: usize) -> bool {
         let node = &self.definition.nodes[node];
-        self.definition.on_error == OnError::Continue
+        self.definition.settings.on_error == OnError::Continue
             && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
     }
 
@@ -196,6 +351,14 @@ impl<'d> Facts<'d> {
             for test in tests(node) {
                 visit(Read { node: at, site: Site::Next, path: &test.path.value, span: test.path.span.clone() });
             }
+        }
+        for (at, hook) in self.definition.hooks.iter().enumerate() {
+            for term in hook_terms(hook) {
+                self.reads_of(at, Site::Hook, term, visit);
+            }
+            hook.condition.tests(&mut |test| {
+                visit(Read { node: at, site: Site::Hook, path: &test.path.value, span: test.path.span.clone() });
+            });
         }
     }
 
@@ -217,7 +380,15 @@ impl<'d> Facts<'d> {
             Root::Timestamp => return Type::of(Kind::Integer),
             Root::Inputs => (self.types.inputs.clone(), path.segments.as_slice()),
             Root::Result => (self.result_at(node, site).unwrap_or_else(Type::any), path.segments.as_slice()),
-            Root::Visit | Root::Local => return Type::any(),
+            Root::Local if site == Site::Hook => return Type::any(),
+            Root::Local => (self.item_of(node), path.segments.get(1..).unwrap_or_default()),
+            Root::Visit => match path.segments.split_first() {
+                Some((field, rest)) if field == "previous" => {
+                    (self.previous_at(node).unwrap_or_else(|_| Type::any()), rest)
+                }
+                Some((field, _)) if field == "number" => return Type::of(Kind::Integer),
+                _ => return Type::any(),
+            },
             Root::State => match path.segments.split_first() {
                 Some((key, rest)) => (self.type_of_key(node, site, key), rest),
                 None => (Type::of(Kind::Map(Box::new(Type::any()))), [].as_slice()),
@@ -229,22 +400,20 @@ impl<'d> Facts<'d> {
 
     /// Returns what is known of a state key, at a place where it may not be set yet.
     pub(super) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
-        if name == LAST_ERROR {
-            return infer::last_error();
+        match name {
+            LAST_ERROR => return infer::last_error(),
+            RETRIES => return infer::retries(),
+            _ => {}
         }
         let Some(key) = self.types.key(name) else { return Type::any() };
         let ty = self.types.keys[key].ty.clone();
-        let assigned_here = match site {
-            Site::Params | Site::Output => 0,
+        let written_here = match site {
+            Site::Params | Site::Over | Site::Item | Site::Output | Site::Hook => 0,
             Site::Assign(before) => before,
             Site::Next if self.may_skip_assign(node) => 0,
             Site::Next => usize::MAX,
         };
-        let here = self.definition.nodes[node]
-            .assign()
-            .iter()
-            .take(assigned_here)
-            .any(|assignment| assignment.key.value.as_str() == name);
+        let here = self.definition.nodes[node].written().take(written_here).any(|key| key.value.as_str() == name);
         if here || self.flow.is_set_before(node, key) { ty } else { ty.or_null() }
     }
 
@@ -256,14 +425,16 @@ impl<'d> Facts<'d> {
             _ => None,
         };
         let tool = |tool: &ToolFacts<'_>| Tool {
-            id: tool.id.to_string(),
-            verb: Verb::Execute,
-            item: ItemType::Tool,
-            by: Performer::Program,
-            typed: tool.contract.is_some_and(|contract| contract.result.is_some()),
-            capability: tool.capability.to_string(),
+            id: tool.key.2.to_owned(),
+            verb: tool.key.0,
+            item: tool.key.1,
+            by: tool.by,
+            typed: tool.graph.is_some() || tool.contract.is_some_and(|contract| contract.result.is_some()),
+            capability: tool.capability.as_ref().map(ToString::to_string),
             builtin: tool.contract.is_some_and(|contract| contract.builtin),
+            module: tool.graph.map(|graph| graph.module.clone()),
             description: tool.contract.and_then(|contract| contract.description.clone()),
+            // A graph takes its inputs as one object.
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone(),
         };
@@ -275,7 +446,26 @@ impl<'d> Facts<'d> {
             keys: self.types.keys.iter().map(|key| Key { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
             tools: self.tools.iter().map(tool).collect(),
             output: infer::output(self),
+            inner: self.items.inner.iter().map(Inner::clone).collect(),
         }
+    }
+}
+
+/// Returns what nodes and hooks call, in the order of the file.
+fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &Call)> {
+    let nodes = definition.nodes.iter().enumerate();
+    let hooks = definition.hooks.iter().enumerate().filter_map(|(at, hook)| match &hook.reaction {
+        Reaction::Call(call) => Some((Caller::Hook(at, hook), call)),
+        Reaction::Steer(_) => None,
+    });
+    nodes.filter_map(|(at, node)| Some((Caller::Node(at, node), node.call()?))).chain(hooks)
+}
+
+/// Returns the values with templates that a hook has.
+fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
+    match &hook.reaction {
+        Reaction::Steer(params) => vec![params],
+        Reaction::Call(call) => vec![&call.params],
     }
 }
 
@@ -322,10 +512,18 @@ pub(super) fn followed(next: &Next) -> Vec<EdgeFacts<'_>> {
 }
 
 /// Returns the values with templates that a node has, each with its place.
-pub(super) fn terms(node: &NodeDefinition) -> Vec<(Site, &Term)> {
+pub(super) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
     let mut terms = Vec::new();
+    let mut call = |site, call: &'n Call| {
+        terms.extend(call.computed().map(|(term, _)| (site, term)));
+        terms.push((site, &call.params));
+    };
     match &node.kind {
-        NodeKind::Action(action) => terms.push((Site::Params, &action.params)),
+        NodeKind::Action(action) => call(Site::Params, &action.call),
+        NodeKind::Foreach(each) => {
+            call(Site::Item, &each.call);
+            terms.push((Site::Over, &each.over));
+        }
         NodeKind::Gate(_) => {}
         NodeKind::Return(returns) => terms.extend(returns.output.iter().map(|term| (Site::Output, term))),
     }

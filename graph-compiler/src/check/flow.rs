@@ -87,6 +87,11 @@ impl Flow {
         Some(keys)
     }
 
+    /// Returns the keys that are set on all ways to a node; `None` where no way leads to it.
+    pub(super) fn before(&self, node: usize) -> Option<Keys> {
+        self.before[node].clone()
+    }
+
     /// Whether a key is set on every way to a node.
     pub(super) fn is_set_before(&self, node: usize, key: usize) -> bool {
         self.before[node].as_ref().is_some_and(|keys| keys.contains(key))
@@ -98,8 +103,7 @@ fn writes(facts: &Facts<'_>, node: usize) -> Vec<usize> {
     if facts.may_skip_assign(node) {
         return Vec::new();
     }
-    let assign = facts.definition.nodes[node].assign().iter();
-    assign.filter_map(|assignment| facts.types.key(assignment.key.value.as_str())).collect()
+    facts.definition.nodes[node].written().filter_map(|key| facts.types.key(key.value.as_str())).collect()
 }
 
 /// Orders the nodes that can be reached so that, loops aside, each comes after all that lead to it.

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use graph_model::program::OnError;
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
-use crate::definition::{Definition, NodeKind, Term, TermKind};
+use super::flow::Keys;
+use crate::definition::{Definition, Foreach, NodeKind, Term, TermKind};
 use crate::graph::Key;
 use crate::types::{Field, Kind, Type, join_all};
 
@@ -25,8 +27,8 @@ impl Types {
         for (key, value) in &definition.state {
             types.add(key.value.as_str(), Type::of_value(&value.value), Some(value.value.clone()));
         }
-        for assignment in definition.nodes.iter().flat_map(|node| node.assign()) {
-            types.add(assignment.key.value.as_str(), Type { kind: Kind::Never, nullable: false }, None);
+        for key in definition.nodes.iter().flat_map(|node| node.written()) {
+            types.add(key.value.as_str(), Type { kind: Kind::Never, nullable: false }, None);
         }
         types
     }
@@ -44,20 +46,55 @@ impl Types {
     }
 }
 
+fn field(name: &str, ty: Type) -> Field {
+    Field { name: name.into(), ty, default: None, description: None }
+}
+
 /// Returns what `state._last_error` is.
 pub(super) fn last_error() -> Type {
-    let text = |name: &str| Field { name: name.into(), ty: Type::of(Kind::String), default: None, description: None };
+    let text = |name| field(name, Type::of(Kind::String));
     Type::of(Kind::Object(vec![text("node"), text("error")])).or_null()
+}
+
+/// Returns what `state._retries` is (R136).
+pub(super) fn retries() -> Type {
+    Type::of(Kind::Map(Box::new(Type::of(Kind::Integer))))
 }
 
 /// Returns what `result` is in the edges of a node that may have failed: the tool's result, or status and error (R125).
 pub(super) fn or_failure(result: &Type) -> Type {
-    let text = |name: &str| Field { name: name.into(), ty: Type::of(Kind::String), default: None, description: None };
+    let text = |name| field(name, Type::of(Kind::String));
     let failure = Type::of(Kind::Object(vec![text("status"), text("error")]));
     match &result.kind {
         Kind::Object(_) => result.clone().join(failure),
         _ => Type::any(),
     }
+}
+
+/// Returns what the run of a graph is for the node that nests it, where the graph returns `output` (R188).
+pub(super) fn run_of(output: &Type) -> Type {
+    let (any, text) = (|| Box::new(Type::any()), || Type::of(Kind::String));
+    Type::of(Kind::Object(vec![
+        field("success", Type::of(Kind::Boolean)),
+        field("status", text()),
+        field("graph_run_id", text()),
+        field("steps", Type::of(Kind::Integer)),
+        field("state", Type::of(Kind::Map(any()))),
+        field("output", output.clone().or_null()),
+        field("error", text().or_null()),
+        field("node", text().or_null()),
+        field("errors", Type::of(Kind::List(any())).or_null()),
+    ]))
+}
+
+/// Returns what a foreach collects: a list with a result an item. Where failures do not end the run, one that failed leaves
+/// its failure in its place (R113).
+pub(super) fn collected(facts: &Facts<'_>, node: usize) -> Type {
+    let NodeKind::Foreach(each) = &facts.definition.nodes[node].kind else { return Type::any() };
+    let result = &facts.tool(&each.call).result;
+    let failures_stay = facts.definition.settings.on_error == OnError::Continue && each.on_error.is_none();
+    let element = if failures_stay { or_failure(result) } else { result.clone() };
+    Type::of(Kind::List(Box::new(element)))
 }
 
 /// Learns the types of keys until nothing new is learned. Types only grow, and not beyond `any`, so this ends.
@@ -67,18 +104,26 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
         for (at, node) in facts.definition.nodes.iter().enumerate() {
             for (index, assignment) in node.assign().iter().enumerate() {
                 let ty = type_of_term(facts, at, Site::Assign(index), &assignment.value);
-                let Some(key) = facts.types.key(assignment.key.value.as_str()) else { continue };
-                let joined = facts.types.keys[key].ty.clone().join(ty);
-                if joined != facts.types.keys[key].ty {
-                    facts.types.keys[key].ty = joined;
-                    changed = true;
-                }
+                changed |= learn(facts, assignment.key.value.as_str(), ty);
+            }
+            if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
+                let ty = collected(facts, at);
+                changed |= learn(facts, key.value.as_str(), ty);
             }
         }
         if !changed {
             return;
         }
     }
+}
+
+/// Adds what a key may be; says whether that is new.
+fn learn(facts: &mut Facts<'_>, key: &str, ty: Type) -> bool {
+    let Some(key) = facts.types.key(key) else { return false };
+    let joined = facts.types.keys[key].ty.clone().join(ty);
+    let is_new = joined != facts.types.keys[key].ty;
+    facts.types.keys[key].ty = joined;
+    is_new
 }
 
 /// Returns what is known of a value with templates.
@@ -104,11 +149,8 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
             Type::of(Kind::List(Box::new(join_all(list.iter().map(|term| type_of_term(facts, node, site, term))))))
         }
         TermKind::Object(fields) => {
-            let field = |(key, term): &(crate::definition::Spanned<String>, Term)| Field {
-                name: key.value.clone(),
-                ty: type_of_term(facts, node, site, term),
-                default: None,
-                description: None,
+            let field = |(key, term): &(crate::definition::Spanned<String>, Term)| {
+                field(&key.value, type_of_term(facts, node, site, term))
             };
             Type::of(Kind::Object(fields.iter().map(field).collect()))
         }
@@ -122,24 +164,34 @@ pub(super) fn output(facts: &Facts<'_>) -> Type {
         match &node.kind {
             NodeKind::Return(returns) => match &returns.output {
                 Some(term) => exits.push(type_of_term(facts, at, Site::Output, term)),
-                None => exits.extend(state(facts, at)),
+                None => exits.extend(state(facts, facts.flow.after(at))),
             },
-            _ if facts.may_end(at) => exits.extend(state(facts, at)),
+            _ if facts.may_end(at) => exits.extend(state(facts, facts.flow.after(at))),
             _ => {}
+        }
+    }
+    if facts.may_end_anywhere() {
+        // The first node is always visited, before any other the steps may have run out.
+        let mut entered = vec![false; facts.definition.nodes.len()];
+        for at in 0..entered.len() {
+            facts.successors(at).chain(facts.error_successor(at)).for_each(|next| entered[next] = true);
+        }
+        for at in (0..entered.len()).filter(|&at| entered[at]) {
+            exits.extend(state(facts, facts.flow.before(at)));
         }
     }
     let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
     if !exits.is_empty() && exits.iter().all(is_object) { join_all(exits) } else { Type::any() }
 }
 
-/// Returns the state as an object type where a run ends at a node; `None` if no run comes there.
-fn state(facts: &Facts<'_>, node: usize) -> Option<Type> {
-    let set = facts.flow.after(node)?;
-    let field = |(at, key): (usize, &Key)| {
+/// Returns the state as an object type where these keys are set; `None` if no run comes there.
+fn state(facts: &Facts<'_>, set: Option<Keys>) -> Option<Type> {
+    let set = set?;
+    let key = |(at, key): (usize, &Key)| {
         let ty = if set.contains(at) { key.ty.clone() } else { key.ty.clone().or_null() };
-        Field { name: key.name.clone(), ty, default: None, description: None }
+        field(&key.name, ty)
     };
-    Some(Type::of(Kind::Object(facts.types.keys.iter().enumerate().map(field).collect())))
+    Some(Type::of(Kind::Object(facts.types.keys.iter().enumerate().map(key).collect())))
 }
 
 /// Whether a value is a text that must be one of an enumeration's.

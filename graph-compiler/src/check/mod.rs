@@ -7,7 +7,9 @@ mod assignments;
 mod conditions;
 mod facts;
 mod flow;
+mod foreach;
 mod infer;
+mod items;
 mod no_end;
 mod parameters;
 mod permissions;
@@ -21,16 +23,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Kind, Settings};
+use graph_model::program::{self, Body, Each, Hook, Kind, Settings};
 use graph_model::value::{Map, Value};
 
-use crate::definition::{Contract, Definition, EdgeList, Next, NodeDefinition, NodeKind};
+use crate::definition::{Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction};
 use crate::diagnostic::Diagnostics;
-use crate::graph::{Graph, Node, Outline};
+use crate::graph::{Graph, Inner, Node, Outline};
+use crate::types::Type;
 use facts::Facts;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
 pub type Contracts = BTreeMap<ItemId, Contract>;
+
+/// What there is in a tree for the actions of a graph to be about.
+#[derive(Debug, Default)]
+pub struct Items {
+    /// The contracts of tools.
+    pub contracts: Contracts,
+    /// The graphs that are called, by their ids.
+    pub graphs: BTreeMap<ItemId, Nested>,
+    /// The ids that several things have, with the names of their files.
+    pub ambiguous: BTreeMap<ItemId, Vec<String>>,
+    /// The graphs that run inside, directly or through others, each once.
+    pub inner: Vec<Inner>,
+}
+
+/// A graph that another calls (R188).
+#[derive(Debug, Clone)]
+pub struct Nested {
+    /// The file, as messages show it.
+    pub file: String,
+    /// The name of its module.
+    pub module: String,
+    /// What its inputs are.
+    pub inputs: Type,
+    /// What it returns; any value where it has mistakes or nests its caller in turn.
+    pub output: Type,
+}
 
 /// What came of checking.
 pub struct Checked {
@@ -52,15 +81,17 @@ const RULES: &[Rule] = &[
     assignments::check,
     reads::check,
     conditions::check,
+    foreach::check,
+    items::check,
     parameters::check,
     permissions::check,
 ];
 
-/// Checks a definition against the contracts of its tools.
+/// Checks a definition against the items that it calls.
 ///
 /// A graph comes only if `diagnostics` holds no error, from here or from before.
-pub fn check(definition: &Definition, contracts: &Contracts, diagnostics: &mut Diagnostics) -> Checked {
-    let facts = Facts::gather(definition, contracts);
+pub fn check(definition: &Definition, items: &Items, diagnostics: &mut Diagnostics) -> Checked {
+    let facts = Facts::gather(definition, items);
     for rule in RULES {
         rule(&facts, diagnostics);
     }
@@ -79,7 +110,10 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
         signer: definition.verified.signer().to_string(),
         owner: definition.verified.owner().to_owned(),
         start: index(facts.start.expect("a graph without start is an error")),
-        settings: Settings { max_steps: definition.max_steps, on_error: definition.on_error, ..Settings::default() },
+        settings: Settings {
+            hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
+            ..definition.settings.clone()
+        },
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
         nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node)).collect(),
@@ -88,14 +122,27 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
 
 fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
     let (line, _) = facts.definition.source().position(node.name.span.start);
-    let (does, params, output) = match &node.kind {
-        NodeKind::Action(action) => {
-            let tool = facts.tool_index(&action.item_id.value);
-            (Kind::Action(index(tool)), Some(action.params.to_value()), None)
-        }
-        NodeKind::Gate(_) => (Kind::Gate, None, None),
-        NodeKind::Return(returns) => (Kind::Return, None, returns.output.as_ref().map(|term| term.to_value())),
+    let tool = || index(node.call().map(|call| facts.tool_index(call)).unwrap_or_default());
+    let does = match &node.kind {
+        NodeKind::Action(_) => Kind::Action(tool()),
+        NodeKind::Foreach(_) => Kind::Foreach(tool()),
+        NodeKind::Gate(_) => Kind::Gate,
+        NodeKind::Return(_) => Kind::Return,
     };
+    let each = match &node.kind {
+        NodeKind::Foreach(each) => Some(Each {
+            over: each.over.to_value(),
+            name: each.name.value.clone(),
+            collect: each.collect.as_ref().map(ToString::to_string),
+            width: each.width,
+        }),
+        _ => None,
+    };
+    let output = match &node.kind {
+        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_value()),
+        _ => None,
+    };
+    let (call, conduct) = (node.call(), node.conduct());
     let assign: Map<String, Value> =
         node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_value())).collect();
     let mut next = Vec::new();
@@ -109,19 +156,27 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
     let body = Body {
         line,
         does,
-        item: None,
-        params,
-        each: None,
+        item: call.and_then(|call| call.computed()).map(|(_, text)| text.to_owned()),
+        params: call.map(|call| call.params.to_value()),
+        each,
         assign,
         next: edges(node.next()),
         on_error,
         output,
-        retry: None,
-        timeout_ms: None,
-        remote: None,
-        feedback: true,
+        retry: conduct.and_then(|conduct| conduct.retry.clone()),
+        timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms),
+        remote: conduct.and_then(|conduct| conduct.remote.clone()),
+        feedback: conduct.is_none_or(|conduct| conduct.feedback),
     };
     Node { name: node.name.to_string(), next, body }
+}
+
+fn build_hook(facts: &Facts<'_>, hook: &HookDefinition) -> Hook {
+    let (tool, params) = match &hook.reaction {
+        Reaction::Steer(params) => (None, params),
+        Reaction::Call(call) => (Some(index(facts.tool_index(call))), &call.params),
+    };
+    Hook { id: hook.id.clone(), event: hook.event, condition: hook.written.clone(), tool, params: params.to_value() }
 }
 
 fn edges(next: &Next) -> Vec<program::Edge> {
@@ -133,7 +188,7 @@ fn edges(next: &Next) -> Vec<program::Edge> {
             .map(|edge| program::Edge {
                 to: edge.to.as_ref().map(ToString::to_string),
                 when: edge.written.clone(),
-                description: None,
+                description: edge.description.clone(),
             })
             .collect(),
     }

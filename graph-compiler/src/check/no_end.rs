@@ -4,7 +4,8 @@ use super::facts::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    if !facts.is_whole() {
+    // Where the steps running out ends a run well, going round until then may be meant.
+    if !facts.is_whole() || facts.may_end_anywhere() {
         return;
     }
     let count = facts.definition.nodes.len();

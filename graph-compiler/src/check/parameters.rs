@@ -1,34 +1,41 @@
-//! Parameters are those that the tool's contract asks for.
+//! Parameters are those that the tool's contract or the nested graph's inputs ask for.
 
-use super::facts::{Facts, Site};
+use super::facts::{Facts, Site, ToolFacts};
 use super::infer::{is_member, type_of_term};
-use crate::definition::{Action, NodeKind, Term, TermKind};
+use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
-        let NodeKind::Action(action) = &node.kind else { continue };
-        let Some(contract) = facts.tools[facts.tool_index(&action.item_id.value)].contract else { continue };
-        let params = Type::of_schema(&contract.params);
-        let call = Call { facts, node: at, action };
-        match (&action.params.kind, &params.kind) {
-            (TermKind::Object(given), Kind::Object(fields)) => {
-                call.check_object(given, fields, &action.item_id.span, &format!("`{}`", action.item_id), diagnostics);
+    for (caller, call) in facts.calls() {
+        let tool = facts.tool(call);
+        let (node, site) = caller.site();
+        let given = Given { facts, node, site, tool };
+        if let Some((term, _)) = call.computed() {
+            let text = Type::of(Kind::String).or_null();
+            given.check_term(term, &text, "an `item_id`", diagnostics);
+        }
+        let Some(params) = &tool.params else { continue };
+        let whose = call.shown();
+        match (&call.params.kind, &params.kind) {
+            (TermKind::Object(terms), Kind::Object(fields)) => {
+                given.check_object(terms, fields, &call.item.span, &whose, diagnostics);
             }
-            _ => call.check_term(&action.params, &params, &format!("`{}`", action.item_id), diagnostics),
+            _ => given.check_term(&call.params, params, &whose, diagnostics),
         }
     }
 }
 
-struct Call<'f, 'd> {
+/// What a call gives to its tool.
+struct Given<'f, 'd> {
     facts: &'f Facts<'d>,
     node: usize,
-    action: &'d Action,
+    site: Site,
+    tool: &'f ToolFacts<'d>,
 }
 
-impl Call<'_, '_> {
+impl Given<'_, '_> {
     fn check_object(
         &self,
         given: &[(crate::definition::Spanned<String>, Term)],
@@ -86,7 +93,7 @@ impl Call<'_, '_> {
             (TermKind::Literal(value), _) if value.is_null() && target.nullable => return,
             _ => {}
         }
-        let ty = type_of_term(self.facts, self.node, Site::Params, term);
+        let ty = type_of_term(self.facts, self.node, self.site, term);
         // Whether a value that may be null is null is found when the program runs.
         let certain = match &term.kind {
             TermKind::Literal(_) => ty.clone(),
@@ -110,8 +117,10 @@ impl Call<'_, '_> {
         } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), Kind::String)) {
             diagnostic.help("put it in quotes to make it a string");
         }
-        if let Some(contract) = self.facts.tools[self.facts.tool_index(&self.action.item_id.value)].contract {
+        if let Some(contract) = self.tool.contract {
             diagnostic.note(format!("the contract is `{}`", contract.source.name));
+        } else if let Some(graph) = self.tool.graph {
+            diagnostic.note(format!("the graph is `{}`", graph.file));
         }
     }
 }

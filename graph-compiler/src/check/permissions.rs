@@ -1,12 +1,14 @@
 //! The graph declares what it may do, and that covers what it does.
 
-use super::facts::Facts;
-use crate::definition::NodeKind;
+use graph_model::capability::Pattern;
+
+use super::facts::{Facts, Need, need};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let definition = facts.definition;
-    let needed: Vec<String> = facts.tools.iter().map(|tool| tool.capability.to_string()).collect();
+    let needed: Vec<String> =
+        facts.tools.iter().filter_map(|tool| Some(tool.capability.as_ref()?.to_string())).collect();
     let Some(permissions) = definition.permissions.as_ref().filter(|list| !list.value.is_empty()) else {
         // A list whose entries could not be read was reported.
         if definition.permissions.is_none() || !diagnostics.has_errors() {
@@ -22,17 +24,35 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         }
         return;
     };
-    for node in &definition.nodes {
-        let NodeKind::Action(action) = &node.kind else { continue };
-        let tool = &facts.tools[facts.tool_index(&action.item_id.value)];
-        if !facts.permissions().any(|pattern| pattern.value.grants(&tool.capability)) {
-            let message =
-                format!("node `{}` may not call `{}`: the graph's permissions do not cover it", node.name, tool.id);
+    for (caller, call) in facts.calls() {
+        let (needed, added, covered) = match need(call) {
+            Need::Nothing => continue,
+            Need::Capability(capability) => {
+                let covered = facts.permissions().any(|pattern| pattern.value.grants(&capability));
+                (format!("needs `{capability}`"), capability.to_string(), covered)
+            }
+            Need::Beginning(beginning) => {
+                let covered = facts.permissions().any(|pattern| may_grant(&pattern.value, &beginning));
+                (format!("needs what begins with `{beginning}`"), format!("{beginning}*"), covered)
+            }
+        };
+        if !covered {
+            let message = format!("{caller} may not call {}: the graph's permissions do not cover it", call.shown());
             diagnostics
-                .error(code::MISSING_PERMISSION, facts.place(&action.item_id.span), message)
-                .label(format!("needs `{}`", tool.capability))
+                .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
+                .label(needed)
                 .related(facts.place(&permissions.span), "these are its permissions")
-                .help(format!("add `{}` to `permissions`", tool.capability));
+                .help(format!("add `{added}` to `permissions`"));
         }
     }
+}
+
+/// Whether a pattern could grant something that begins with `beginning`. Which it is, is known at each call.
+fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
+    let pattern = pattern.as_str();
+    let plain = &pattern[..pattern.find(['*', '?', '[']).unwrap_or(pattern.len())];
+    if plain.len() == pattern.len() {
+        return plain.starts_with(beginning);
+    }
+    plain.starts_with(beginning) || beginning.starts_with(plain)
 }

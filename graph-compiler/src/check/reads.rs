@@ -1,17 +1,18 @@
 //! Paths lead to something: a declared input, a key that is set, a field that the value has.
 
-use graph_model::path::Root;
-use graph_model::program::LAST_ERROR;
+use graph_model::path::{Path, Root};
+use graph_model::program::{LAST_ERROR, RETRIES};
 
 use super::facts::{Facts, Read, Site};
-use super::infer;
 use crate::definition::NodeKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     facts.reads(&mut |read| match read.path.root {
-        Root::Now | Root::Timestamp | Root::Visit | Root::Local => {}
+        Root::Now | Root::Timestamp => {}
+        Root::Local => check_local(facts, &read, diagnostics),
+        Root::Visit => check_visit(facts, &read, diagnostics),
         Root::Inputs => check_input(facts, &read, diagnostics),
         Root::State => check_key(facts, &read, diagnostics),
         Root::Result => check_result(facts, &read, diagnostics),
@@ -35,8 +36,9 @@ fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
 
 fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     let Some(name) = read.path.segments.first() else { return };
-    if name == LAST_ERROR {
-        return check_parts(facts, read, &infer::last_error(), 1, diagnostics);
+    if let LAST_ERROR | RETRIES = name.as_str() {
+        let ty = facts.type_of_key(read.node, read.site, name);
+        return check_parts(facts, read, &ty, 1, diagnostics);
     }
     let keys = || facts.types.keys.iter().map(|key| key.name.as_str());
     if name == "inputs" {
@@ -64,20 +66,66 @@ fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostic
     }
     let node = &facts.definition.nodes[read.node];
     let why = match (&node.kind, read.site) {
-        (NodeKind::Action(_), Site::Params) => "the tool is still to be called with these parameters",
+        (_, Site::Params | Site::Item) => "the tool is still to be called with these parameters",
+        (_, Site::Over) => "the tool is still to be called for the items of this list",
+        (NodeKind::Foreach(_), _) => "a foreach has a result for each item",
         (NodeKind::Gate(_), _) => "a gate calls nothing",
         _ => "a return node calls nothing",
     };
-    diagnostics
-        .error(code::NO_RESULT, facts.place(&read.span), format!("there is no `result` here: {why}"))
-        .help("assign what you need to a state key in the node that calls the tool, and read it from `state`");
+    let help = match (&node.kind, read.site) {
+        (NodeKind::Foreach(_), Site::Next) => "name a state key with `collect`, and look at that",
+        _ => "assign what you need to a state key in the node that calls the tool, and read it from `state`",
+    };
+    diagnostics.error(code::NO_RESULT, facts.place(&read.span), format!("there is no `result` here: {why}")).help(help);
+}
+
+/// Checks the way into an item of a foreach; what a hook is told has no known parts.
+fn check_local(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let whole = Path { root: Root::Local, segments: read.path.segments.iter().take(1).cloned().collect() };
+    check_parts(facts, read, &facts.type_of_path(read.node, read.site, &whole), 1, diagnostics);
+}
+
+fn check_visit(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let place = || facts.place(&read.span);
+    if read.site == Site::Output {
+        diagnostics
+            .error(code::NO_VISIT, place(), "there is no `visit` here: a return node is visited once")
+            .help("assign what you need to a state key in a node before, and read it from `state`");
+        return;
+    }
+    match read.path.segments.first().map(String::as_str) {
+        Some("number") => check_parts(facts, read, &Type::of(Kind::Integer), 1, diagnostics),
+        Some("previous") => match facts.previous_at(read.node) {
+            Ok(previous) => check_parts(facts, read, &previous, 1, diagnostics),
+            Err(why) => {
+                diagnostics
+                    .error(code::NO_VISIT, place(), format!("there is no `visit.previous` here: {why}"))
+                    .help("assign what you need to a state key, and read it from `state`");
+            }
+        },
+        Some(part) => {
+            diagnostics
+                .error(code::UNKNOWN_FIELD_OF_VALUE, place(), format!("`visit` has no field `{part}`"))
+                .note("its fields are `number`, `previous`")
+                .suggest(part, ["number", "previous"]);
+        }
+        None => {
+            diagnostics
+                .error(code::UNKNOWN_FIELD_OF_VALUE, place(), "`visit` alone is no value")
+                .help("write `visit.number` or `visit.previous`");
+        }
+    }
 }
 
 /// Follows the parts of a path from `ty`, the type of what its first `done` parts lead to.
 fn check_parts(facts: &Facts<'_>, read: &Read<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
     let mut ty = ty.clone();
     let mut way = read.path.root.name().to_owned();
-    for (at, part) in read.path.segments.iter().enumerate() {
+    let mut parts = read.path.segments.iter().enumerate();
+    if read.path.root == Root::Local {
+        way = parts.next().map(|(_, name)| name.clone()).unwrap_or_default();
+    }
+    for (at, part) in parts {
         if at >= done {
             match ty.step(part) {
                 Ok(next) => ty = next,

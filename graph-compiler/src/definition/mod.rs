@@ -3,19 +3,30 @@
 //! Here the shape is checked, and each text that has a grammar of its own is read: names, templates, conditions, patterns.
 //! Whether the parts fit together is checked later.
 
+mod action;
+mod condition;
+mod conduct;
+mod duration;
+mod hook;
 mod node;
 mod reader;
 mod schema;
+mod settings;
 mod template;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
-use graph_model::program::OnError;
+use graph_model::program::{ItemType, Settings, Verb};
 use graph_model::value::Value;
 
-pub use node::{Action, Assignment, Edge, EdgeList, Gate, Next, NodeDefinition, NodeKind, Return, Test};
+pub use action::{Call, Item};
+pub use condition::Test;
+pub use conduct::Conduct;
+pub use hook::{HookDefinition, Reaction};
+pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
 pub use reader::Spanned;
 pub use schema::{Property, Schema, SchemaKind};
 pub(crate) use template::locate;
@@ -48,10 +59,10 @@ pub struct Definition {
     pub head: Span,
     /// The first node's name.
     pub start: Option<Spanned<NodeName>>,
-    /// How many steps a run may take.
-    pub max_steps: u32,
-    /// What a failed node does to the run.
-    pub on_error: OnError,
+    /// How a run goes; its hooks are not in it but below.
+    pub settings: Settings,
+    /// The hooks, in the order of the file.
+    pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
     pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
     /// The nodes, in the order of the file.
@@ -83,6 +94,21 @@ impl Definition {
         self.verified.source()
     }
 
+    /// Returns what its nodes and hooks call, in the order of the file.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        let hooks = self.hooks.iter().filter_map(|hook| match &hook.reaction {
+            Reaction::Call(call) => Some(call),
+            Reaction::Steer(_) => None,
+        });
+        self.nodes.iter().filter_map(NodeDefinition::call).chain(hooks)
+    }
+
+    /// Returns the ids of the tools and graphs that it executes, as far as they are known.
+    pub fn executed(&self) -> BTreeSet<&ItemId> {
+        let executes = |call: &&Call| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+        self.calls().filter(executes).filter_map(Call::id).collect()
+    }
+
     /// Returns a place in the file.
     pub fn place(&self, span: &Span) -> Place {
         Place::new(self.source(), span.clone())
@@ -91,9 +117,6 @@ impl Definition {
 
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
 const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
-
-/// The default of `config.max_steps` (R3).
-const MAX_STEPS: u32 = 100;
 
 /// Reads a verified graph, of which `file` is the YAML.
 ///
@@ -105,7 +128,7 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     let head = is_graph(&mut reader, &fields)?;
     // Other tools keep fields of their own at the top level (R2), so only what looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
-    reader.unsupported(&fields, &["limits", "hooks"]);
+    misplaced_hooks(&mut reader, &fields);
     let version = reader.required_text(&fields, "a graph", "version");
     let category = reader.optional_text(&fields, "category");
     let description = reader.optional_text(&fields, "description");
@@ -118,12 +141,11 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     let inputs = fields.get("config_schema").and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema"));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
-    reader.unsupported(&config_fields, &CONFIG_NOT_SUPPORTED);
-    reader.only(&config_fields, "`config`", &CONFIG, &CONFIG_NOT_SUPPORTED);
+    reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
     let start =
         reader.required_text(&config_fields, "`config`", "start").and_then(|text| reader.name(text, NodeName::new));
-    let max_steps = config_fields.get("max_steps").and_then(|tree| max_steps(&mut reader, tree)).unwrap_or(MAX_STEPS);
-    let on_error = config_fields.get("on_error").and_then(|tree| on_error(&mut reader, tree)).unwrap_or(OnError::Fail);
+    let settings = settings::parse(&mut reader, &config_fields, fields.get("limits"));
+    let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
     let nodes = reader
         .required(&config_fields, "`config`", "nodes")
@@ -142,8 +164,8 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
         inputs,
         head,
         start,
-        max_steps,
-        on_error,
+        settings,
+        hooks,
         state,
         is_complete,
         nodes: nodes.nodes,
@@ -152,19 +174,31 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     })
 }
 
-const CONFIG: [&str; 7] = ["start", "max_steps", "on_error", "state", "nodes", "description", "comment"];
-const CONFIG_NOT_SUPPORTED: [&str; 3] = ["hooks", "max_concurrency", "on_max_steps"];
-const TOP_LEVEL: [&str; 9] = [
+/// The fields of `config` beside its settings.
+const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
+const TOP_LEVEL: [&str; 10] = [
     "version",
     "tool_type",
     "executor_id",
     "category",
     "description",
     "permissions",
+    "limits",
     "env_requires",
     "config_schema",
     "config",
 ];
+
+/// Reports hooks at the top level, where nobody would read them.
+fn misplaced_hooks(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    if let Some(key) = fields.key("hooks") {
+        let place = Place::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::UNKNOWN_FIELD, place, "a graph has no field `hooks`")
+            .help("hooks stand in `config`: `config.hooks`");
+    }
+}
 
 /// Checks that the file is a graph, and returns where it says so.
 fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
@@ -189,14 +223,29 @@ fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
     Some(tool_type.span)
 }
 
-fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Option<GraphId> {
-    let stem = reader.source.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("unknown").to_owned();
-    let (text, span) = match category {
-        Some(category) if !category.value.trim_matches('/').is_empty() => {
-            (format!("{}/{stem}", category.value.trim_matches('/')), category.span.clone())
-        }
-        _ => (stem, 0..0),
+/// Returns the id that a graph's file gives itself, whoever wrote it: `None` if it is no graph, or that is no id.
+pub(crate) fn id_of(source: &Source, file: &tree::File) -> Option<String> {
+    let tree::Node::Map(entries) = &file.root.node else { return None };
+    let text = |name: &str| match entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| &tree.node) {
+        Some(tree::Node::String(text)) => Some(text.as_str()),
+        _ => None,
     };
+    (text("tool_type") == Some("graph")).then(|| id_text(source, text("category")))
+}
+
+/// Makes a graph's id of its category and file name.
+fn id_text(source: &Source, category: Option<&str>) -> String {
+    let stem = source.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("unknown");
+    match category.map(|category| category.trim_matches('/')) {
+        Some(category) if !category.is_empty() => format!("{category}/{stem}"),
+        _ => stem.to_owned(),
+    }
+}
+
+fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Option<GraphId> {
+    let text = id_text(reader.source, category.map(|category| category.value.as_str()));
+    let is_made_of_it = text.contains('/');
+    let span = category.filter(|_| is_made_of_it).map_or(0..0, |category| category.span.clone());
     match GraphId::new(text.clone()) {
         Ok(id) => Some(id),
         Err(error) => {
@@ -250,35 +299,6 @@ impl Env {
             } else if !self.names.contains(&name.value) {
                 self.names.push(name.value);
             }
-        }
-    }
-}
-
-fn max_steps(reader: &mut Reader<'_>, tree: &tree::Tree) -> Option<u32> {
-    let number = reader.integer(tree, "`max_steps`")?;
-    match u32::try_from(number) {
-        Ok(number) if number > 0 => Some(number),
-        _ => {
-            let place = Place::new(reader.source, tree.span.clone());
-            let message = format!("`max_steps` is from 1 to {}, not {number}", u32::MAX);
-            reader.diagnostics.error(code::SHAPE, place, message);
-            None
-        }
-    }
-}
-
-fn on_error(reader: &mut Reader<'_>, tree: &tree::Tree) -> Option<OnError> {
-    let text = reader.text(tree, "`on_error`")?;
-    match text.value.as_str() {
-        "fail" => Some(OnError::Fail),
-        "continue" => Some(OnError::Continue),
-        other => {
-            let place = Place::new(reader.source, text.span);
-            reader
-                .diagnostics
-                .error(code::SHAPE, place, format!("`on_error` of a graph is `fail` or `continue`, not `{other}`"))
-                .suggest(other, ["fail", "continue"]);
-            None
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Nodes, edges and conditions.
+//! Nodes and edges.
 
 use graph_model::condition::Condition;
-use graph_model::name::{ItemId, NodeName, StateKey};
-use graph_model::operator::Operator;
-use graph_model::path::{Path, PathError, Root};
+use graph_model::name::{NodeName, StateKey};
 use graph_model::value::Value;
 
+use super::Env;
+use super::action::{self, Call};
+use super::condition::{self, Test};
+use super::conduct::{self, Conduct};
 use super::reader::{Fields, Reader, Spanned};
-use super::template::{self, Term};
-use super::{Env, template::locate};
+use super::template::{self, Names, Term};
 use crate::diagnostic::{Place, code};
 use crate::source::Span;
 use crate::tree::{Key, Node, Tree};
@@ -25,28 +26,49 @@ pub struct NodeDefinition {
 /// What a node does; each kind has its own fields.
 #[derive(Debug)]
 pub enum NodeKind {
-    /// Calls a tool, assigns, routes.
+    /// Makes a call, assigns, routes.
     Action(Action),
+    /// Makes a call for each item of a list, routes.
+    Foreach(Foreach),
     /// Assigns and routes.
     Gate(Gate),
     /// Ends the run.
     Return(Return),
 }
 
-/// A node that calls a tool.
+/// A node that makes a call.
 #[derive(Debug)]
 pub struct Action {
-    /// Where `action` stands.
-    pub span: Span,
-    /// The tool's id.
-    pub item_id: Spanned<ItemId>,
-    /// The parameters: an object.
-    pub params: Term,
-    /// What is written into the state when the tool has returned.
+    /// What it calls.
+    pub call: Call,
+    /// How the call is made.
+    pub conduct: Conduct,
+    /// What is written into the state when the call has returned.
     pub assign: Vec<Assignment>,
     /// Where the run goes on.
     pub next: Next,
     /// Where it goes on when the node fails.
+    pub on_error: Option<Spanned<NodeName>>,
+}
+
+/// A node that makes a call for each item of a list (R105).
+#[derive(Debug)]
+pub struct Foreach {
+    /// The list.
+    pub over: Term,
+    /// What an item is called in the call's templates.
+    pub name: Spanned<String>,
+    /// What it calls for each item.
+    pub call: Call,
+    /// The key of the state that takes the results.
+    pub collect: Option<Spanned<StateKey>>,
+    /// How many calls are made at a time; as many as the graph says where the node does not.
+    pub width: Option<u32>,
+    /// How each call is made.
+    pub conduct: Conduct,
+    /// Where the run goes on.
+    pub next: Next,
+    /// Where it goes on when an item fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
 
@@ -106,19 +128,8 @@ pub struct Edge {
     pub when: Condition<Test>,
     /// The condition as it was written, for the runtime to read.
     pub written: Option<Value>,
-}
-
-/// A comparison.
-#[derive(Debug, Clone)]
-pub struct Test {
-    /// Where it stands.
-    pub span: Span,
-    /// What is looked at.
-    pub path: Spanned<Path>,
-    /// How.
-    pub operator: Operator,
-    /// What it is compared with.
-    pub value: Spanned<Value>,
+    /// What it is for.
+    pub description: Option<String>,
 }
 
 impl NodeDefinition {
@@ -126,45 +137,71 @@ impl NodeDefinition {
     pub fn next(&self) -> &Next {
         match &self.kind {
             NodeKind::Action(action) => &action.next,
+            NodeKind::Foreach(each) => &each.next,
             NodeKind::Gate(gate) => &gate.next,
             NodeKind::Return(_) => &Next::End,
         }
     }
 
-    /// Returns what the node writes.
+    /// Returns what the node assigns; a foreach collects instead.
     pub fn assign(&self) -> &[Assignment] {
         match &self.kind {
             NodeKind::Action(action) => &action.assign,
             NodeKind::Gate(gate) => &gate.assign,
-            NodeKind::Return(_) => &[],
+            NodeKind::Foreach(_) | NodeKind::Return(_) => &[],
         }
+    }
+
+    /// Returns the keys of the state that the node writes, by assigning and by collecting.
+    pub fn written(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
+        let collect = match &self.kind {
+            NodeKind::Foreach(each) => each.collect.as_ref(),
+            _ => None,
+        };
+        self.assign().iter().map(|assignment| &assignment.key).chain(collect)
     }
 
     /// Returns where a failure leads.
     pub fn on_error(&self) -> Option<&Spanned<NodeName>> {
         match &self.kind {
             NodeKind::Action(action) => action.on_error.as_ref(),
+            NodeKind::Foreach(each) => each.on_error.as_ref(),
+            NodeKind::Gate(_) | NodeKind::Return(_) => None,
+        }
+    }
+
+    /// Returns what the node calls.
+    pub fn call(&self) -> Option<&Call> {
+        match &self.kind {
+            NodeKind::Action(action) => Some(&action.call),
+            NodeKind::Foreach(each) => Some(&each.call),
+            NodeKind::Gate(_) | NodeKind::Return(_) => None,
+        }
+    }
+
+    /// Returns how the node's calls are made.
+    pub fn conduct(&self) -> Option<&Conduct> {
+        match &self.kind {
+            NodeKind::Action(action) => Some(&action.conduct),
+            NodeKind::Foreach(each) => Some(&each.conduct),
             NodeKind::Gate(_) | NodeKind::Return(_) => None,
         }
     }
 }
 
-const ACTION: [&str; 8] = ["type", "description", "comment", "action", "assign", "next", "on_error", "env_requires"];
-const GATE: [&str; 5] = ["type", "description", "comment", "assign", "next"];
-const RETURN: [&str; 4] = ["type", "description", "comment", "output"];
-const NOT_SUPPORTED: [&str; 11] = [
-    "over",
-    "as",
-    "collect",
-    "parallel",
-    "max_concurrency",
-    "cache_result",
-    "remote",
-    "retry",
-    "timeout",
-    "hooks",
-    "feedback",
-];
+/// The fields of every node.
+const COMMON: [&str; 3] = ["type", "description", "comment"];
+/// The fields of nodes that make calls.
+const CALLING: [&str; 8] = ["action", "next", "on_error", "env_requires", "retry", "timeout", "remote", "feedback"];
+/// The fields that only a foreach has.
+const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
+const NOT_SUPPORTED: [&str; 1] = ["cache_result"];
+
+/// The types of nodes, as they are written.
+const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
+
+/// How many calls may be made at a time.
+const MOST_AT_A_TIME: u32 = 10_000;
 
 /// How many nodes a graph may have: their indices are 16 bits wide.
 const MOST_NODES: usize = 60_000;
@@ -214,22 +251,14 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
             "action" => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
             "gate" => NodeKind::Gate(parse_gate(reader, &name, &fields, lost)),
             "return" => NodeKind::Return(parse_return(reader, &name, &fields)),
-            "foreach" => {
-                let place = Place::new(reader.source, kind.span);
-                reader.diagnostics.error(
-                    code::NOT_SUPPORTED,
-                    place,
-                    "`type: foreach` is not supported by this version",
-                );
-                return None;
-            }
+            "foreach" => NodeKind::Foreach(parse_foreach(reader, &name, &fields, env, lost)?),
             other => {
                 let place = Place::new(reader.source, kind.span);
                 reader
                     .diagnostics
                     .error(code::SHAPE, place, format!("`{other}` is not a type of node"))
-                    .note("a node is an `action`, a `gate` or a `return`")
-                    .suggest(other, ["action", "gate", "return"]);
+                    .note("a node is an `action`, a `foreach`, a `gate` or a `return`")
+                    .suggest(other, TYPES);
                 return None;
             }
         },
@@ -244,79 +273,151 @@ fn parse_action(
     env: &mut Env,
     lost: &mut bool,
 ) -> Option<Action> {
-    *lost |= only(reader, fields, &format!("node `{name}`"), &ACTION, &[]);
+    let known = [COMMON.as_slice(), &CALLING, &["assign"]].concat();
+    *lost |= only(reader, fields, &format!("node `{name}`"), &known, &EACH);
     if let Some(tree) = fields.get("env_requires") {
         env.read(reader, tree);
     }
     let assign = parse_assign(reader, fields);
     let next = parse_next(reader, fields, lost);
-    let on_error = reader.optional_text(fields, "on_error").and_then(|text| reader.name(text, NodeName::new));
-    *lost |= on_error.is_none() && fields.get("on_error").is_some();
+    let on_error = parse_on_error(reader, fields, lost);
+    let conduct = conduct::parse(reader, fields);
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
-    let action = reader.map(tree, "`action`")?;
-    reader.only(&action, "an action", &["primary", "item_type", "item_id", "params"], &[]);
-    only_value(reader, &action, "primary", "execute", &["fetch", "search", "load", "sign"]);
-    only_value(reader, &action, "item_type", "tool", &["directive", "knowledge"]);
-    let item_id = reader.required_text(&action, "an action", "item_id")?;
-    if item_id.value.contains("${") {
-        let place = Place::new(reader.source, item_id.span);
-        reader.diagnostics.error(
-            code::NOT_SUPPORTED,
-            place,
-            "an `item_id` with a template is not supported by this version",
-        );
-        return None;
-    }
-    let item_id = reader.name(item_id, ItemId::new)?;
-    let params = match action.get("params") {
-        Some(tree) => {
-            reader.map(tree, "`params`")?;
-            template::parse(reader, tree)
-        }
-        None => Term { span: item_id.span.clone(), kind: template::TermKind::Object(Vec::new()) },
-    };
-    Some(Action { span: tree.span.clone(), item_id, params, assign, next, on_error })
+    let call = action::parse(reader, tree, Names::Node)?;
+    Some(Action { call, conduct, assign, next, on_error })
 }
 
-/// Reports a field whose value is not the one that is supported.
-fn only_value(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str, only: &str, coming: &[&str]) {
-    let Some(text) = reader.optional_text(fields, name) else { return };
-    if text.value == only {
-        return;
+fn parse_foreach(
+    reader: &mut Reader<'_>,
+    name: &Spanned<NodeName>,
+    fields: &Fields<'_>,
+    env: &mut Env,
+    lost: &mut bool,
+) -> Option<Foreach> {
+    let whose = format!("the foreach `{name}`");
+    *lost |= only(reader, fields, &whose, &[COMMON.as_slice(), &CALLING, &EACH].concat(), &["assign"]);
+    if let Some(tree) = fields.get("env_requires") {
+        env.read(reader, tree);
     }
-    let place = Place::new(reader.source, text.span);
-    if coming.contains(&text.value.as_str()) {
-        let message = format!("`{name}: {}` is not supported by this version", text.value);
-        reader.diagnostics.error(code::NOT_SUPPORTED, place, message);
+    let next = parse_next(reader, fields, lost);
+    let on_error = parse_on_error(reader, fields, lost);
+    let conduct = conduct::parse(reader, fields);
+    let width = parse_width(reader, fields);
+    let variable = parse_variable(reader, fields);
+    let collect = reader.optional_text(fields, "collect").and_then(|text| reader.name(text, StateKey::new));
+    if let (Some(variable), Some(collect)) = (&variable, &collect)
+        && collect.value.as_str() == variable.value
+    {
+        let (place, other) =
+            (Place::new(reader.source, collect.span.clone()), Place::new(reader.source, variable.span.clone()));
+        reader
+            .diagnostics
+            .error(code::BAD_VARIABLE, place, format!("{whose} collects into the name of its own variable `{collect}`"))
+            .related(other, "the variable")
+            .help("give one of them another name");
+    }
+    let over = reader.required(fields, &whose, "over").map(|tree| template::parse(reader, tree, Names::Node));
+    let tree = reader.required(fields, &whose, "action")?;
+    // A name that cannot be used was reported, and what uses it all the same is no mistake of its own.
+    let shown = match fields.get("as").map(|tree| &tree.node) {
+        Some(Node::String(text)) => text.as_str(),
+        _ => ITEM,
+    };
+    let call = action::parse(reader, tree, Names::Item(shown))?;
+    let is_whole = fields.get("collect").is_none() || collect.is_some();
+    *lost |= !is_whole;
+    Some(Foreach { over: over?, name: variable?, call, collect, width, conduct, next, on_error })
+}
+
+/// What an item is called where `as` does not say (R105).
+const ITEM: &str = "item";
+
+/// Reads `as`.
+fn parse_variable(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Spanned<String>> {
+    let Some(tree) = fields.get("as") else {
+        return Some(Spanned { value: ITEM.to_owned(), span: fields.span.clone() });
+    };
+    let name = reader.text(tree, "`as`")?;
+    let problem = if Names::Node.are_namespaces(&name.value) {
+        "it would hide the namespace of the same name"
+    } else if !is_identifier(&name.value) {
+        "a variable's name is made of ASCII letters, digits and `_`, and begins with no digit"
     } else {
-        let known = std::iter::once(only).chain(coming.iter().copied());
-        let message = format!("`{name}` is `{only}`, not `{}`", text.value);
-        reader.diagnostics.error(code::SHAPE, place, message).suggest(&text.value, known);
+        return Some(name);
+    };
+    let place = Place::new(reader.source, name.span);
+    reader
+        .diagnostics
+        .error(code::BAD_VARIABLE, place, format!("`{}` cannot be the name of an item: {problem}", name.value))
+        .help("write `as: item`, and read it as `${item}`");
+    None
+}
+
+fn is_identifier(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+}
+
+/// Reads `parallel` and `max_concurrency` (R110, R112).
+fn parse_width(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<u32> {
+    let parallel = fields.get("parallel").and_then(|tree| reader.boolean(tree, "`parallel`"));
+    let most = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
+    if let Some(key) = fields.key("max_concurrency")
+        && fields.get("max_concurrency").is_some()
+        && (parallel == Some(false) || fields.get("parallel").is_none())
+    {
+        let place = Place::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::INERT_FIELD, place, "`max_concurrency` does nothing without `parallel: true`")
+            .help("add `parallel: true`, or remove it");
     }
+    if parallel == Some(true) { most } else { Some(1) }
+}
+
+/// Reads `max_concurrency`, of a node or a graph: with 0 nothing would ever be called (R112).
+pub(super) fn max_concurrency(reader: &mut Reader<'_>, tree: &Tree) -> Option<u32> {
+    reader.integer_in(tree, "`max_concurrency`", 1, MOST_AT_A_TIME)
+}
+
+fn parse_on_error(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<Spanned<NodeName>> {
+    let on_error = reader.optional_text(fields, "on_error").and_then(|text| reader.name(text, NodeName::new));
+    *lost |= on_error.is_none() && fields.get("on_error").is_some();
+    on_error
 }
 
 fn parse_gate(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>, lost: &mut bool) -> Gate {
-    *lost |= only(reader, fields, &format!("the gate `{name}`"), &GATE, &["action", "on_error", "env_requires"]);
+    let known = [COMMON.as_slice(), &["assign", "next"]].concat();
+    let inert: Vec<&str> = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").collect();
+    *lost |= only(reader, fields, &format!("the gate `{name}`"), &known, &inert);
     Gate { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
 }
 
 fn parse_return(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {
-    let inert = ["action", "assign", "next", "on_error", "env_requires"];
-    only(reader, fields, &format!("the return node `{name}`"), &RETURN, &inert);
-    Return { output: fields.get("output").map(|tree| template::parse(reader, tree)) }
+    let known = [COMMON.as_slice(), &["output"]].concat();
+    let inert = [CALLING.as_slice(), &EACH, &["assign"]].concat();
+    only(reader, fields, &format!("the return node `{name}`"), &known, &inert);
+    Return { output: fields.get("output").map(|tree| template::parse(reader, tree, Names::Node)) }
 }
 
-/// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102).
+/// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102, R114).
 ///
 /// Says whether one is unknown: it may have been meant to lead somewhere.
 fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
     for (key, _) in fields.entries {
-        if inert.contains(&key.name.as_str()) {
+        let name = key.name.as_str();
+        if inert.contains(&name) {
             let place = Place::new(reader.source, key.span.clone());
-            reader
-                .diagnostics
-                .error(code::INERT_FIELD, place, format!("`{}` does nothing on {whose}", key.name))
-                .help("remove it, or move it to a node that has an `action`");
+            reader.diagnostics.error(code::INERT_FIELD, place, format!("`{name}` does nothing on {whose}")).help(
+                match name {
+                    "assign" if known.contains(&"collect") => {
+                        "name a state key that takes the list of results: `collect: key`"
+                    }
+                    _ if EACH.contains(&name) => "remove it, or make the node one of `type: foreach`",
+                    _ => "remove it, or move it to a node that has an `action`",
+                },
+            );
         }
     }
     reader.unsupported(fields, &NOT_SUPPORTED);
@@ -329,7 +430,7 @@ fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment>
     let mut assign = Vec::new();
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
-        let value = template::parse(reader, tree);
+        let value = template::parse(reader, tree, Names::Node);
         if let Some(key) = reader.name(text, StateKey::new) {
             assign.push(Assignment { key, value });
         }
@@ -373,202 +474,13 @@ fn parse_edge(reader: &mut Reader<'_>, tree: &Tree, lost: &mut bool) -> Option<E
     *lost |= slipped || (to.is_none() && fields.get("to").is_some());
     let (when, written) = match fields.get("when") {
         // A condition that cannot be read is no reason to object to the nodes behind it.
-        Some(when) => (parse_condition(reader, when).unwrap_or(Condition::Any(Vec::new())), Some(when.to_value())),
+        Some(when) => {
+            (condition::parse(reader, when, Names::Node).unwrap_or(Condition::Any(Vec::new())), Some(when.to_value()))
+        }
         // A misspelt `when` neither.
         None if slipped => (Condition::Any(Vec::new()), None),
         None => (Condition::Always, None),
     };
-    Some(Edge { span: tree.span.clone(), to, when, written })
-}
-
-/// Reads a condition; an empty one holds always (R77).
-fn parse_condition(reader: &mut Reader<'_>, tree: &Tree) -> Option<Condition<Test>> {
-    let fields = reader.map(tree, "a condition")?;
-    if fields.entries.is_empty() {
-        return Some(Condition::Always);
-    }
-    reader.only(&fields, "a condition", &["path", "op", "operator", "value", "any", "all", "not"], &[]);
-    let kinds: Vec<_> =
-        fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "path" | "any" | "all" | "not")).collect();
-    let list = |reader: &mut Reader<'_>, tree: &Tree, what: &str| -> Option<Vec<_>> {
-        let conditions: Vec<_> = reader.list(tree, what).iter().map(|tree| parse_condition(reader, tree)).collect();
-        conditions.into_iter().collect()
-    };
-    if let [(kind, _)] = kinds.as_slice()
-        && kind.name != "path"
-    {
-        // What belongs to a comparison does nothing beside `any`, `all` and `not`.
-        for (key, _) in
-            fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "op" | "operator" | "value"))
-        {
-            let place = Place::new(reader.source, key.span.clone());
-            reader
-                .diagnostics
-                .error(code::INERT_FIELD, place, format!("`{}` does nothing beside `{}`", key.name, kind.name))
-                .help("remove it, or make it part of a comparison with a `path`");
-        }
-    }
-    match kinds.as_slice() {
-        [(key, inner)] => match key.name.as_str() {
-            "any" => Some(Condition::Any(list(reader, inner, "`any`")?)),
-            "all" => Some(Condition::All(list(reader, inner, "`all`")?)),
-            "not" => Some(Condition::Not(Box::new(parse_condition(reader, inner)?))),
-            _ => parse_test(reader, &fields, inner).map(Condition::Test),
-        },
-        [] => {
-            let place = Place::new(reader.source, fields.span.clone());
-            reader
-                .diagnostics
-                .error(code::BAD_CONDITION, place, "a condition needs `path`, or one of `any`, `all` and `not`")
-                .help("write `when: { path: state.key, op: eq, value: … }`");
-            None
-        }
-        [(first, _), (second, _), ..] => {
-            let place = Place::new(reader.source, second.span.clone());
-            let first_place = Place::new(reader.source, first.span.clone());
-            reader
-                .diagnostics
-                .error(
-                    code::BAD_CONDITION,
-                    place,
-                    format!("a condition has `{}` or `{}`, not both", first.name, second.name),
-                )
-                .related(first_place, "the other")
-                .help("combine conditions in the list of an `all` or `any`");
-            None
-        }
-    }
-}
-
-fn parse_test(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Tree) -> Option<Test> {
-    let path = parse_path(reader, path);
-    let operator = parse_operator(reader, fields);
-    let given = fields.entries.iter().find(|(key, _)| key.name == "value");
-    let value = match given {
-        Some((_, tree)) => Spanned { value: tree.to_value(), span: tree.span.clone() },
-        None => Spanned { value: Value::Null, span: fields.span.clone() },
-    };
-    let (path, operator) = (path?, operator?);
-    if given.is_none() && operator != Operator::Exists {
-        let place = Place::new(reader.source, fields.span.clone());
-        reader
-            .diagnostics
-            .error(code::MISSING_FIELD, place, format!("a comparison with `{operator}` needs `value`"))
-            .help("to compare with nothing, write `value: null`");
-        return None;
-    }
-    if operator == Operator::Regex && !check_pattern(reader, &value) {
-        return None;
-    }
-    Some(Test { span: fields.span.clone(), path, operator, value })
-}
-
-/// Reads the path of a condition, which looks into `state`, `inputs` and `result` (R87).
-fn parse_path(reader: &mut Reader<'_>, tree: &Tree) -> Option<Spanned<Path>> {
-    let text = reader.text(tree, "`path`")?;
-    let place = Place::new(reader.source, text.span.clone());
-    let otherwise = "a condition looks into `state`, `inputs` and `result`";
-    match Path::parse(&text.value) {
-        Ok(Path { root: Root::Now | Root::Timestamp, .. }) => {
-            reader
-                .diagnostics
-                .error(code::UNKNOWN_NAMESPACE, place, format!("a condition cannot look at `{}`", text.value))
-                .help(format!("{otherwise}; assign the time to a state key first"));
-            None
-        }
-        Ok(path) => Some(Spanned { value: path, span: text.span }),
-        Err(error) => {
-            if text.value.starts_with("${") {
-                reader
-                    .diagnostics
-                    .error(code::BAD_TEMPLATE, place, "the path of a condition is written without `${…}`")
-                    .help(format!(
-                        "write `path: {}`",
-                        text.value.trim_start_matches("${").trim_end_matches('}').trim()
-                    ));
-            } else {
-                let span = match &error {
-                    PathError::Character { offset, character } => *offset..offset + character.len_utf8(),
-                    _ => 0..text.value.len(),
-                };
-                let place = Place::new(reader.source, locate(reader.source, &text.span, &text.value, &span));
-                template::report_path(reader, place, &error, otherwise);
-            }
-            None
-        }
-    }
-}
-
-/// Reads `op`, or `operator` as existing graphs spell it (R79); without either it is `eq` (R77).
-fn parse_operator(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Operator> {
-    if let (Some(first), Some(second)) = (fields.key("op"), fields.key("operator")) {
-        let (place, first) =
-            (Place::new(reader.source, second.span.clone()), Place::new(reader.source, first.span.clone()));
-        reader
-            .diagnostics
-            .error(code::BAD_CONDITION, place, "a comparison has `op` or `operator`, not both")
-            .related(first, "the other");
-        return None;
-    }
-    let name = if fields.key("op").is_some() { "op" } else { "operator" };
-    let Some(text) = reader.optional_text(fields, name) else {
-        return fields.get(name).is_none().then_some(Operator::Eq);
-    };
-    let operator = Operator::named(&text.value);
-    if operator.is_none() {
-        let place = Place::new(reader.source, text.span);
-        let names = Operator::TABLE.map(|row| row.name);
-        let diagnostic =
-            reader.diagnostics.error(code::UNKNOWN_OPERATOR, place, format!("`{}` is not an operator", text.value));
-        diagnostic.note(format!("the operators are {}", names.map(|name| format!("`{name}`")).join(", ")));
-        match symbol(&text.value) {
-            Some(name) => diagnostic.help(format!("did you mean `{name}`?")),
-            None => diagnostic.suggest(&text.value, names),
-        };
-    }
-    operator
-}
-
-/// What people write who know other languages.
-fn symbol(text: &str) -> Option<&'static str> {
-    Some(match text {
-        "=" | "==" | "===" | "equals" | "is" => "eq",
-        "!=" | "<>" | "!==" | "not_equals" => "ne",
-        ">" => "gt",
-        ">=" | "ge" => "gte",
-        "<" => "lt",
-        "<=" | "le" => "lte",
-        "=~" | "matches" | "match" => "regex",
-        "includes" | "has" => "contains",
-        "not_null" | "defined" => "exists",
-        _ => return None,
-    })
-}
-
-fn check_pattern(reader: &mut Reader<'_>, value: &Spanned<Value>) -> bool {
-    let place = Place::new(reader.source, value.span.clone());
-    let Value::String(pattern) = &value.value else {
-        reader.diagnostics.error(code::BAD_REGEX, place, "the value of `regex` is a pattern, a string");
-        return false;
-    };
-    match regex::Regex::new(pattern) {
-        Ok(_) => true,
-        Err(regex::Error::CompiledTooBig(limit)) => {
-            reader
-                .diagnostics
-                .error(code::BAD_REGEX, place, format!("the pattern needs more than {limit} bytes of memory"))
-                .help("use smaller repetitions");
-            false
-        }
-        Err(error) => {
-            // The crate draws a frame of its own; its last line says what is wrong.
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            reader
-                .diagnostics
-                .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
-                .note("patterns are those of the `regex` crate: without look-around and back-references");
-            false
-        }
-    }
+    let description = reader.optional_text(&fields, "description").map(|text| text.value);
+    Some(Edge { span: tree.span.clone(), to, when, written, description })
 }

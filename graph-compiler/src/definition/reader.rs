@@ -98,6 +98,45 @@ impl Reader<'_> {
         }
     }
 
+    pub(super) fn boolean(&mut self, tree: &Tree, what: &str) -> Option<bool> {
+        match tree.node {
+            Node::Boolean(value) => Some(value),
+            _ => {
+                self.wrong_shape(tree, what, "a boolean");
+                None
+            }
+        }
+    }
+
+    /// Reads an integer that is at least `least` and at most `most`.
+    pub(super) fn integer_in(&mut self, tree: &Tree, what: &str, least: u32, most: u32) -> Option<u32> {
+        let number = self.integer(tree, what)?;
+        match u32::try_from(number) {
+            Ok(number) if (least..=most).contains(&number) => Some(number),
+            _ => {
+                let place = Place::new(self.source, tree.span.clone());
+                self.diagnostics.error(code::SHAPE, place, format!("{what} is from {least} to {most}, not {number}"));
+                None
+            }
+        }
+    }
+
+    /// Reads one of a few words; each stands for a value.
+    pub(super) fn word<T: Copy>(&mut self, tree: &Tree, what: &str, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text(tree, what)?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+            return Some(*value);
+        }
+        let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+        let (last, others) = names.split_last()?;
+        let listed = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+        let place = Place::new(self.source, text.span);
+        self.diagnostics
+            .error(code::SHAPE, place, format!("{what} is {listed}, not `{}`", text.value))
+            .suggest(&text.value, words.iter().map(|(word, _)| *word));
+        None
+    }
+
     pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t Tree> {
         let found = fields.get(name);
         if found.is_none() {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use graph_model::path::PathError;
+use graph_model::path::{Path, PathError, Root};
+use graph_model::program::Event;
 use graph_model::template::{Template, TemplateError, TemplateErrorReason};
 use graph_model::value::{Map, Value};
 
@@ -68,22 +69,100 @@ impl Term {
     }
 }
 
+/// The names with which a path may begin at a place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Names<'a> {
+    /// The namespaces.
+    Node,
+    /// The namespaces, and the item of a foreach.
+    Item(&'a str),
+    /// What a hook is told of an event, the inputs and the time (R147).
+    Hook(Event),
+}
+
+impl<'a> Names<'a> {
+    fn locals(&self) -> &[&'a str] {
+        match self {
+            Self::Node => &[],
+            Self::Item(name) => std::slice::from_ref(name),
+            Self::Hook(event) => event.names(),
+        }
+    }
+
+    /// Whether a namespace is called `name`.
+    pub(super) fn are_namespaces(self, name: &str) -> bool {
+        Root::named(name).is_some()
+    }
+
+    /// Reads a path that stands alone.
+    pub(super) fn parse_path(self, text: &str) -> Result<Path, PathError> {
+        let path = Path::parse_in(text, self.locals())?;
+        if self.take(&path) { Ok(path) } else { Err(PathError::UnknownRoot { name: path.root.name().to_owned() }) }
+    }
+
+    fn take(self, path: &Path) -> bool {
+        match self {
+            Self::Node | Self::Item(_) => true,
+            Self::Hook(_) => matches!(path.root, Root::Local | Root::Inputs | Root::Now | Root::Timestamp),
+        }
+    }
+
+    fn parse_template(self, text: &str) -> Result<Template, TemplateError> {
+        let template = Template::parse_in(text, self.locals())?;
+        for expression in template.expressions() {
+            for (path, range) in expression.paths.iter().zip(&expression.ranges) {
+                if !self.take(path) {
+                    let reason =
+                        TemplateErrorReason::Path(PathError::UnknownRoot { name: path.root.name().to_owned() });
+                    return Err(TemplateError { reason, range: range.clone() });
+                }
+            }
+        }
+        Ok(template)
+    }
+
+    /// Returns the names, to offer one of them.
+    fn all(&self) -> Vec<&'a str> {
+        let namespaces: &[&str] = match self {
+            Self::Node | Self::Item(_) => &["state", "inputs", "result", "visit", "_now", "_timestamp"],
+            Self::Hook(_) => &["inputs", "_now", "_timestamp"],
+        };
+        self.locals().iter().chain(namespaces).copied().collect()
+    }
+
+    /// Says which names there are.
+    pub(super) fn listed(self) -> String {
+        match self {
+            Self::Node => {
+                "a path begins with `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`".into()
+            }
+            Self::Item(name) => format!(
+                "a path begins with `{name}`, `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`"
+            ),
+            Self::Hook(event) => {
+                let names: Vec<String> = self.all().iter().map(|name| format!("`{name}`")).collect();
+                format!("a hook of `{}` looks at {}", event.name(), names.join(", "))
+            }
+        }
+    }
+}
+
 /// Reads a value with templates.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Term {
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Term {
     let span = tree.span.clone();
     let kind = match &tree.node {
-        Node::List(list) => TermKind::List(list.iter().map(|item| parse(reader, item)).collect()),
+        Node::List(list) => TermKind::List(list.iter().map(|item| parse(reader, item, names)).collect()),
         Node::Map(fields) => {
             let field = |reader: &mut Reader<'_>, key: &crate::tree::Key, value| {
-                (Spanned { value: key.name.clone(), span: key.span.clone() }, parse(reader, value))
+                (Spanned { value: key.name.clone(), span: key.span.clone() }, parse(reader, value, names))
             };
             TermKind::Object(fields.iter().map(|(key, value)| field(reader, key, value)).collect())
         }
-        Node::String(text) => match Template::parse(text) {
+        Node::String(text) => match names.parse_template(text) {
             Ok(Template::Text(text)) => TermKind::Literal(Value::String(text)),
             Ok(template) => TermKind::Template { text: text.clone(), template },
             Err(error) => {
-                report(reader, text, &span, &error);
+                report(reader, text, &span, &error, names);
                 TermKind::Unreadable
             }
         },
@@ -92,16 +171,12 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Term {
     Term { span, kind }
 }
 
-fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateError) {
+fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateError, names: Names<'_>) {
     let place = Place::new(reader.source, locate(reader.source, span, text, &error.range));
-    report_reason(reader, place, error);
-}
-
-fn report_reason(reader: &mut Reader<'_>, place: Place, error: &TemplateError) {
     let shell =
         "in a command, a shell variable is written `$NAME`; to write `${` itself, double the dollar: `$${NAME}`";
     match &error.reason {
-        TemplateErrorReason::Path(path) => report_path(reader, place, path, shell),
+        TemplateErrorReason::Path(path) => report_path(reader, place, path, shell, names),
         reason => {
             reader
                 .diagnostics
@@ -112,16 +187,16 @@ fn report_reason(reader: &mut Reader<'_>, place: Place, error: &TemplateError) {
 }
 
 /// Reports a path that cannot be read, in a template or a condition.
-pub(super) fn report_path(reader: &mut Reader<'_>, place: Place, error: &PathError, otherwise: &str) {
+pub(super) fn report_path(reader: &mut Reader<'_>, place: Place, error: &PathError, otherwise: &str, names: Names<'_>) {
     match error {
         PathError::UnknownRoot { name } => {
-            let roots = ["state", "inputs", "result", "_now", "_timestamp"];
-            let diagnostic = reader
-                .diagnostics
-                .error(code::UNKNOWN_NAMESPACE, place, error.to_string())
-                .note("a path begins with `state`, `inputs` or `result`, or is `_now` or `_timestamp`");
-            diagnostic.suggest(name, roots);
-            if diagnostic.help.is_none() {
+            let message = match names {
+                Names::Hook(event) => format!("hooks of `{}` are told of no `{name}`", event.name()),
+                Names::Node | Names::Item(_) => error.to_string(),
+            };
+            let diagnostic = reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message);
+            diagnostic.note(names.listed()).suggest(name, names.all());
+            if diagnostic.help.is_none() && !otherwise.is_empty() {
                 diagnostic.help(format!("did you mean `state.{name}` or `inputs.{name}`? {otherwise}"));
             }
         }

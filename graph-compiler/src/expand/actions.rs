@@ -1,15 +1,18 @@
 //! The tools: a trait with one typed method each, and the thunks that call them.
 
+use graph_model::program::Performer;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::names::Scope;
+use super::names::{Scope, identifier};
 use super::types::Types;
 use super::{docs, method, pascal_case};
 use crate::graph::{Outline, Tool};
 
-/// A tool as the generated code knows it.
+/// A tool that the program performs, as the generated code knows it.
 pub(super) struct ToolCall<'g> {
+    /// Its index among all that the graph calls.
+    index: u16,
     tool: &'g Tool,
     method: Ident,
     /// The variant of `Outcome`.
@@ -21,13 +24,15 @@ pub(super) struct ToolCall<'g> {
     result: TokenStream,
 }
 
-/// Names the tools and defines the types of their parameters and results.
+/// Names the tools that the program performs, and defines the types of their parameters and results.
 pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall<'g>> {
-    let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
-    outline
-        .tools
-        .iter()
-        .map(|tool| {
+    let own = || (0_u16..).zip(&outline.tools).filter(|(_, tool)| tool.by == Performer::Program);
+    let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned(), "Other".to_owned()]));
+    // What performs tools whose ids are computed is called the same in every graph.
+    let dispatch = own().find(|(_, tool)| tool.id.is_empty()).map(|_| identifier(&methods.claim("dispatch")));
+    own()
+        .map(|(index, tool)| {
+            let name = if tool.id.is_empty() { "dispatch" } else { &tool.id };
             let (params, fields) = match &tool.params {
                 Some(fields) => {
                     let ident = types.claim(&tool.id);
@@ -36,19 +41,28 @@ pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall
                 }
                 None => (quote!(::graph_runtime::Map<String, ::graph_runtime::Value>), None),
             };
-            let result = types.rust(&tool.result, &format!("{} result", tool.id));
-            let variant = format_ident!("{}", variants.claim(&pascal_case(&tool.id).to_string()));
-            ToolCall { tool, method: method(&mut methods, &tool.id), variant, params, fields, result }
+            let result = types.rust(&tool.result, &format!("{name} result"));
+            let variant = format_ident!("{}", variants.claim(&pascal_case(name).to_string()));
+            let method = match &dispatch {
+                Some(dispatch) if tool.id.is_empty() => dispatch.clone(),
+                _ => method(&mut methods, name),
+            };
+            ToolCall { index, tool, method, variant, params, fields, result }
         })
         .collect()
 }
 
 /// Expands the trait that a program implements for the tools.
-pub(super) fn traits(calls: &[ToolCall<'_>]) -> TokenStream {
+pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
     let methods = calls.iter().map(|call| {
         let ToolCall { tool, method, params, result, .. } = call;
-        let mut doc = tool.description.clone().unwrap_or_else(|| format!("Performs `{}`.", tool.id));
-        doc.push_str(&format!("\n\nNeeds the capability `{}`.", tool.capability));
+        let mut doc = tool.description.clone().unwrap_or_else(|| match tool.id.as_str() {
+            "" => "Performs the tools whose ids the graph computes: `call.tool()` tells which.".to_owned(),
+            id => format!("Performs `{id}`."),
+        });
+        if let Some(capability) = &tool.capability {
+            doc.push_str(&format!("\n\nNeeds the capability `{capability}`."));
+        }
         let default = if tool.builtin {
             doc.push_str(" The runtime performs it unless the program has its own way.");
             let id = &tool.id;
@@ -67,29 +81,69 @@ pub(super) fn traits(calls: &[ToolCall<'_>]) -> TokenStream {
             #default
         }
     });
+    // The tools of a graph inside are needed too. Of graphs in a circle, none can build on the other: see `bounds`.
+    let inner = outline.inner.iter().filter(|inner| !inner.returns).map(|inner| {
+        let module = identifier(&inner.module);
+        quote!(+ super::#module::Actions)
+    });
     // A graph that calls nothing but built-in tools, or nothing at all, needs nothing of the program.
-    let builtins =
-        calls.iter().all(|call| call.tool.builtin).then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
+    let builtins = outline.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
     quote! {
         /// The tools that the graph calls. What is missing or mistyped is an error of the program that implements it.
-        pub trait Actions: Send + Sync + 'static {
+        pub trait Actions: Send + Sync + 'static #(#inner)* {
             #(#methods)*
         }
         #builtins
     }
 }
 
+/// Returns what tools must be for the machine to run, `Actions` first: those of graphs that this one is in a circle with are
+/// no part of it, since a trait cannot build on itself.
+pub(super) fn bounds(outline: &Outline, module: &Ident) -> TokenStream {
+    let circle = outline.inner.iter().filter(|inner| inner.returns && *module != inner.module).map(|inner| {
+        let module = identifier(&inner.module);
+        quote!(+ super::#module::Actions)
+    });
+    quote!(Actions #(#circle)*)
+}
+
+/// Expands how the machine finds the graphs that it nests; nothing where it nests none.
+pub(super) fn nested(outline: &Outline) -> TokenStream {
+    let arms: Vec<_> = (0_u16..)
+        .zip(&outline.tools)
+        .filter_map(|(index, tool)| {
+            let name = tool.module.as_ref()?;
+            let (module, machine) = super::idents(name);
+            let index = Literal::u16_unsuffixed(index);
+            Some(quote! {
+                #index => Some(runtime::Arc::new(super::#module::#machine::sharing(runtime::Arc::clone(&self.actions))))
+            })
+        })
+        .collect();
+    if arms.is_empty() {
+        return TokenStream::new();
+    }
+    quote! {
+        fn nested(&self, tool: u16) -> Option<runtime::Arc<dyn ::graph_runtime::Machine>> {
+            match tool {
+                #(#arms,)*
+                _ => None,
+            }
+        }
+    }
+}
+
 /// Expands the trait, and what calls its methods.
-pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
-    let traits = traits(calls);
-    if calls.is_empty() {
+pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
+    let traits = traits(outline, calls);
+    if outline.tools.is_empty() {
         return traits;
     }
     let variants = calls.iter().map(|ToolCall { variant, result, .. }| quote!(#variant(#result)));
     let views = calls.iter().map(|ToolCall { variant, .. }| quote!(Outcome::#variant(result) => runtime::view(result)));
-    let thunks = (0_u16..).zip(calls).map(|(index, call)| thunk(index, call));
-    let restores = (0_u16..).zip(calls).map(|(index, ToolCall { variant, .. })| {
-        let index = Literal::u16_unsuffixed(index);
+    let thunks = calls.iter().map(thunk);
+    let restores = calls.iter().map(|ToolCall { index, variant, .. }| {
+        let index = Literal::u16_unsuffixed(*index);
         quote! {
             #index => {
                 self.outcome = Outcome::#variant(runtime::from_value(value)?);
@@ -97,44 +151,76 @@ pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
             }
         }
     });
+    // What others perform comes as JSON, and is kept as it comes.
+    let others: Vec<Literal> = (0_u16..)
+        .zip(&outline.tools)
+        .filter(|(_, tool)| tool.by != Performer::Program)
+        .map(|(index, _)| Literal::u16_unsuffixed(index))
+        .collect();
+    let has_others = !others.is_empty();
+    let other_variant = has_others.then(|| quote!(Other(::graph_runtime::Value),));
+    let other_view = has_others.then(|| quote!(Outcome::Other(result) => runtime::view(result),));
+    let other_restore = has_others.then(|| {
+        quote! {
+            #(#others)|* => {
+                self.outcome = Outcome::Other(value);
+                Ok(())
+            }
+        }
+    });
+    let (generics, bounded, actions, call_body) = if calls.is_empty() {
+        let body = quote! {
+            let _ = (arguments, call);
+            runtime::no_such_tool(tool)
+        };
+        (quote!(), quote!(), quote!(), body)
+    } else {
+        let body = quote! {
+            match tool {
+                #(#thunks)*
+                _ => runtime::no_such_tool(tool),
+            }
+        };
+        (quote!(<A>), quote!(<A: Actions>), quote!(actions: runtime::Arc<A>,), body)
+    };
     quote! {
         #traits
 
         /// What the tool that was called last returned.
         enum Outcome {
             None,
-            #(#variants),*
+            #(#variants,)*
+            #other_variant
         }
 
         /// Calls the tools.
-        struct Calls<A> {
-            actions: runtime::Arc<A>,
+        struct Calls #generics {
+            #actions
             outcome: Outcome,
         }
 
-        impl<A: Actions> runtime::Lane for Calls<A> {
+        impl #bounded runtime::Lane for Calls #generics {
             fn call<'a>(
                 &'a mut self,
                 tool: u16,
                 arguments: &mut runtime::Arguments,
                 call: &'a ::graph_runtime::Call,
             ) -> Result<runtime::Calling<'a>, runtime::Mismatch> {
-                match tool {
-                    #(#thunks)*
-                    _ => runtime::no_such_tool(tool),
-                }
+                #call_body
             }
 
             fn outcome(&self) -> runtime::View<'_> {
                 match &self.outcome {
                     Outcome::None => runtime::View::Null,
-                    #(#views),*
+                    #(#views,)*
+                    #other_view
                 }
             }
 
             fn restore(&mut self, tool: u16, value: ::graph_runtime::Value) -> Result<(), runtime::Mismatch> {
                 match tool {
                     #(#restores)*
+                    #other_restore
                     _ => runtime::no_such_tool(tool),
                 }
             }
@@ -142,8 +228,17 @@ pub(super) fn expand(calls: &[ToolCall<'_>]) -> TokenStream {
     }
 }
 
-fn thunk(index: u16, call: &ToolCall<'_>) -> TokenStream {
-    let ToolCall { tool, method, variant, params, fields, .. } = call;
+/// Expands the value from which a run's tools are called.
+pub(super) fn lane(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
+    match calls {
+        [] if outline.tools.is_empty() => quote!(runtime::NoTools),
+        [] => quote!(Calls { outcome: Outcome::None }),
+        _ => quote!(Calls { actions: runtime::Arc::clone(&self.actions), outcome: Outcome::None }),
+    }
+}
+
+fn thunk(call: &ToolCall<'_>) -> TokenStream {
+    let ToolCall { index, tool, method, variant, params, fields, .. } = call;
     let take = match (fields, &tool.params) {
         (Some(idents), Some(fields)) => {
             let names = fields.iter().map(|field| &field.name);
@@ -151,7 +246,7 @@ fn thunk(index: u16, call: &ToolCall<'_>) -> TokenStream {
         }
         _ => quote!(arguments.take("")),
     };
-    let index = Literal::u16_unsuffixed(index);
+    let index = Literal::u16_unsuffixed(*index);
     quote! {
         #index => {
             let params = #take;
@@ -159,7 +254,7 @@ fn thunk(index: u16, call: &ToolCall<'_>) -> TokenStream {
                 return Err(wrong);
             }
             Ok(Box::pin(async move {
-                self.outcome = Outcome::#variant(self.actions.#method(call, params).await?);
+                self.outcome = Outcome::#variant(Actions::#method(&*self.actions, call, params).await?);
                 Ok(())
             }))
         }

@@ -13,7 +13,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use crate::graph::{Graph, Outline};
-use names::{Scope, identifier, pascal_case, snake_case};
+pub(crate) use names::identifier;
+use names::{Scope, pascal_case, snake_case};
 use types::Types;
 
 /// Expands a graph into its module, and the name of its machine beside it.
@@ -133,17 +134,14 @@ impl<'g> Module<'g> {
 
     fn machine(&self) -> TokenStream {
         let machine = &self.machine;
-        let actions = actions::expand(&self.calls);
-        let head = self.head();
-        let lane = match self.calls.as_slice() {
-            [] => quote!(runtime::NoTools),
-            _ => quote!(Calls { actions: runtime::Arc::clone(&self.actions), outcome: Outcome::None }),
-        };
+        let actions = actions::expand(self.outline, &self.calls);
+        let (head, bounds) = (self.head(), self.bounds());
+        let (lane, nested) = (actions::lane(self.outline, &self.calls), actions::nested(self.outline));
         quote! {
             #actions
             #head
 
-            impl<A: Actions> ::graph_runtime::Machine for #machine<A> {
+            impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
                 fn code(&self) -> &runtime::Code {
                     static CODE: runtime::LazyCode = runtime::LazyCode::new(|| runtime::Code::compiled(&PROGRAM));
                     &CODE
@@ -160,13 +158,19 @@ impl<'g> Module<'g> {
                 fn lane(&self) -> Box<dyn runtime::Lane> {
                     Box::new(#lane)
                 }
+
+                #nested
             }
         }
     }
 
+    fn bounds(&self) -> TokenStream {
+        actions::bounds(self.outline, &self.module)
+    }
+
     /// The machine's type and constructor.
     fn head(&self) -> TokenStream {
-        let machine = &self.machine;
+        let (machine, bounds) = (&self.machine, self.bounds());
         let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.outline.id));
         quote! {
             #doc
@@ -192,7 +196,7 @@ impl<'g> Module<'g> {
                 }
             }
 
-            impl<A: Actions> ::graph_runtime::Graph for #machine<A> {
+            impl<A: #bounds> ::graph_runtime::Graph for #machine<A> {
                 type Inputs = Inputs;
                 type Output = Output;
             }
@@ -202,13 +206,13 @@ impl<'g> Module<'g> {
     /// A machine that is never run, for a program that does not compile.
     fn stand_in(&self) -> TokenStream {
         let machine = &self.machine;
-        let actions = actions::traits(&self.calls);
-        let head = self.head();
+        let actions = actions::traits(self.outline, &self.calls);
+        let (head, bounds) = (self.head(), self.bounds());
         quote! {
             #actions
             #head
 
-            impl<A: Actions> ::graph_runtime::Machine for #machine<A> {
+            impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
                 fn code(&self) -> &runtime::Code {
                     runtime::stand_in()
                 }
@@ -249,7 +253,7 @@ fn constants(graph: &Graph) -> TokenStream {
         pub const DIGEST: &str = #digest;
         /// The fingerprint of the key that signed it.
         pub const SIGNER: &str = #signer;
-        /// The capabilities that its nodes need.
+        /// The capabilities that its nodes and hooks need, as far as they are known before a run.
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
         /// The environment variables that must be set.
         pub const ENV: &[&str] = &[#(#env),*];

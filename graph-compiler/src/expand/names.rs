@@ -33,7 +33,7 @@ impl Scope {
 }
 
 /// Makes an identifier; one that [`Scope::claim`] returned may begin with `r#`.
-pub(super) fn identifier(name: &str) -> Ident {
+pub(crate) fn identifier(name: &str) -> Ident {
     match name.strip_prefix("r#") {
         Some(raw) => Ident::new_raw(raw, Span::call_site()),
         None => Ident::new(name, Span::call_site()),

@@ -58,9 +58,22 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
 /// Says in a line what a node does.
 fn describe(graph: &Graph, node: &Node) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
+    let call = |tool: u16| {
+        let tool = &graph.outline.tools[usize::from(tool)];
+        let verb = match tool.verb {
+            Verb::Execute => "calls",
+            Verb::Fetch => "fetches",
+            Verb::Sign => "signs",
+        };
+        match (&node.body.item, tool.id.as_str()) {
+            (Some(id), _) => format!("{verb} `{id}`"),
+            (None, "") => format!("{verb} what a query finds"),
+            (None, id) => format!("{verb} `{id}`"),
+        }
+    };
     let does = match node.body.does {
-        Kind::Action(tool) => format!("calls `{}`", graph.outline.tools[usize::from(tool)].id),
-        Kind::Foreach(tool) => format!("calls `{}` for each item", graph.outline.tools[usize::from(tool)].id),
+        Kind::Action(tool) => call(tool),
+        Kind::Foreach(tool) => format!("{} for each item", call(tool)),
         Kind::Gate => "computes".to_owned(),
         Kind::Return => "ends the run".to_owned(),
     };

@@ -1,0 +1,33 @@
+//! A foreach goes over a list (R106).
+
+use super::facts::{Facts, Site};
+use super::infer::type_of_term;
+use crate::definition::{NodeKind, TermKind};
+use crate::diagnostic::{Diagnostics, code};
+use crate::types::Kind;
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
+        let NodeKind::Foreach(each) = &node.kind else { continue };
+        let ty = type_of_term(facts, at, Site::Over, &each.over);
+        if let Kind::Any | Kind::Never | Kind::List(_) = ty.kind {
+            continue;
+        }
+        let shown = ty.not_null();
+        let diagnostic = diagnostics.error(
+            code::NOT_A_LIST,
+            facts.place(&each.over.span),
+            format!("the foreach `{}` goes over {shown}, which is no list", node.name),
+        );
+        diagnostic.label(format!("this is {shown}"));
+        match &each.over.kind {
+            TermKind::Template { .. } if shown.kind == Kind::String => {
+                diagnostic.help("`over` is one `${…}` that yields a list; any text around it makes a text");
+            }
+            TermKind::Literal(_) => {
+                diagnostic.help("write a list, or a template that yields one: `over: \"${state.items}\"`");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Ids of tools and graphs mean one thing, and graphs that are nested can stand beside each other as modules.
+
+use std::collections::BTreeMap;
+
+use graph_model::program::{ItemType, Verb};
+
+use super::facts::Facts;
+use crate::definition::Call;
+use crate::diagnostic::{Diagnostics, code};
+use crate::expand::module_name;
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let own = facts.definition.source();
+    let stem = own.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let mut modules: BTreeMap<String, &str> = BTreeMap::from([(module_name(stem), own.name.as_str())]);
+    let executed = |(_, call): (_, &'_ Call)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+    for (_, call) in facts.calls().filter(|call| executed(*call)) {
+        if let Some(files) = call.id().and_then(|id| facts.items.ambiguous.get(id)) {
+            let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+            diagnostics
+                .error(
+                    code::AMBIGUOUS_ITEM,
+                    facts.place(&call.item.span),
+                    format!("{} means several things", call.shown()),
+                )
+                .note(format!("they are {}", files.join(" and ")))
+                .help("rename all but one of them");
+        }
+    }
+    if !facts.items.ambiguous.is_empty() {
+        // Which of them runs inside is not clear.
+        return;
+    }
+    for inner in &facts.items.inner {
+        let file = *modules.entry(inner.module.clone()).or_insert(&inner.file);
+        if file == inner.file {
+            continue;
+        }
+        // Where it is nested; else, where the graph is that leads to it.
+        let calls = || facts.calls().map(|(_, call)| call).filter(|call| facts.tool(call).graph.is_some());
+        let its = calls().find(|call| call.id().is_some_and(|id| id.as_str() == inner.id));
+        let Some(call) = its.or_else(|| calls().next()) else { continue };
+        diagnostics
+            .error(
+                code::AMBIGUOUS_ITEM,
+                facts.place(&call.item.span),
+                format!("`{file}` and `{}` would both become the module `{}`", inner.file, inner.module),
+            )
+            .help("rename one of the files");
+    }
+}

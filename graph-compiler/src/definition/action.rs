@@ -1,0 +1,216 @@
+//! Actions: what is done with which item, and the parameters.
+
+use graph_model::name::ItemId;
+use graph_model::program::{ItemType, Verb};
+use graph_model::template::{Piece, Template};
+use graph_model::value::Value;
+
+use super::reader::{Fields, Reader, Spanned};
+use super::template::{self, Names, Term, TermKind};
+use crate::diagnostic::{Place, code};
+use crate::source::Span;
+use crate::tree::{Node, Tree};
+
+/// A call of a tool, or something else that is done with an item (R7).
+#[derive(Debug)]
+pub struct Call {
+    /// Where it stands.
+    pub span: Span,
+    /// What is done.
+    pub verb: Verb,
+    /// With what kind of item.
+    pub item_type: ItemType,
+    /// With which.
+    pub item: Spanned<Item>,
+    /// The parameters: an object.
+    pub params: Term,
+}
+
+/// Which item a [`Call`] is about.
+#[derive(Debug)]
+pub enum Item {
+    /// The one with this id.
+    Named(ItemId),
+    /// The one whose id this template yields.
+    Computed(Term),
+    /// Those that a query finds (R9).
+    Found,
+}
+
+impl Call {
+    /// Returns the item's id, where it is known.
+    pub fn id(&self) -> Option<&ItemId> {
+        match &self.item.value {
+            Item::Named(id) => Some(id),
+            Item::Computed(_) | Item::Found => None,
+        }
+    }
+
+    /// Returns the template of the item's id, where it is one, and its text.
+    pub fn computed(&self) -> Option<(&Term, &str)> {
+        match &self.item.value {
+            Item::Computed(term) => match &term.kind {
+                TermKind::Template { text, .. } => Some((term, text)),
+                _ => None,
+            },
+            Item::Named(_) | Item::Found => None,
+        }
+    }
+
+    /// Returns what every id begins with that the template of the item's id yields.
+    pub fn beginning(&self) -> &str {
+        match &self.item.value {
+            Item::Computed(Term { kind: TermKind::Template { template: Template::Mixed(pieces), .. }, .. }) => {
+                match pieces.first() {
+                    Some(Piece::Text(text)) => text,
+                    _ => "",
+                }
+            }
+            _ => "",
+        }
+    }
+
+    /// Returns the call as messages show it: `shop/pay`, or what is done with what kind of item.
+    pub fn shown(&self) -> String {
+        match (&self.item.value, self.computed()) {
+            (Item::Named(id), _) => format!("`{id}`"),
+            (_, Some((_, text))) => format!("`{text}`"),
+            _ => format!("{} {}", self.verb.name(), self.item_type.name()),
+        }
+    }
+}
+
+/// Reads `action`.
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Call> {
+    let fields = reader.map(tree, "`action`")?;
+    let reported: &[&str] = if let Names::Item(_) = names { &["async"] } else { &[] };
+    reader.only(&fields, "an action", &["primary", "item_type", "item_id", "params"], reported);
+    if let Names::Item(_) = names {
+        no_async(reader, &fields);
+    }
+    let verb = verb(reader, &fields);
+    let item_type = match fields.get("item_type") {
+        Some(tree) => reader.word(tree, "`item_type`", &ItemType::TABLE.map(|(item, name)| (name, item))),
+        None => Some(ItemType::Tool),
+    };
+    let params = match fields.get("params") {
+        Some(tree) => {
+            reader.map(tree, "`params`")?;
+            template::parse(reader, tree, names)
+        }
+        None => {
+            let span = fields.get("item_id").map_or(&tree.span, |tree| &tree.span).clone();
+            Term { span, kind: TermKind::Object(Vec::new()) }
+        }
+    };
+    let verb = verb?;
+    let item = item(reader, &fields, verb, names)?;
+    Some(Call { span: tree.span.clone(), verb, item_type: item_type?, item, params })
+}
+
+/// Reads `primary`; without it, the item is executed (R8).
+fn verb(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Verb> {
+    let Some(tree) = fields.get("primary") else { return Some(Verb::Execute) };
+    let text = reader.text(tree, "`primary`")?;
+    let verb = Verb::named(&text.value);
+    if verb.is_none() {
+        let place = Place::new(reader.source, text.span);
+        let names = Verb::TABLE.iter().flat_map(|(_, names)| names.iter().copied());
+        reader
+            .diagnostics
+            .error(code::SHAPE, place, format!("`primary` is `execute`, `fetch` or `sign`, not `{}`", text.value))
+            .note("`search` and `load` are other spellings of `fetch`")
+            .suggest(&text.value, names);
+    }
+    verb
+}
+
+/// Reads which item is meant.
+fn item(reader: &mut Reader<'_>, fields: &Fields<'_>, verb: Verb, names: Names<'_>) -> Option<Spanned<Item>> {
+    let query = match fields.get("params").map(|tree| &tree.node) {
+        Some(Node::Map(params)) if verb == Verb::Fetch => {
+            params.iter().find(|(key, value)| key.name == "query" && value.node != Node::Null)
+        }
+        _ => None,
+    };
+    let Some(tree) = fields.get("item_id") else {
+        if let Some((key, _)) = query {
+            return Some(Spanned { value: Item::Found, span: key.span.clone() });
+        }
+        reader.required(fields, "an action", "item_id");
+        if let (Verb::Fetch, Some(last)) = (verb, reader.diagnostics.last()) {
+            last.help("name the item with `item_id`, or look for items with `query` in `params`");
+        }
+        return None;
+    };
+    let text = reader.text(tree, "`item_id`")?;
+    if let Some((key, _)) = query {
+        let place = Place::new(reader.source, key.span.clone());
+        let other = Place::new(reader.source, text.span.clone());
+        reader
+            .diagnostics
+            .error(
+                code::INERT_FIELD,
+                place,
+                "an action fetches the item of an `item_id` or what a `query` finds, not both",
+            )
+            .related(other, "the item")
+            .help("remove one of them");
+        return None;
+    }
+    if text.value.contains("${") {
+        return computed(reader, tree, &text, names);
+    }
+    let name = reader.name(text, ItemId::new)?;
+    Some(Spanned { value: Item::Named(name.value), span: name.span })
+}
+
+/// Reads an id that is a template.
+fn computed(reader: &mut Reader<'_>, tree: &Tree, text: &Spanned<String>, names: Names<'_>) -> Option<Spanned<Item>> {
+    let term = template::parse(reader, tree, names);
+    let place = Place::new(reader.source, text.span.clone());
+    match &term.kind {
+        TermKind::Template { template, .. } => {
+            let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '/');
+            let pieces = if let Template::Mixed(pieces) = template { pieces.as_slice() } else { &[] };
+            let wrong = pieces.iter().find_map(|piece| match piece {
+                Piece::Text(text) => text.chars().find(|&character| !allowed(character)),
+                Piece::Expression(_) => None,
+            });
+            if let Some(character) = wrong {
+                reader.diagnostics.error(code::BAD_NAME, place, format!("an item id cannot contain {character:?}"));
+                return None;
+            }
+        }
+        TermKind::Unreadable => return None,
+        TermKind::Literal(_) | TermKind::List(_) | TermKind::Object(_) => {
+            reader.diagnostics.error(code::BAD_NAME, place, "an item id cannot contain '$'");
+            return None;
+        }
+    }
+    Some(Spanned { value: Item::Computed(term), span: text.span.clone() })
+}
+
+/// Reports `async` in a foreach's action: whether calls are made beside each other is said by the node (R110).
+fn no_async(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    let params = match fields.get("params").map(|tree| &tree.node) {
+        Some(Node::Map(params)) => params.as_slice(),
+        _ => &[],
+    };
+    for (key, _) in fields.entries.iter().chain(params).filter(|(key, _)| key.name == "async") {
+        let place = Place::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(
+                code::INERT_FIELD,
+                place,
+                "`async` does nothing in the action of a foreach, which waits for its calls",
+            )
+            .help("to make calls beside each other, write `parallel: true` on the node");
+    }
+}
+
+/// Makes a term of plain values.
+pub(super) fn literal(span: &Span, value: impl Into<Value>) -> Term {
+    Term { span: span.clone(), kind: TermKind::Literal(value.into()) }
+}

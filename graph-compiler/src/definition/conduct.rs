@@ -1,0 +1,112 @@
+//! Conduct: how a node's calls are made, by `retry`, `timeout`, `remote` and `feedback`.
+
+use graph_model::program::Retry;
+
+use super::duration;
+use super::reader::{Fields, Reader};
+use crate::diagnostic::{Place, code};
+use crate::tree::{Node, Tree};
+
+/// How a node's calls are made.
+#[derive(Debug, Clone)]
+pub struct Conduct {
+    /// How a call that failed is tried again.
+    pub retry: Option<Retry>,
+    /// How long a call may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Where an agent is to do it (R11).
+    pub remote: Option<String>,
+    /// Whether the node may look at what its last visit returned.
+    pub feedback: bool,
+}
+
+/// How often a call may be tried in all.
+const MOST_ATTEMPTS: u32 = 100;
+
+/// The categories of failures, and `any` for all of them.
+const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
+
+/// Reads the fields of a node that say how its calls are made.
+pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
+    // Nothing, and an empty text, are no place (R11).
+    let remote = reader.optional_text(fields, "remote").map(|text| text.value).filter(|name| !name.is_empty());
+    Conduct {
+        retry: fields.get("retry").and_then(|tree| parse_retry(reader, tree)),
+        timeout_ms: fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`")),
+        remote,
+        feedback: fields.get("feedback").and_then(|tree| reader.boolean(tree, "`feedback`")).unwrap_or(true),
+    }
+}
+
+/// Reads `retry`: a mapping, or the number of attempts alone.
+fn parse_retry(reader: &mut Reader<'_>, tree: &Tree) -> Option<Retry> {
+    let mut retry = Retry::default();
+    if let Node::Number(_) = tree.node {
+        retry.attempts = reader.integer_in(tree, "`retry`", 1, MOST_ATTEMPTS)?;
+        return Some(retry);
+    }
+    let fields = reader.map(tree, "`retry`")?;
+    reader.only(&fields, "`retry`", &["attempts", "delay", "factor", "max_delay", "jitter", "on"], &[]);
+    if let Some(tree) = fields.get("attempts") {
+        retry.attempts = reader.integer_in(tree, "`attempts`", 1, MOST_ATTEMPTS)?;
+    }
+    if let Some(tree) = fields.get("delay") {
+        retry.delay_ms = duration::parse(reader, tree, "`delay`")?;
+    }
+    // A first pause that is longer than the usual longest one is meant.
+    retry.max_delay_ms = retry.max_delay_ms.max(retry.delay_ms);
+    if let Some(tree) = fields.get("max_delay") {
+        retry.max_delay_ms = duration::parse(reader, tree, "`max_delay`")?;
+        if retry.max_delay_ms < retry.delay_ms {
+            let place = Place::new(reader.source, tree.span.clone());
+            reader.diagnostics.error(code::SHAPE, place, "`max_delay` is at least as long as `delay`, the first pause");
+        }
+    }
+    if let Some(tree) = fields.get("factor") {
+        retry.factor = number_in(reader, tree, "`factor`", 1.0, 100.0)?;
+    }
+    if let Some(tree) = fields.get("jitter") {
+        retry.jitter = number_in(reader, tree, "`jitter`", 0.0, 1.0)?;
+    }
+    if let Some(tree) = fields.get("on") {
+        retry.on = categories(reader, tree);
+    }
+    Some(retry)
+}
+
+fn number_in(reader: &mut Reader<'_>, tree: &Tree, what: &str, least: f64, most: f64) -> Option<f64> {
+    if let Node::Number(number) = &tree.node
+        && let Some(number) = number.as_f64()
+        && (least..=most).contains(&number)
+    {
+        return Some(number);
+    }
+    let place = Place::new(reader.source, tree.span.clone());
+    let message = format!("{what} is a number from {least} to {most}, not {}", shown(tree));
+    reader.diagnostics.error(code::SHAPE, place, message);
+    None
+}
+
+fn shown(tree: &Tree) -> String {
+    match &tree.node {
+        Node::Number(number) => number.to_string(),
+        _ => tree.describe().to_owned(),
+    }
+}
+
+/// Reads after which failures a call is tried again.
+fn categories(reader: &mut Reader<'_>, tree: &Tree) -> Vec<String> {
+    let words = CATEGORIES.map(|name| (name, name));
+    let list = match &tree.node {
+        Node::String(_) => std::slice::from_ref(tree),
+        _ => reader.list(tree, "`on`"),
+    };
+    if list.is_empty() && matches!(tree.node, Node::List(_)) {
+        let place = Place::new(reader.source, tree.span.clone());
+        reader
+            .diagnostics
+            .error(code::INERT_FIELD, place, "`on` lists no failures, so nothing would be tried again")
+            .help("name some, as `on: [transient, rate_limited]`, or remove `retry`");
+    }
+    list.iter().filter_map(|tree| reader.word(tree, "a category of failures", &words)).map(str::to_owned).collect()
+}

@@ -1,0 +1,217 @@
+//! Hooks: what is done when something happens to a run.
+
+use graph_model::condition::Condition;
+use graph_model::program::{CONTROL, Event, ItemType, Verb};
+use graph_model::value::Value;
+
+use super::action::{self, Call};
+use super::condition::{self, Test};
+use super::reader::{Fields, Reader, Spanned};
+use super::template::{self, Names, Term, TermKind};
+use crate::diagnostic::{Place, code};
+use crate::source::Span;
+use crate::tree::{Key, Node, Tree};
+
+/// A hook as its author wrote it (R143).
+#[derive(Debug)]
+pub struct HookDefinition {
+    /// Where it stands.
+    pub span: Span,
+    /// Its name, for messages.
+    pub id: Option<String>,
+    /// When.
+    pub event: Event,
+    /// The condition on what the event tells.
+    pub condition: Condition<Test>,
+    /// The condition as it was written, for the runtime to read.
+    pub written: Option<Value>,
+    /// What.
+    pub reaction: Reaction,
+}
+
+/// What a hook does.
+#[derive(Debug)]
+pub enum Reaction {
+    /// Steers the run: an object with `action` in it (R137, R151).
+    Steer(Term),
+    /// Calls something, whose answer may steer the run.
+    Call(Call),
+}
+
+/// What a control may be.
+const CONTROLS: [&str; 7] = ["retry", "fail", "abort", "continue", "skip", "escalate", "suspend"];
+
+/// The controls that stand in an action by themselves, each with what may stand beside it.
+const INLINE: [(&str, &[&str]); 4] =
+    [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
+
+/// Reads `config.hooks`.
+pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree) -> Vec<HookDefinition> {
+    reader.list(tree, "`hooks`").iter().filter_map(|tree| parse(reader, tree)).collect()
+}
+
+fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<HookDefinition> {
+    let fields = reader.map(tree, "a hook")?;
+    let known = ["event", "condition", "action", "id", "description", "comment"];
+    reader.only(&fields, "a hook", &known, &["layer"]);
+    if let Some(key) = fields.key("layer") {
+        let place = Place::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::BAD_HOOK, place, "the layer of a hook is not for its author to choose")
+            .note("the hooks of a graph come before those of the runtime")
+            .help("remove it");
+    }
+    let id = reader.optional_text(&fields, "id").map(|text| text.value);
+    reader.optional_text(&fields, "description");
+    let event = event(reader, &fields);
+    let action = reader.required(&fields, "a hook", "action");
+    let event = event?;
+    let (condition, written) = match fields.get("condition") {
+        Some(tree) => (
+            condition::parse(reader, tree, Names::Hook(event)).unwrap_or(Condition::Any(Vec::new())),
+            Some(tree.to_value()),
+        ),
+        None => (Condition::Always, None),
+    };
+    let reaction = reaction(reader, action?, event)?;
+    Some(HookDefinition { span: tree.span.clone(), id, event, condition, written, reaction })
+}
+
+fn event(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Event> {
+    let text = reader.required_text(fields, "a hook", "event")?;
+    let event = Event::named(&text.value);
+    if event.is_none() {
+        let place = Place::new(reader.source, text.span);
+        let names = Event::TABLE.map(|(_, name, _)| name);
+        reader
+            .diagnostics
+            .error(code::UNKNOWN_EVENT, place, format!("`{}` is not an event of a run", text.value))
+            .note(format!("the events are {}", names.map(|name| format!("`{name}`")).join(", ")))
+            .suggest(&text.value, names);
+    }
+    event
+}
+
+fn reaction(reader: &mut Reader<'_>, tree: &Tree, event: Event) -> Option<Reaction> {
+    if let Node::Map(entries) = &tree.node {
+        let has = |name: &str| entries.iter().any(|(key, _)| key.name == name);
+        let inline: Vec<_> =
+            entries.iter().filter(|(key, _)| INLINE.iter().any(|(name, _)| *name == key.name)).collect();
+        if !has("item_id") && !has("primary") && !inline.is_empty() {
+            let fields = reader.map(tree, "`action`")?;
+            return steer(reader, &fields, &inline, event).map(Reaction::Steer);
+        }
+    }
+    let call = action::parse(reader, tree, Names::Hook(event))?;
+    if call.computed().is_some() {
+        let place = Place::new(reader.source, call.item.span.clone());
+        reader
+            .diagnostics
+            .error(code::NOT_SUPPORTED, place, "a hook's `item_id` with a template is not supported by this version")
+            .note("nodes may compute the ids of what they call");
+        return None;
+    }
+    let is_control = call.verb == Verb::Execute
+        && call.item_type == ItemType::Tool
+        && call.id().is_some_and(|id| id.as_str() == CONTROL);
+    if is_control { control(reader, call, event).map(Reaction::Steer) } else { Some(Reaction::Call(call)) }
+}
+
+/// Reads `{ retry: true, max_retries: 3 }` and the like (R137).
+fn steer(reader: &mut Reader<'_>, fields: &Fields<'_>, inline: &[&(Key, Tree)], event: Event) -> Option<Term> {
+    let (key, value) = inline.first()?;
+    if let Some((second, _)) = inline.get(1) {
+        let (place, first) =
+            (Place::new(reader.source, second.span.clone()), Place::new(reader.source, key.span.clone()));
+        reader
+            .diagnostics
+            .error(code::BAD_HOOK, place, format!("a hook does `{}` or `{}`, not both", key.name, second.name))
+            .related(first, "the other");
+        return None;
+    }
+    if value.node != Node::Boolean(true) {
+        let place = Place::new(reader.source, value.span.clone());
+        reader
+            .diagnostics
+            .error(code::SHAPE, place, format!("`{}` of a hook is `true`, not {}", key.name, value.describe()))
+            .help("remove a hook that is to do nothing");
+        return None;
+    }
+    let (_, beside) = INLINE.iter().find(|(name, _)| *name == key.name)?;
+    let known = [&[key.name.as_str()], *beside].concat();
+    reader.only(fields, &format!("`{}` of a hook", key.name), &known, &[]);
+    does_something(reader, &key.name, &key.span, event);
+    let mut params = vec![(
+        Spanned { value: "action".to_owned(), span: key.span.clone() },
+        action::literal(&key.span, key.name.as_str()),
+    )];
+    for (key, tree) in fields.entries.iter().filter(|(key, _)| beside.contains(&key.name.as_str())) {
+        let term = template::parse(reader, tree, Names::Hook(event));
+        params.push((Spanned { value: key.name.clone(), span: key.span.clone() }, term));
+    }
+    bounds(reader, &params);
+    Some(Term { span: fields.span.clone(), kind: TermKind::Object(params) })
+}
+
+/// Reads the parameters of the control tool: `action` says how the run is steered (R152).
+fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
+    let TermKind::Object(params) = &call.params.kind else { return None };
+    let Some((_, term)) = params.iter().find(|(key, _)| key.value == "action") else {
+        let place = Place::new(reader.source, call.item.span.clone());
+        reader
+            .diagnostics
+            .error(code::MISSING_FIELD, place, format!("`{CONTROL}` needs the parameter `action`"))
+            .note(format!("it is {}", CONTROLS.map(|name| format!("`{name}`")).join(", ")));
+        return None;
+    };
+    match &term.kind {
+        TermKind::Literal(Value::String(name)) if CONTROLS.contains(&name.as_str()) => {
+            does_something(reader, name, &term.span, event);
+        }
+        TermKind::Unreadable => return None,
+        kind => {
+            let place = Place::new(reader.source, term.span.clone());
+            let wrong = if let TermKind::Literal(Value::String(name)) = kind { name.as_str() } else { "" };
+            reader
+                .diagnostics
+                .error(code::BAD_HOOK, place, format!("`action` of `{CONTROL}` is the name of a control"))
+                .note(format!("the controls are {}", CONTROLS.map(|name| format!("`{name}`")).join(", ")))
+                .suggest(wrong, CONTROLS);
+            return None;
+        }
+    }
+    bounds(reader, params);
+    Some(call.params)
+}
+
+/// Reports a control that does nothing about the event: only what failed is tried again, and only a limit is raised.
+fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Event) {
+    let needed = match control {
+        "retry" => Event::Error,
+        "continue" => Event::Limit,
+        _ => return,
+    };
+    if event != needed {
+        let place = Place::new(reader.source, span.clone());
+        let message = format!("`{control}` does nothing about `{}`", event.name());
+        reader.diagnostics.error(code::BAD_HOOK, place, message).help(format!("write `event: {}`", needed.name()));
+    }
+}
+
+/// Reports numbers of a control that it could not use.
+fn bounds(reader: &mut Reader<'_>, params: &[(Spanned<String>, Term)]) {
+    for (key, term) in params {
+        let (least, most) = match key.value.as_str() {
+            "max_retries" => (1, 100),
+            "additional_steps" => (1, i64::from(u32::MAX)),
+            _ => continue,
+        };
+        let TermKind::Literal(value) = &term.kind else { continue };
+        if !value.as_i64().is_some_and(|number| (least..=most).contains(&number)) {
+            let place = Place::new(reader.source, term.span.clone());
+            let message = format!("`{}` is an integer from {least} to {most}, not {value}", key.value);
+            reader.diagnostics.error(code::SHAPE, place, message);
+        }
+    }
+}

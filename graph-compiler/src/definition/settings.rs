@@ -1,0 +1,48 @@
+//! Settings: how a run of the graph goes, from `config` and `limits`.
+
+use graph_model::program::{OnError, OnMaxSteps, OnNoMatch, Settings};
+
+use super::reader::{Fields, Reader};
+use super::{duration, node};
+use crate::tree::Tree;
+
+/// The fields of `config` that are read here.
+pub(super) const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
+
+/// How many graphs may stand one in the other.
+const MOST_LEVELS: u32 = 100;
+
+/// Reads the settings but for hooks: those of `config`, and `limits` of the top level.
+pub(super) fn parse(reader: &mut Reader<'_>, config: &Fields<'_>, limits: Option<&Tree>) -> Settings {
+    let mut settings = Settings::default();
+    let set = |field: &mut u32, value: Option<u32>| *field = value.unwrap_or(*field);
+    if let Some(tree) = config.get("max_steps") {
+        set(&mut settings.max_steps, reader.integer_in(tree, "`max_steps`", 1, u32::MAX));
+    }
+    if let Some(tree) = config.get("max_concurrency") {
+        set(&mut settings.max_concurrency, node::max_concurrency(reader, tree));
+    }
+    if let Some(tree) = config.get("on_error") {
+        let words = [("fail", OnError::Fail), ("continue", OnError::Continue)];
+        settings.on_error = reader.word(tree, "`on_error` of a graph", &words).unwrap_or_default();
+    }
+    if let Some(tree) = config.get("on_max_steps") {
+        let words = [
+            ("fail", OnMaxSteps::Fail),
+            ("return_last", OnMaxSteps::ReturnLast),
+            ("return_with_flag", OnMaxSteps::ReturnWithFlag),
+        ];
+        settings.on_max_steps = reader.word(tree, "`on_max_steps`", &words).unwrap_or_default();
+    }
+    if let Some(tree) = config.get("on_no_match") {
+        let words = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
+        settings.on_no_match = reader.word(tree, "`on_no_match`", &words).unwrap_or_default();
+    }
+    let Some(limits) = limits.and_then(|tree| reader.map(tree, "`limits`")) else { return settings };
+    reader.only(&limits, "`limits`", &["depth", "timeout"], &[]);
+    if let Some(tree) = limits.get("depth") {
+        set(&mut settings.depth, reader.integer_in(tree, "`depth`", 0, MOST_LEVELS));
+    }
+    settings.timeout_ms = limits.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
+    settings
+}

@@ -1,0 +1,157 @@
+//! Which graphs of a tree run inside which (R188).
+//!
+//! An action that executes a tool may name another graph of the tree. What that graph takes and returns is then known of the
+//! action. Graphs may nest each other in a circle; of those, what the one returns is not known of the other, so that each has
+//! the same types wherever the compiler begins.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use graph_model::name::ItemId;
+
+use super::{Examined, Project, display_name};
+use crate::check::Nested;
+use crate::definition;
+use crate::diagnostic::Diagnostics;
+use crate::graph::Inner;
+use crate::source::Source;
+use crate::types::Type;
+use crate::verify::verify;
+use crate::{expand, tree};
+
+/// What was found out about the graphs of a tree, so that each is read once.
+#[derive(Debug, Default)]
+pub(super) struct Nesting {
+    /// The graphs of the tree by their files' names without extension.
+    files: OnceLock<BTreeMap<String, Vec<PathBuf>>>,
+    heads: Mutex<BTreeMap<PathBuf, Arc<Head>>>,
+    examined: Mutex<BTreeMap<PathBuf, Arc<OnceLock<Arc<Examined>>>>>,
+}
+
+/// What a graph's file says without what it calls being looked at.
+#[derive(Debug)]
+struct Head {
+    id: Option<String>,
+    /// What it executes.
+    calls: Vec<ItemId>,
+    /// What its inputs are; any value where it has mistakes.
+    inputs: Type,
+}
+
+impl Project {
+    /// Returns the graphs of the tree that have this id. That is one, if none is called as another.
+    pub(super) fn graphs_called(&self, id: &ItemId) -> Vec<PathBuf> {
+        let stem = id.as_str().rsplit('/').next().unwrap_or_default();
+        let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
+        candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
+    }
+
+    fn graph_files(&self) -> &BTreeMap<String, Vec<PathBuf>> {
+        self.nesting.files.get_or_init(|| {
+            let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+            // A directory that cannot be read has no graphs to nest; who compiles it reports that.
+            for path in crate::graph_files(&self.root).unwrap_or_default() {
+                let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+                files.entry(stem).or_default().push(path);
+            }
+            files
+        })
+    }
+
+    /// Returns a file as it is called in the list of the tree's graphs, however the caller wrote its path.
+    fn listed(&self, file: &Path) -> PathBuf {
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let whole = |path: &Path| path.canonicalize().ok();
+        let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
+        candidates.iter().find(|path| whole(path) == whole(file)).cloned().unwrap_or_else(|| file.to_owned())
+    }
+
+    fn head(&self, path: &Path) -> Arc<Head> {
+        let heads = || self.nesting.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(head) = heads().get(path) {
+            return Arc::clone(head);
+        }
+        let head = Arc::new(self.read_head(path));
+        heads().insert(path.to_owned(), Arc::clone(&head));
+        head
+    }
+
+    /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
+    fn read_head(&self, path: &Path) -> Head {
+        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any() };
+        let mut ignored = Diagnostics::new();
+        let Ok(source) = Source::read(path, &display_name(&self.package, path)) else { return nothing };
+        let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
+        // What an unverified file says of itself decides only which file an error is about.
+        let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
+        let Ok(verified) = verify(&source, &self.ring) else { return unverified };
+        let Some(definition) = definition::parse(verified, &yaml, &mut ignored) else { return unverified };
+        let inputs = definition.inputs.as_ref().filter(|_| !ignored.has_errors());
+        Head {
+            id: Some(definition.id.to_string()),
+            calls: definition.executed().into_iter().cloned().collect(),
+            inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
+        }
+    }
+
+    /// Returns the graphs that run inside a graph that executes `calls`, directly or through others, nearest first.
+    pub(super) fn inside<'i>(&self, calls: impl IntoIterator<Item = &'i ItemId>) -> Vec<PathBuf> {
+        let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+        let mut waiting: VecDeque<PathBuf> = calls.into_iter().flat_map(|id| self.graphs_called(id)).collect();
+        while let Some(path) = waiting.pop_front() {
+            if known.insert(path.clone()) {
+                waiting.extend(self.head(&path).calls.iter().flat_map(|id| self.graphs_called(id)));
+                found.push(path);
+            }
+        }
+        found
+    }
+
+    /// Whether `outer` runs inside the graph of a file too.
+    fn returns_to(&self, path: &Path, outer: &Path) -> bool {
+        path == outer || self.inside(&self.head(path).calls).iter().any(|inner| inner == outer)
+    }
+
+    /// Says what a graph is for the graph in `caller` that nests it.
+    pub(super) fn nested(&self, path: &Path, caller: &Path) -> Nested {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let nested = Nested {
+            file: display_name(&self.package, path),
+            module: expand::module_name(stem),
+            inputs: self.head(path).inputs.clone(),
+            output: Type::any(),
+        };
+        if self.returns_to(path, &self.listed(caller)) {
+            return nested;
+        }
+        let examined = self.examined(path);
+        match &examined.outline {
+            // What follows from a mistake in it is no mistake of the caller's.
+            Some(outline) if !examined.diagnostics.has_errors() => Nested { output: outline.output.clone(), ..nested },
+            _ => Nested { inputs: Type::any(), ..nested },
+        }
+    }
+
+    /// Says what a graph that runs inside the one in `outer` means for how that is expanded.
+    pub(super) fn inner(&self, path: &Path, outer: &Path) -> Inner {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        Inner {
+            id: self.head(path).id.clone().unwrap_or_default(),
+            file: display_name(&self.package, path),
+            module: expand::module_name(stem),
+            returns: self.returns_to(path, &self.listed(outer)),
+            builtin: true,
+        }
+    }
+
+    /// Examines a graph of the tree, once.
+    pub(super) fn examined(&self, path: &Path) -> Arc<Examined> {
+        let cell = {
+            let mut examined = self.nesting.examined.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(examined.entry(path.to_owned()).or_default())
+        };
+        // No thread waits for itself here: graphs that nest each other do not ask for each other's types.
+        Arc::clone(cell.get_or_init(|| Arc::new(self.examine_file(path))))
+    }
+}
