@@ -262,7 +262,7 @@ impl<'d> Facts<'d> {
             by: Performer::Program,
             typed: tool.contract.is_some_and(|contract| contract.result.is_some()),
             capability: tool.capability.to_string(),
-            builtin: tool.contract.is_some_and(|contract| contract.builtin),
+            builtin: tool.contract.is_some_and(|contract| contract.builtin()),
             description: tool.contract.and_then(|contract| contract.description.clone()),
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone(),
