@@ -6,6 +6,8 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
 
+use crate::tools::ToolConfig;
+
 /// The call of a tool: which run, which node, which step.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -22,6 +24,8 @@ pub(crate) struct RunFacts {
     pub(crate) nodes: Vec<String>,
     pub(crate) tools: Vec<ItemId>,
     pub(crate) env: Vec<String>,
+    /// What the program allows the built-in tools.
+    pub(crate) config: Arc<ToolConfig>,
 }
 
 impl fmt::Debug for RunFacts {

@@ -1,6 +1,8 @@
 //! What can go wrong while a graph runs.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::value::{AsView, Mismatch, Record, Value, View};
@@ -41,22 +43,24 @@ pub struct ActionError {
     category: Category,
     message: String,
     data: Option<Value>,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
 }
 
 impl ActionError {
     /// A failure that trying again does not mend.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { category: Category::Permanent, message: message.into(), data: None }
+        Self::new(Category::Permanent, message)
     }
 
     /// A failure that may go away by itself.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { category: Category::Transient, message: message.into(), data: None }
+        Self::new(Category::Transient, message)
     }
 
     /// A failure of the given category.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { category, message: message.into(), data: None }
+        Self { category, message: message.into(), data: None, status: None, retry_after: None }
     }
 
     /// Adds what the tool would have returned, for edges that look at `result` after a failure.
@@ -64,6 +68,30 @@ impl ActionError {
     pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
+    }
+
+    /// Adds the status that a service answered with, as HTTP's 429.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Adds how long a service wants to be left alone.
+    #[must_use]
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
+    }
+
+    /// Returns the status that a service answered with.
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// Returns how long a service wants to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Returns how the failure is to be treated.
@@ -194,6 +222,14 @@ pub enum BuildError {
     /// A grant that can never match.
     #[error("`grant` does not understand {0}")]
     Grant(#[from] graph_model::capability::PatternError),
+    /// A directory that tools were to use.
+    #[error("the directory `{}` cannot be opened for tools", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 /// Why a run did not start. Nothing of it was kept.

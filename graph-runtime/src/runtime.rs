@@ -21,6 +21,7 @@ use crate::observer::{Event, Observer};
 use crate::record::{Chain, End, Entry, Journal, JournalError, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
 use crate::store::{Lease, Store};
+use crate::tools::ToolConfig;
 
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) grants: Grants,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
+    pub(crate) tools: Arc<ToolConfig>,
 }
 
 impl fmt::Debug for Inner {
@@ -50,6 +52,7 @@ pub struct Builder {
     grants: Grants,
     clock: Option<Arc<dyn Clock>>,
     observers: Vec<Arc<dyn Observer>>,
+    tools: ToolConfig,
 }
 
 impl Builder {
@@ -92,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// Says what the built-in tools may reach. Without it, the tools for files and requests refuse everything.
+    #[must_use]
+    pub fn tools(mut self, tools: ToolConfig) -> Self {
+        self.tools = tools;
+        self
+    }
+
     /// Puts the runtime together.
     ///
     /// # Errors
@@ -102,8 +112,9 @@ impl Builder {
             return Err(BuildError::NoKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let Self { store, key, grants, observers, .. } = self;
-        Ok(Runtime { inner: Arc::new(Inner { store, key, grants, clock, observers }) })
+        let Self { store, key, grants, observers, tools, .. } = self;
+        let tools = Arc::new(tools);
+        Ok(Runtime { inner: Arc::new(Inner { store, key, grants, clock, observers, tools }) })
     }
 }
 
@@ -209,6 +220,7 @@ impl Runtime {
             nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
             tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
             env: code.env.clone(),
+            config: Arc::clone(&self.inner.tools),
         });
         let (nodes, steps) = (code.nodes.len(), standing.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph, nodes, steps };
