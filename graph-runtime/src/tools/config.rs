@@ -13,6 +13,18 @@ use crate::error::BuildError;
 ///
 /// It is given to [`Builder::tools`](crate::Builder::tools) and holds for every run of the runtime. It comes on top of
 /// capabilities: a run needs both.
+///
+/// ```
+/// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
+/// # use graph_runtime::{Runtime, ToolConfig};
+/// let tools = ToolConfig::new().root(".")?.programs(".")?;
+/// # #[cfg(feature = "http")]
+/// let tools = tools.http(graph_runtime::HttpPolicy::new().allow("api.example.com")?);
+/// let runtime = Runtime::builder().tools(tools).grant("rye.execute.tool.rye.*")?.build()?;
+/// # Ok(())
+/// # }
+/// # allow().unwrap();
+/// ```
 #[derive(Clone)]
 pub struct ToolConfig {
     root: Option<Arc<Dir>>,

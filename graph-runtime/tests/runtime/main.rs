@@ -5,3 +5,4 @@
 mod engine;
 mod interpreted;
 mod recovery;
+mod tools;
