@@ -185,8 +185,9 @@ codes! {
          of what it reads; any text around it makes a string.";
     BAD_CONTRACT = "G0123", "a contract that cannot be used",
         "A tool's contract is a signed YAML file in the tree's `tools` directory, named after the tool's id: \
-         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it) or \
-         `tool_type: builtin` (the runtime does), `config_schema` for its parameters and `result_schema` for what it returns.";
+         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it), \
+         `tool_type: builtin` (the runtime does) or `tool_type: subprocess` (a program that `config` says how to start), \
+         `config_schema` for its parameters and `result_schema` for what it returns.";
     RESERVED_KEY = "G0124", "a state key that the engine keeps",
         "`inputs` and keys that begin with `_` belong to the engine: `inputs` are the run's original inputs everywhere, also \
          after a resume.";

@@ -1,6 +1,7 @@
 //! What can go wrong while a graph runs.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use graph_model::name::RunId;
@@ -290,6 +291,14 @@ pub enum BuildError {
     /// A grant that can never match.
     #[error("`grant` does not understand {0}")]
     Grant(#[from] graph_model::capability::PatternError),
+    /// A directory that tools were to use.
+    #[error("the directory `{}` cannot be opened for tools", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 /// Why a run did not start. Nothing of it was kept.

@@ -12,6 +12,7 @@ mod node;
 mod reader;
 mod schema;
 mod settings;
+mod subprocess;
 mod template;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use graph_model::capability::Pattern;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
 use graph_model::program::{ItemType, Settings, Verb};
+use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{Call, Item};
@@ -78,14 +80,40 @@ pub struct Definition {
 pub struct Contract {
     /// The file.
     pub source: Arc<Source>,
-    /// Whether the runtime performs it, rather than the program that embeds the graph.
-    pub builtin: bool,
+    /// Who performs it.
+    pub by: ContractKind,
     /// What the tool is for.
     pub description: Option<String>,
     /// Its parameters: an object.
     pub params: Schema,
     /// What it returns.
     pub result: Option<Schema>,
+}
+
+/// Who performs a tool: `tool_type` of its contract.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ContractKind {
+    /// The program that embeds the graph.
+    Rust,
+    /// The runtime.
+    Builtin,
+    /// A program of its own, which the runtime starts.
+    Subprocess(Subprocess),
+}
+
+impl Contract {
+    /// Whether the tool is one of those that the runtime has.
+    pub fn builtin(&self) -> bool {
+        matches!(self.by, ContractKind::Builtin)
+    }
+
+    /// Returns how to start the tool, where it is a program of its own.
+    pub fn subprocess(&self) -> Option<&Subprocess> {
+        match &self.by {
+            ContractKind::Subprocess(spec) => Some(spec),
+            ContractKind::Rust | ContractKind::Builtin => None,
+        }
+    }
 }
 
 impl Definition {
@@ -351,12 +379,17 @@ pub(crate) fn parse_trusted_contract(
     reader.slips(
         &fields,
         "a contract",
-        &["version", "tool_type", "executor_id", "category", "description", "config_schema", "result_schema"],
+        &["version", "tool_type", "executor_id", "category", "description", "config", "config_schema", "result_schema"],
     );
     let tool_type = reader.required_text(&fields, "a contract", "tool_type")?;
-    let builtin = match tool_type.value.as_str() {
-        "rust" => false,
-        "builtin" => true,
+    let by = match tool_type.value.as_str() {
+        "rust" => Some(ContractKind::Rust),
+        "builtin" => Some(ContractKind::Builtin),
+        // What else is wrong with the contract is reported too.
+        "subprocess" => reader
+            .required(&fields, "a contract of a subprocess", "config")
+            .and_then(|tree| subprocess::parse(&mut reader, tree))
+            .map(ContractKind::Subprocess),
         other => {
             let place = Place::new(source, tool_type.span);
             reader
@@ -364,10 +397,10 @@ pub(crate) fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust` or `builtin`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin` or `subprocess`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
-                .suggest(other, ["rust", "builtin"]);
+                .suggest(other, ["rust", "builtin", "subprocess"]);
             return None;
         }
     };
@@ -380,5 +413,5 @@ pub(crate) fn parse_trusted_contract(
         Some(tree) => Some(schema::parse(&mut reader, tree)?),
         None => None,
     };
-    Some(Contract { source: Arc::clone(source), builtin, description, params, result })
+    Some(Contract { source: Arc::clone(source), by: by?, description, params, result })
 }

@@ -6,3 +6,4 @@ mod engine;
 mod interpreted;
 mod language;
 mod recovery;
+mod tools;
