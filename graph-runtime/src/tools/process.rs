@@ -69,7 +69,7 @@ impl Ended {
             return None;
         }
         let said = self.stderr.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
-        Some(ActionError::permanent(format!("exit code {}{said}", self.code)).with_data(self.to_value()))
+        Some(ActionError::unclassified(format!("exit code {}{said}", self.code)).with_data(self.to_value()))
     }
 }
 
