@@ -21,7 +21,7 @@ fn builder() -> graph_runtime::Builder {
 }
 
 async fn run_on(runtime: Runtime, machine: Interpreted, inputs: Value) -> Result<Finished<Value>, RunError> {
-    let Value::Object(inputs) = inputs else { panic!("inputs are an object") };
+    let inputs = inputs.as_object().unwrap().clone();
     runtime.start_as(RunId::new("run").unwrap(), machine, inputs).await.unwrap().await
 }
 
