@@ -38,6 +38,7 @@ pub mod observer;
 pub mod record;
 mod run;
 mod runtime;
+mod schema;
 pub mod store;
 mod tools;
 

@@ -20,6 +20,7 @@ use crate::machine::{Activation, Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{Chain, End, Entry, Journal, JournalError, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
+use crate::schema::{self, Invalid};
 use crate::store::{Lease, Store};
 
 /// Runs graphs. Clones share everything.
@@ -161,6 +162,12 @@ impl Runtime {
         let allowed = self.allowed(code)?;
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
+        if let Some(schema) = &code.settings.schema {
+            schema::validate(schema, &state.inputs().to_value()).map_err(|invalid| match invalid {
+                Invalid::Inputs(mismatch) => misfit(mismatch),
+                Invalid::Schema(reason) => StartError::Schema { graph: code.id.to_string(), reason },
+            })?;
+        }
         initialise(code, &mut *state).map_err(misfit)?;
         let standing =
             Standing { steps: 0, frontier: vec![Activation::of(code.start)], last_error: None, suppressed: Vec::new() };

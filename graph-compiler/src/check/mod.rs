@@ -24,7 +24,7 @@ use graph_model::name::ItemId;
 use graph_model::program::{self, Body, Kind, Settings};
 use graph_model::value::{Map, Value};
 
-use crate::definition::{Contract, Definition, EdgeList, Next, NodeDefinition, NodeKind};
+use crate::definition::{Contract, Definition, EdgeList, Next, NodeDefinition, NodeKind, Schema};
 use crate::diagnostic::Diagnostics;
 use crate::graph::{Graph, Node, Outline};
 use facts::Facts;
@@ -79,7 +79,12 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
         signer: definition.verified.signer().to_string(),
         owner: definition.verified.owner().to_owned(),
         start: index(facts.start.expect("a graph without start is an error")),
-        settings: Settings { max_steps: definition.max_steps, on_error: definition.on_error, ..Settings::default() },
+        settings: Settings {
+            max_steps: definition.max_steps,
+            on_error: definition.on_error,
+            schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
+            ..Settings::default()
+        },
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
         nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node)).collect(),

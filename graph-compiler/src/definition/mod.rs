@@ -5,6 +5,7 @@
 
 mod node;
 mod reader;
+mod rules;
 mod schema;
 mod template;
 
@@ -17,6 +18,7 @@ use graph_model::value::Value;
 
 pub use node::{Action, Assignment, Edge, EdgeList, Gate, Next, NodeDefinition, NodeKind, Return, Test};
 pub use reader::Spanned;
+pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind};
 pub(crate) use template::locate;
 pub use template::{Term, TermKind};
@@ -26,6 +28,7 @@ use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::Verified;
 use reader::{Fields, Reader};
+use rules::Checked;
 
 /// What a graph's file says.
 #[derive(Debug)]
@@ -115,7 +118,9 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     if let Some(tree) = fields.get("env_requires") {
         env.read(&mut reader, tree);
     }
-    let inputs = fields.get("config_schema").and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema"));
+    let inputs = fields
+        .get("config_schema")
+        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Checked::AtStart));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.unsupported(&config_fields, &CONFIG_NOT_SUPPORTED);
@@ -353,11 +358,11 @@ pub(crate) fn parse_trusted_contract(
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
-        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema")?,
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Checked::Never)?,
         None => Schema::empty_object(tree.span.clone()),
     };
     let result = match fields.get("result_schema") {
-        Some(tree) => Some(schema::parse(&mut reader, tree)?),
+        Some(tree) => Some(schema::parse(&mut reader, tree, Checked::Never)?),
         None => None,
     };
     Some(Contract { source: Arc::clone(source), builtin, description, params, result })
