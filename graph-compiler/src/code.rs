@@ -116,8 +116,10 @@ codes! {
          `-` with slashes between them.";
     BAD_SCHEMA = "G0035", "a schema that cannot be used",
         "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, `items`, \
-         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. Other keywords would be ignored, so \
-         they are errors.";
+         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. The `config_schema` of a graph may say \
+         more than types: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, `minLength`, `maxLength`, \
+         `pattern`, `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, `maxProperties`, `const`; the runtime \
+         checks that when a run starts. Other keywords would be ignored, so they are errors.";
     NOT_SUPPORTED = "G0036", "a part of the format that this version does not run",
         "The field is part of the state-graph format, and this version of the compiler does not support it. It is refused \
          rather than ignored.";

@@ -324,13 +324,13 @@ pub enum StartError {
         /// What is wrong.
         mismatch: Mismatch,
     },
-    /// The graph says of its inputs what this build of the runtime cannot check.
-    #[error(
-        "the inputs of the graph `{graph}` are checked against its schema only with the feature `schema` of `graph-runtime`"
-    )]
-    NoSchemaFeature {
+    /// What the graph says of its inputs beyond their types cannot be checked, so the run does not start.
+    #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
+    Schema {
         /// The graph.
         graph: String,
+        /// Why not.
+        reason: String,
     },
     /// The operating system gave no random bytes for the run's id.
     #[error("the operating system gave no random bytes for the run's id: {0}")]

@@ -41,6 +41,7 @@ pub mod observer;
 pub mod record;
 mod run;
 mod runtime;
+mod schema;
 mod stop;
 pub mod store;
 pub mod threads;

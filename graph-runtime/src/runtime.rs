@@ -24,6 +24,7 @@ use crate::machine::{Activation, Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{Chain, End, Entry, Journal, JournalError, Parent, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
+use crate::schema::{self, Invalid};
 use crate::stop::Stop;
 use crate::store::{Lease, Store};
 use crate::threads::Threads;
@@ -280,6 +281,12 @@ impl Runtime {
         let allowed = allowed(code, &begin.ceiling)?;
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
+        if let Some(schema) = &code.settings.schema {
+            schema::validate(schema, &state.inputs().to_value()).map_err(|invalid| match invalid {
+                Invalid::Inputs(mismatch) => misfit(mismatch),
+                Invalid::Schema(reason) => StartError::Schema { graph: code.id.to_string(), reason },
+            })?;
+        }
         initialise(code, &mut *state).map_err(misfit)?;
         let mut standing = Standing::new(code);
         standing.limit = begin.max_steps.map(u64::from);

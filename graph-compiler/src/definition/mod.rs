@@ -10,6 +10,7 @@ mod duration;
 mod hook;
 mod node;
 mod reader;
+mod rules;
 mod schema;
 mod settings;
 mod subprocess;
@@ -30,6 +31,7 @@ pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
 pub use reader::Spanned;
+pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind};
 pub(crate) use template::locate;
 pub use template::{Term, TermKind};
@@ -39,6 +41,7 @@ use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::Verified;
 use reader::{Fields, Reader};
+use rules::Checked;
 
 /// What a graph's file says.
 #[derive(Debug)]
@@ -166,7 +169,9 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     if let Some(tree) = fields.get("env_requires") {
         env.read(&mut reader, tree);
     }
-    let inputs = fields.get("config_schema").and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema"));
+    let inputs = fields
+        .get("config_schema")
+        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Checked::AtStart));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
@@ -406,11 +411,11 @@ pub(crate) fn parse_trusted_contract(
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
-        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema")?,
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Checked::Never)?,
         None => Schema::empty_object(tree.span.clone()),
     };
     let result = match fields.get("result_schema") {
-        Some(tree) => Some(schema::parse(&mut reader, tree)?),
+        Some(tree) => Some(schema::parse(&mut reader, tree, Checked::Never)?),
         None => None,
     };
     Some(Contract { source: Arc::clone(source), by: by?, description, params, result })
