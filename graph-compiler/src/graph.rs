@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
+use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 use crate::source::Source;
@@ -88,6 +89,8 @@ pub struct Tool {
     pub capability: Option<String>,
     /// Whether the runtime performs it, where that is for the program to do.
     pub builtin: bool,
+    /// How the program is started that it is, where it is one (R184).
+    pub subprocess: Option<Subprocess>,
     /// The name of the module, where it is a graph.
     pub module: Option<String>,
     /// What it is for.

@@ -65,8 +65,16 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
         }
         let default = if tool.builtin {
             doc.push_str(" The runtime performs it unless the program has its own way.");
-            let id = &tool.id;
-            quote!({ runtime::builtin(#id, call, params) })
+            match &tool.subprocess {
+                Some(subprocess) => {
+                    let subprocess = subprocess.to_json();
+                    quote!({ runtime::subprocess(#subprocess, call, params) })
+                }
+                None => {
+                    let id = &tool.id;
+                    quote!({ runtime::builtin(#id, call, params) })
+                }
+            }
         } else {
             quote!(;)
         };
