@@ -45,7 +45,16 @@ pub struct Outline {
     pub inner: Vec<Inner>,
 }
 
-/// A graph that runs inside another (R188).
+/// A graph that another calls as a tool.
+#[derive(Debug, Clone)]
+pub struct Called {
+    /// The name of its module.
+    pub module: String,
+    /// Its file.
+    pub path: PathBuf,
+}
+
+/// A graph that runs inside another, called by it or by one that is (R188).
 #[derive(Debug, Clone)]
 pub struct Inner {
     /// Its id.
@@ -88,8 +97,8 @@ pub struct Tool {
     pub capability: Option<String>,
     /// Whether the runtime performs it, where that is for the program to do.
     pub builtin: bool,
-    /// The name of the module, where it is a graph.
-    pub module: Option<String>,
+    /// The graph, where it is one.
+    pub graph: Option<Called>,
     /// What it is for.
     pub description: Option<String>,
     /// Its parameters; `None` where no contract names them.

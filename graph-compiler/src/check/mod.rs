@@ -20,6 +20,7 @@ mod targets;
 mod unreachable;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
@@ -51,6 +52,8 @@ pub struct Items {
 /// A graph that another calls (R188).
 #[derive(Debug, Clone)]
 pub struct Nested {
+    /// Its file.
+    pub path: PathBuf,
     /// The file, as messages show it.
     pub file: String,
     /// The name of its module.

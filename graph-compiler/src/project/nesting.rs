@@ -117,6 +117,7 @@ impl Project {
     pub(super) fn nested(&self, path: &Path, caller: &Path) -> Nested {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let nested = Nested {
+            path: path.to_owned(),
             file: display_name(&self.package, path),
             module: expand::module_name(stem),
             inputs: self.head(path).inputs.clone(),
