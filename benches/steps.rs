@@ -129,13 +129,14 @@ fn routed(in_stock: i64, count: u64) -> Duration {
     let at = Activation::of(order::Node::IsAvailable as u16);
     let clock = || SystemTime::UNIX_EPOCH;
     let now = Now::new(&clock);
-    let sight = Sight { state: &*state, last_error: None, now: &now };
+    let retries = graph_runtime::Retries::new();
+    let sight = Sight { state: &*state, last_error: None, retries: &retries, visit: 0, previous: None, now: &now };
     let (mut notes, mut changes) = (Notes::default(), Vec::new());
     let expected = if in_stock > 0 { order::Node::ChargeCard } else { order::Node::BackOrder };
     let began = Instant::now();
     for _ in 0..count {
         let next = machine.advance(black_box(&at), &sight, Outcome::None, &mut notes, &mut changes);
-        assert!(matches!(next, Ok(Next::To(node)) if node == expected as u16), "another edge is taken");
+        assert!(matches!(next, Ok(Next::To { node, .. }) if node == expected as u16), "another edge is taken");
     }
     began.elapsed()
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::{
     ActionError, Builtins, Call, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, SqliteStore, StartError, Store,
 };
-use state_graphs::{Countdown, Order, ProjectStats, Tally, countdown, order, project_stats, tally};
+use state_graphs::{
+    Countdown, Order, ProjectStats, Reservation, Tally, countdown, order, project_stats, reservation, tally,
+};
 
 /// A shop that writes down what it charged.
 #[derive(Default)]
@@ -165,4 +167,31 @@ async fn a_loop_runs_until_its_condition_holds_watched_or_not() {
         let tallied = runtime.start(Tally::new(Ticks(300.into())), Map::new()).await.unwrap().await.unwrap();
         assert_eq!((tallied.steps, tallied.output.left), (301, 0));
     }
+}
+
+#[tokio::test]
+async fn a_run_starts_only_with_inputs_that_are_as_the_schema_says_beyond_their_types() {
+    let store = MemoryStore::new();
+    let key = SecretKey::from_seed(&[1; 32]);
+    let runtime = Runtime::builder().store(store.clone()).sign_with(key).build().unwrap();
+    let fits = || reservation::Inputs {
+        code: "TAB0001".into(),
+        seats: 2,
+        mail: Some("ada@example.org".into()),
+        guests: vec!["Ada".into(), "Grace".into()],
+    };
+    let run = runtime.start(Reservation::new(Builtins), fits()).await.unwrap();
+    assert_eq!(run.await.unwrap().output.note, "2 seats at TAB0001");
+    for (inputs, expected) in [
+        (reservation::Inputs { seats: 9, ..fits() }, "expected what `maximum: 8` allows, found an integer at `seats`"),
+        (reservation::Inputs { mail: Some("ada".into()), ..fits() }, "`format: \"email\"`"),
+        (reservation::Inputs { guests: vec!["Ada".into(), String::new()], ..fits() }, "found a string at `guests.1`"),
+        (reservation::Inputs { code: "hunter2".into(), ..fits() }, "found a string at `code`"),
+    ] {
+        let error = runtime.start(Reservation::new(Builtins), inputs).await.unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, StartError::Inputs { .. }) && said.contains(expected), "{said}");
+        assert!(!said.contains("hunter2"), "a value that may be a secret is not said: {said}");
+    }
+    assert_eq!(store.list().await.unwrap().len(), 1, "nothing is kept of a run that did not start");
 }

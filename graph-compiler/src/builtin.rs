@@ -8,7 +8,13 @@ use crate::source::Source;
 use crate::types::{Field, Kind, Type};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.
-const CONTRACTS: [(&str, &str); 1] = [("rye/bash", include_str!("../contracts/rye/bash.yaml"))];
+const CONTRACTS: [(&str, &str); 5] = [
+    ("rye/bash", include_str!("../contracts/rye/bash.yaml")),
+    ("rye/file-system/list", include_str!("../contracts/rye/file-system/list.yaml")),
+    ("rye/file-system/read", include_str!("../contracts/rye/file-system/read.yaml")),
+    ("rye/file-system/write", include_str!("../contracts/rye/file-system/write.yaml")),
+    ("rye/http/request", include_str!("../contracts/rye/http/request.yaml")),
+];
 
 /// Returns the contract of a built-in tool.
 pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
@@ -20,7 +26,7 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
 
 /// Reports where a tree's contract of a built-in tool asks for what the tool does not do.
 pub(crate) fn check(id: &ItemId, contract: &Contract, diagnostics: &mut Diagnostics) {
-    if !contract.builtin {
+    if !contract.builtin() {
         return;
     }
     let Some(builtin) = self::contract(id) else {
@@ -78,4 +84,20 @@ fn fields(ty: &Type) -> Vec<Field> {
 fn describe(fields: &[Field]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| format!("`{}` ({})", field.name, field.ty)).collect();
     fields.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_contract_can_be_read() {
+        for (name, text) in CONTRACTS {
+            let mut diagnostics = Diagnostics::new();
+            let id = ItemId::new(name).unwrap();
+            let contract = definition::parse_trusted_contract(&Source::new(name, name, text), &id, &mut diagnostics);
+            assert!(contract.is_some_and(|contract| contract.builtin()), "{name}");
+            assert!(!diagnostics.has_errors(), "{name}");
+        }
+    }
 }

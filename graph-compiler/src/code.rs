@@ -116,8 +116,10 @@ codes! {
          `-` with slashes between them.";
     BAD_SCHEMA = "G0035", "a schema that cannot be used",
         "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, `items`, \
-         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. Other keywords would be ignored, so \
-         they are errors.";
+         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. The `config_schema` of a graph may say \
+         more than types: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, `minLength`, `maxLength`, \
+         `pattern`, `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, `maxProperties`, `const`; the runtime \
+         checks that when a run starts. Other keywords would be ignored, so they are errors.";
     NOT_SUPPORTED = "G0036", "a part of the format that this version does not run",
         "The field is part of the state-graph format, and this version of the compiler does not support it. It is refused \
          rather than ignored.";
@@ -185,8 +187,9 @@ codes! {
          of what it reads; any text around it makes a string.";
     BAD_CONTRACT = "G0123", "a contract that cannot be used",
         "A tool's contract is a signed YAML file in the tree's `tools` directory, named after the tool's id: \
-         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it) or \
-         `tool_type: builtin` (the runtime does), `config_schema` for its parameters and `result_schema` for what it returns.";
+         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it), \
+         `tool_type: builtin` (the runtime does) or `tool_type: subprocess` (a program that `config` says how to start), \
+         `config_schema` for its parameters and `result_schema` for what it returns.";
     RESERVED_KEY = "G0124", "a state key that the engine keeps",
         "`inputs` and keys that begin with `_` belong to the engine: `inputs` are the run's original inputs everywhere, also \
          after a resume.";

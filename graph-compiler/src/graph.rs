@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
+use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 use crate::source::Source;
@@ -43,15 +44,6 @@ pub struct Outline {
     pub output: Type,
     /// The graphs that run inside it, directly or through others, each once.
     pub inner: Vec<Inner>,
-}
-
-/// A graph that another calls as a tool.
-#[derive(Debug, Clone)]
-pub struct Called {
-    /// The name of its module.
-    pub module: String,
-    /// Its file.
-    pub path: PathBuf,
 }
 
 /// A graph that runs inside another, called by it or by one that is (R188).
@@ -97,8 +89,10 @@ pub struct Tool {
     pub capability: Option<String>,
     /// Whether the runtime performs it, where that is for the program to do.
     pub builtin: bool,
-    /// The graph, where it is one.
-    pub graph: Option<Called>,
+    /// How the program is started that it is, where it is one (R184).
+    pub subprocess: Option<Subprocess>,
+    /// The name of the module, where it is a graph.
+    pub module: Option<String>,
     /// What it is for.
     pub description: Option<String>,
     /// Its parameters; `None` where no contract names them.

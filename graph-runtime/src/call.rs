@@ -10,6 +10,7 @@ use graph_model::name::{GraphId, ItemId, RunId};
 
 use crate::record::Parent;
 use crate::stop::Stop;
+use crate::tools::ToolConfig;
 
 /// The call of a tool: which run, which node, which step.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub(crate) struct RunFacts {
     /// When the run must have ended, in the monotonic time of the runtime's clock.
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
+    /// What the program allows the built-in tools.
+    pub(crate) config: Arc<ToolConfig>,
 }
 
 impl RunFacts {

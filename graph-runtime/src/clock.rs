@@ -88,7 +88,7 @@ impl Clock for ManualClock {
         Box::pin(async move {
             // The sender is part of `self`, so the channel stays open.
             if self.elapsed.subscribe().wait_for(|elapsed| *elapsed >= until).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         })
     }

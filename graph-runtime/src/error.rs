@@ -1,6 +1,7 @@
 //! What can go wrong while a graph runs.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use graph_model::name::RunId;
@@ -290,6 +291,14 @@ pub enum BuildError {
     /// A grant that can never match.
     #[error("`grant` does not understand {0}")]
     Grant(#[from] graph_model::capability::PatternError),
+    /// A directory that tools were to use.
+    #[error("the directory `{}` cannot be opened for tools", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 /// Why a run did not start. Nothing of it was kept.
@@ -315,13 +324,13 @@ pub enum StartError {
         /// What is wrong.
         mismatch: Mismatch,
     },
-    /// The graph says of its inputs what this build of the runtime cannot check.
-    #[error(
-        "the inputs of the graph `{graph}` are checked against its schema only with the feature `schema` of `graph-runtime`"
-    )]
-    NoSchemaFeature {
+    /// What the graph says of its inputs beyond their types cannot be checked, so the run does not start.
+    #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
+    Schema {
         /// The graph.
         graph: String,
+        /// Why not.
+        reason: String,
     },
     /// The operating system gave no random bytes for the run's id.
     #[error("the operating system gave no random bytes for the run's id: {0}")]

@@ -41,10 +41,11 @@ pub mod observer;
 pub mod record;
 mod run;
 mod runtime;
+mod schema;
 mod stop;
 pub mod store;
 pub mod threads;
-mod tools;
+pub mod tools;
 
 #[cfg(feature = "macros")]
 pub use graph_macros::{graph, include_graphs};
@@ -74,7 +75,9 @@ pub use runtime::{Builder, Options, Runtime};
 pub use store::SqliteStore;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};
-pub use tools::Builtins;
+#[cfg(feature = "http")]
+pub use tools::HttpPolicy;
+pub use tools::{Builtins, ToolConfig};
 
 /// What generated code calls. Nothing in here is for people.
 #[doc(hidden)]
@@ -86,7 +89,7 @@ pub mod __private {
     pub use crate::code::Code;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_tool, stand_in};
-    pub use crate::tools::builtin;
+    pub use crate::tools::{builtin, subprocess};
     pub use crate::{__cells as cells, __default as default, __object as object, __word as word};
     pub use std::sync::Arc;
 

@@ -24,9 +24,11 @@ use crate::machine::{Activation, Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{Chain, End, Entry, Journal, JournalError, Parent, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
+use crate::schema::{self, Invalid};
 use crate::stop::Stop;
 use crate::store::{Lease, Store};
 use crate::threads::Threads;
+use crate::tools::ToolConfig;
 
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
@@ -46,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) items: Option<Arc<Operations>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) keeps_history: bool,
+    pub(crate) tools: Arc<ToolConfig>,
 }
 
 impl fmt::Debug for Inner {
@@ -67,6 +70,7 @@ pub struct Builder {
     spaces: Option<Spaces>,
     threads: Option<Arc<dyn Threads>>,
     keeps_history: bool,
+    tools: ToolConfig,
 }
 
 impl Builder {
@@ -145,6 +149,13 @@ impl Builder {
         self
     }
 
+    /// Says what the built-in tools may reach. Without it, the tools for files and requests refuse everything.
+    #[must_use]
+    pub fn tools(mut self, tools: ToolConfig) -> Self {
+        self.tools = tools;
+        self
+    }
+
     /// Puts the runtime together.
     ///
     /// # Errors
@@ -157,9 +168,11 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let classifier = self.classifier.unwrap_or_else(Classifier::documented);
         let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, grants, observers, mut hooks, threads, keeps_history, .. } = self;
+        let Self { store, key, grants, observers, mut hooks, threads, tools, keeps_history, .. } = self;
+        let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);
-        let inner = Inner { store, key, grants, clock, observers, hooks, classifier, items, threads, keeps_history };
+        let inner =
+            Inner { store, key, grants, clock, observers, hooks, classifier, items, threads, tools, keeps_history };
         Ok(Runtime { inner: Arc::new(inner) })
     }
 }
@@ -268,6 +281,12 @@ impl Runtime {
         let allowed = allowed(code, &begin.ceiling)?;
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
+        if let Some(schema) = &code.settings.schema {
+            schema::validate(schema, &state.inputs().to_value()).map_err(|invalid| match invalid {
+                Invalid::Inputs(mismatch) => misfit(mismatch),
+                Invalid::Schema(reason) => StartError::Schema { graph: code.id.to_string(), reason },
+            })?;
+        }
         initialise(code, &mut *state).map_err(misfit)?;
         let mut standing = Standing::new(code);
         standing.limit = begin.max_steps.map(u64::from);
@@ -310,6 +329,7 @@ impl Runtime {
             ceiling: begin.ceiling,
             deadline: own.into_iter().chain(begin.deadline).min(),
             stop: begin.stop,
+            config: Arc::clone(&self.inner.tools),
         });
         let (nodes, steps) = (code.nodes.len(), standing.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph, nodes, steps };

@@ -16,7 +16,7 @@ use crate::definition::{
     Spanned, Term, Test,
 };
 use crate::diagnostic::Place;
-use crate::graph::{Called, Inner, Key, Outline, Tool};
+use crate::graph::{Inner, Key, Outline, Tool};
 use crate::source::Span;
 use crate::types::{Kind, Type};
 
@@ -431,8 +431,9 @@ impl<'d> Facts<'d> {
             by: tool.by,
             typed: tool.graph.is_some() || tool.contract.is_some_and(|contract| contract.result.is_some()),
             capability: tool.capability.as_ref().map(ToString::to_string),
-            builtin: tool.contract.is_some_and(|contract| contract.builtin),
-            graph: tool.graph.map(|graph| Called { module: graph.module.clone(), path: graph.path.clone() }),
+            builtin: tool.contract.is_some_and(|contract| contract.builtin() || contract.subprocess().is_some()),
+            subprocess: tool.contract.and_then(|contract| contract.subprocess()).cloned(),
+            module: tool.graph.map(|graph| graph.module.clone()),
             description: tool.contract.and_then(|contract| contract.description.clone()),
             // A graph takes its inputs as one object.
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),

@@ -20,14 +20,15 @@ mod targets;
 mod unreachable;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
 use graph_model::program::{self, Body, Each, Hook, Kind, Settings};
 use graph_model::value::{Map, Value};
 
-use crate::definition::{Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction};
+use crate::definition::{
+    Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
+};
 use crate::diagnostic::Diagnostics;
 use crate::graph::{Graph, Inner, Node, Outline};
 use crate::types::Type;
@@ -52,8 +53,6 @@ pub struct Items {
 /// A graph that another calls (R188).
 #[derive(Debug, Clone)]
 pub struct Nested {
-    /// Its file.
-    pub path: PathBuf,
     /// The file, as messages show it.
     pub file: String,
     /// The name of its module.
@@ -115,6 +114,7 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
         start: index(facts.start.expect("a graph without start is an error")),
         settings: Settings {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
+            schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             ..definition.settings.clone()
         },
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),

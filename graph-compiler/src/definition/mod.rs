@@ -10,8 +10,10 @@ mod duration;
 mod hook;
 mod node;
 mod reader;
+mod rules;
 mod schema;
 mod settings;
+mod subprocess;
 mod template;
 
 use std::collections::BTreeSet;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use graph_model::capability::Pattern;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
 use graph_model::program::{ItemType, Settings, Verb};
+use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{Call, Item};
@@ -28,6 +31,7 @@ pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
 pub use reader::Spanned;
+pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind};
 pub(crate) use template::locate;
 pub use template::{Term, TermKind};
@@ -37,6 +41,7 @@ use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::Verified;
 use reader::{Fields, Reader};
+use rules::Checked;
 
 /// What a graph's file says.
 #[derive(Debug)]
@@ -78,14 +83,40 @@ pub struct Definition {
 pub struct Contract {
     /// The file.
     pub source: Arc<Source>,
-    /// Whether the runtime performs it, rather than the program that embeds the graph.
-    pub builtin: bool,
+    /// Who performs it.
+    pub by: ContractKind,
     /// What the tool is for.
     pub description: Option<String>,
     /// Its parameters: an object.
     pub params: Schema,
     /// What it returns.
     pub result: Option<Schema>,
+}
+
+/// Who performs a tool: `tool_type` of its contract.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ContractKind {
+    /// The program that embeds the graph.
+    Rust,
+    /// The runtime.
+    Builtin,
+    /// A program of its own, which the runtime starts.
+    Subprocess(Subprocess),
+}
+
+impl Contract {
+    /// Whether the tool is one of those that the runtime has.
+    pub fn builtin(&self) -> bool {
+        matches!(self.by, ContractKind::Builtin)
+    }
+
+    /// Returns how to start the tool, where it is a program of its own.
+    pub fn subprocess(&self) -> Option<&Subprocess> {
+        match &self.by {
+            ContractKind::Subprocess(spec) => Some(spec),
+            ContractKind::Rust | ContractKind::Builtin => None,
+        }
+    }
 }
 
 impl Definition {
@@ -138,7 +169,9 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
     if let Some(tree) = fields.get("env_requires") {
         env.read(&mut reader, tree);
     }
-    let inputs = fields.get("config_schema").and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema"));
+    let inputs = fields
+        .get("config_schema")
+        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Checked::AtStart));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
@@ -351,12 +384,17 @@ pub(crate) fn parse_trusted_contract(
     reader.slips(
         &fields,
         "a contract",
-        &["version", "tool_type", "executor_id", "category", "description", "config_schema", "result_schema"],
+        &["version", "tool_type", "executor_id", "category", "description", "config", "config_schema", "result_schema"],
     );
     let tool_type = reader.required_text(&fields, "a contract", "tool_type")?;
-    let builtin = match tool_type.value.as_str() {
-        "rust" => false,
-        "builtin" => true,
+    let by = match tool_type.value.as_str() {
+        "rust" => Some(ContractKind::Rust),
+        "builtin" => Some(ContractKind::Builtin),
+        // What else is wrong with the contract is reported too.
+        "subprocess" => reader
+            .required(&fields, "a contract of a subprocess", "config")
+            .and_then(|tree| subprocess::parse(&mut reader, tree))
+            .map(ContractKind::Subprocess),
         other => {
             let place = Place::new(source, tool_type.span);
             reader
@@ -364,21 +402,21 @@ pub(crate) fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust` or `builtin`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin` or `subprocess`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
-                .suggest(other, ["rust", "builtin"]);
+                .suggest(other, ["rust", "builtin", "subprocess"]);
             return None;
         }
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
-        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema")?,
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Checked::Never)?,
         None => Schema::empty_object(tree.span.clone()),
     };
     let result = match fields.get("result_schema") {
-        Some(tree) => Some(schema::parse(&mut reader, tree)?),
+        Some(tree) => Some(schema::parse(&mut reader, tree, Checked::Never)?),
         None => None,
     };
-    Some(Contract { source: Arc::clone(source), builtin, description, params, result })
+    Some(Contract { source: Arc::clone(source), by: by?, description, params, result })
 }

@@ -3,6 +3,7 @@
 use graph_model::value::Value;
 
 use super::reader::{Fields, Reader, Spanned};
+use super::rules::{self, Checked, Rule};
 use crate::diagnostic::{Place, code};
 use crate::source::Span;
 use crate::tree::{Node, Tree};
@@ -20,6 +21,8 @@ pub struct Schema {
     pub default: Option<Spanned<Value>>,
     /// What it is for.
     pub description: Option<String>,
+    /// What it says of values beyond their type.
+    pub rules: Vec<Rule>,
 }
 
 /// The kind of value that a [`Schema`] takes.
@@ -65,13 +68,13 @@ impl Schema {
     }
 
     fn new(span: Span, kind: SchemaKind) -> Self {
-        Self { span, kind, nullable: false, default: None, description: None }
+        Self { span, kind, nullable: false, default: None, description: None, rules: Vec::new() }
     }
 }
 
 /// Reads a schema that must be an object's, as those of inputs and parameters are.
-pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str) -> Option<Schema> {
-    let schema = parse(reader, tree)?;
+pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, checked: Checked) -> Option<Schema> {
+    let schema = parse(reader, tree, checked)?;
     match schema.kind {
         SchemaKind::Object(_) => Some(schema),
         // Without properties nothing is said about the object, so anything goes.
@@ -85,27 +88,34 @@ pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str) -> 
 }
 
 /// Reads a schema.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<Schema> {
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> Option<Schema> {
     let fields = reader.map(tree, "a schema")?;
-    keywords(reader, &fields);
+    keywords(reader, &fields, checked);
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
-    let (kind, nullable) = kind(reader, &fields)?;
+    let (kind, nullable) = kind(reader, &fields, checked)?;
+    let rules = rules::parse(reader, &fields, &kind, nullable, checked);
     let default = fields
         .entries
         .iter()
         .find(|(key, _)| key.name == "default")
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
-    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description };
-    if let Some(default) = &schema.default
-        && !accepts(&schema, &default.value)
-    {
+    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules };
+    if let Some(default) = &schema.default {
         let place = Place::new(reader.source, default.span.clone());
-        reader.diagnostics.error(code::BAD_SCHEMA, place, "the default is not of the type that its schema asks for");
+        if !accepts(&schema, &default.value) {
+            reader.diagnostics.error(
+                code::BAD_SCHEMA,
+                place,
+                "the default is not of the type that its schema asks for",
+            );
+        } else if let Some(rule) = schema.broken_by(&default.value) {
+            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("the default is against `{rule}`"));
+        }
     }
     Some(schema)
 }
 
-fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
     const KNOWN: [&str; 10] = [
         "type",
         "properties",
@@ -119,25 +129,26 @@ fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>) {
         "examples",
     ];
     for (key, _) in fields.entries {
-        if !KNOWN.contains(&key.name.as_str()) && !key.name.starts_with("x-") {
+        let is_known = KNOWN.contains(&key.name.as_str()) || rules::keywords().any(|keyword| keyword == key.name);
+        if !is_known && !key.name.starts_with("x-") {
             let place = Place::new(reader.source, key.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
-                .suggest(&key.name, KNOWN);
+                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| checked == Checked::AtStart)));
         }
     }
 }
 
-fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(SchemaKind, bool)> {
+fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<(SchemaKind, bool)> {
     let (name, nullable) = type_names(reader, fields)?;
     if let Some(tree) = fields.get("enum") {
         return enumeration(reader, tree, name.as_deref()).map(|(kind, null)| (kind, nullable || null));
     }
     let properties = fields.get("properties");
     let kind = match name.as_deref() {
-        None if properties.is_some() => object(reader, fields)?,
+        None if properties.is_some() => object(reader, fields, checked)?,
         None => SchemaKind::Any,
         Some("null") => SchemaKind::Null,
         Some("boolean") => SchemaKind::Boolean,
@@ -145,10 +156,10 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(SchemaKind, boo
         Some("number") => SchemaKind::Number,
         Some("string") => SchemaKind::String,
         Some("array") => match fields.get("items") {
-            Some(items) => SchemaKind::List(Box::new(parse(reader, items)?)),
+            Some(items) => SchemaKind::List(Box::new(parse(reader, items, checked)?)),
             None => SchemaKind::List(Box::new(Schema::new(fields.span.clone(), SchemaKind::Any))),
         },
-        Some(_) => object(reader, fields)?,
+        Some(_) => object(reader, fields, checked)?,
     };
     for (keyword, of) in
         [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")]
@@ -232,11 +243,11 @@ fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Opti
     Some((SchemaKind::Enum(texts), null))
 }
 
-fn object(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SchemaKind> {
+fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<SchemaKind> {
     let additional = match fields.get("additionalProperties").map(|tree| (&tree.node, tree)) {
         None => None,
         Some((Node::Boolean(allowed), tree)) => allowed.then(|| Schema::new(tree.span.clone(), SchemaKind::Any)),
-        Some((_, tree)) => Some(parse(reader, tree)?),
+        Some((_, tree)) => Some(parse(reader, tree, checked)?),
     };
     let Some(properties) = fields.get("properties") else {
         let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
@@ -256,7 +267,7 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SchemaKind> {
     for (key, tree) in properties {
         let name = Spanned { value: key.name.clone(), span: key.span.clone() };
         let required = required.iter().any(|required| required.value == key.name);
-        list.extend(parse(reader, tree).map(|schema| Property { name, required, schema }));
+        list.extend(parse(reader, tree, checked).map(|schema| Property { name, required, schema }));
     }
     for required in required {
         if !properties.iter().any(|(key, _)| key.name == required.value) {
@@ -279,12 +290,16 @@ fn required(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>
     reader.list(tree, "`required`").iter().filter_map(|item| reader.text(item, "a required field")).collect()
 }
 
-/// Whether a value is one that the schema takes.
+/// Whether a value is of the type that the schema asks for.
 pub(crate) fn accepts(schema: &Schema, value: &Value) -> bool {
+    accepts_kind(&schema.kind, schema.nullable, value)
+}
+
+pub(super) fn accepts_kind(kind: &SchemaKind, nullable: bool, value: &Value) -> bool {
     let all =
         |schema: &Schema, mut values: Box<dyn Iterator<Item = &Value> + '_>| values.all(|value| accepts(schema, value));
-    match (&schema.kind, value) {
-        (_, Value::Null) => schema.nullable || matches!(schema.kind, SchemaKind::Any | SchemaKind::Null),
+    match (kind, value) {
+        (_, Value::Null) => nullable || matches!(kind, SchemaKind::Any | SchemaKind::Null),
         (SchemaKind::Any, _) | (SchemaKind::Boolean, Value::Bool(_)) | (SchemaKind::String, Value::String(_)) => true,
         (SchemaKind::Integer, Value::Number(number)) => number.is_i64(),
         (SchemaKind::Number, Value::Number(_)) => true,

@@ -65,8 +65,16 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
         }
         let default = if tool.builtin {
             doc.push_str(" The runtime performs it unless the program has its own way.");
-            let id = &tool.id;
-            quote!({ runtime::builtin(#id, call, params) })
+            match &tool.subprocess {
+                Some(subprocess) => {
+                    let subprocess = subprocess.to_json();
+                    quote!({ runtime::subprocess(#subprocess, call, params) })
+                }
+                None => {
+                    let id = &tool.id;
+                    quote!({ runtime::builtin(#id, call, params) })
+                }
+            }
         } else {
             quote!(;)
         };
@@ -112,7 +120,7 @@ pub(super) fn nested(outline: &Outline) -> TokenStream {
     let arms: Vec<_> = (0_u16..)
         .zip(&outline.tools)
         .filter_map(|(index, tool)| {
-            let (module, machine) = super::idents(&tool.graph.as_ref()?.module);
+            let (module, machine) = super::idents(tool.module.as_ref()?);
             let index = Literal::u16_unsuffixed(index);
             Some(quote! {
                 #index => Some(runtime::Arc::new(super::#module::#machine::sharing(runtime::Arc::clone(&self.actions))))

@@ -40,6 +40,11 @@ struct Head {
 }
 
 impl Project {
+    /// Returns the file of the graph that is the tool `id`, if one is.
+    pub fn graph_called(&self, id: &ItemId) -> Option<PathBuf> {
+        self.graphs_called(id).into_iter().next()
+    }
+
     /// Returns the graphs of the tree that have this id. That is one, if none is called as another.
     pub(super) fn graphs_called(&self, id: &ItemId) -> Vec<PathBuf> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
@@ -117,7 +122,6 @@ impl Project {
     pub(super) fn nested(&self, path: &Path, caller: &Path) -> Nested {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let nested = Nested {
-            path: path.to_owned(),
             file: display_name(&self.package, path),
             module: expand::module_name(stem),
             inputs: self.head(path).inputs.clone(),

@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_compiler::diagnostic::Diagnostic;
-use graph_compiler::graph::Outline;
+use graph_compiler::graph::{Outline, Tool};
 use graph_compiler::project::Project;
 use graph_compiler::types::{Field, Type};
+use graph_model::name::ItemId;
+use graph_model::program::Performer;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View};
 
 pub use tools::{Performing, Toolbox, Tools};
@@ -44,6 +46,8 @@ struct Shared {
 struct Loaded {
     code: Code,
     outline: Outline,
+    /// For each tool, the file of the graph that it is.
+    nested: Vec<Option<PathBuf>>,
     warnings: Vec<Diagnostic>,
 }
 
@@ -94,12 +98,29 @@ impl Library {
     ///
     /// All that is wrong with it; warnings do not keep it from being loaded.
     pub fn graph(&self, file: &Path) -> Result<Interpreted, LibraryError> {
-        if let Some(loaded) = self.loaded().get(file) {
-            return Ok(Interpreted { library: self.clone(), loaded: Arc::clone(loaded) });
-        }
-        let loaded = Arc::new(self.load(file)?);
-        self.loaded().insert(file.to_owned(), Arc::clone(&loaded));
+        let known = self.loaded().get(file).cloned();
+        let loaded = match known {
+            Some(loaded) => loaded,
+            None => self.load_all(file)?,
+        };
         Ok(Interpreted { library: self.clone(), loaded })
+    }
+
+    /// Loads a graph and those that it runs, so that what is wrong with one of them is said before anything runs.
+    fn load_all(&self, file: &Path) -> Result<Arc<Loaded>, LibraryError> {
+        let mut new: HashMap<PathBuf, Arc<Loaded>> = HashMap::new();
+        let mut waiting = vec![file.to_owned()];
+        while let Some(file) = waiting.pop() {
+            if new.contains_key(&file) || self.loaded().contains_key(&file) {
+                continue;
+            }
+            let loaded = self.load(&file)?;
+            waiting.extend(loaded.nested.iter().flatten().cloned());
+            new.insert(file, Arc::new(loaded));
+        }
+        let mut known = self.loaded();
+        known.extend(new);
+        Ok(known.get(file).cloned().expect("it was loaded, or known"))
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Arc<Loaded>>> {
@@ -113,7 +134,13 @@ impl Library {
         };
         let code: Result<Code, LoadError> = graph.with_program(&compiled.source, Code::load);
         let code = code.expect("the compiler makes only programs that can be loaded");
-        Ok(Loaded { code, outline: graph.outline().clone(), warnings: compiled.diagnostics })
+        let outline = graph.outline().clone();
+        let nested = |tool: &Tool| {
+            let id = (tool.by == Performer::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;
+            self.shared.project.graph_called(&id)
+        };
+        let nested = outline.tools.iter().map(nested).collect();
+        Ok(Loaded { code, outline, nested, warnings: compiled.diagnostics })
     }
 }
 
@@ -175,6 +202,12 @@ impl Machine for Interpreted {
         };
         let values = vec![Value::Null; self.loaded.outline.keys.len()];
         Ok(Box::new(JsonCells { loaded: Arc::clone(&self.loaded), inputs, values }))
+    }
+
+    fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
+        let file = self.loaded.nested.get(usize::from(tool))?.as_ref()?;
+        // It was loaded with this one.
+        self.library.graph(file).ok().map(|graph| Arc::new(graph) as Arc<dyn Machine>)
     }
 
     fn lane(&self) -> Box<dyn Lane> {

@@ -61,6 +61,9 @@ impl Tools for Toolbox {
         if let Some(tool) = self.tools.get(call.tool()) {
             return tool(call, params);
         }
+        if let Some(subprocess) = &row.subprocess {
+            return Box::pin(crate::tools::perform_subprocess(subprocess, call, Value::Object(params)));
+        }
         if row.builtin {
             return Box::pin(crate::tools::perform(call.tool(), call, Value::Object(params)));
         }

@@ -28,7 +28,7 @@ impl Spaces {
         let name = ItemId::new(path).map_err(|reason| ItemError::ConfigPath { path: path.to_owned(), reason })?;
         let trust = Trust::of(self);
         let mut merged = Map::new();
-        for root in self.from_the_last() {
+        for root in self.last_first() {
             let path = root.join(".ai/config").join(format!("{name}.yaml"));
             if file::exists(&path)? {
                 let (_, content, ..) = trust.verify(root, &path, |_| ItemKind::YAML)?;
@@ -81,5 +81,91 @@ fn ids(key: &str, list: &[Value]) -> Result<Option<Vec<Value>>, YamlError> {
     match ids.iter().find(|id| !seen.insert(id.to_string())) {
         Some(id) => Err(YamlError::SameId { list: key.to_owned(), id: id.to_string() }),
         None => Ok(Some(ids).filter(|ids| !ids.is_empty())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::items::testing::Tree;
+
+    const SYSTEM: &str = "
+patterns:
+  - { id: quota, category: permanent, only: system }
+  - { id: timeout, category: transient }
+codes: [1, 2]
+retry: { base: 2, max: 30 }
+extends: other
+";
+    const USER: &str = "
+patterns:
+  - { id: own, category: transient }
+  - { id: quota, category: transient }
+codes: [3]
+";
+    const PROJECT: &str = "
+retry: { max: 60 }
+patterns: [{ id: timeout, category: permanent }]
+";
+
+    #[test]
+    fn the_project_lies_over_the_user_and_the_user_over_the_system() {
+        let (project, user, system) = (Tree::new(), Tree::new(), Tree::new());
+        for (tree, text) in [(&project, PROJECT), (&user, USER), (&system, SYSTEM)] {
+            tree.sign("config/agent/error_classification.yaml", text, 1);
+        }
+        let spaces = Spaces::at(project.path()).user(user.path()).system(system.path());
+        let expected = json!({
+            "patterns": [
+                {"id": "quota", "category": "transient"},
+                {"id": "timeout", "category": "permanent"},
+                {"id": "own", "category": "transient"},
+            ],
+            "codes": [3],
+            "retry": {"base": 2, "max": 60},
+        });
+        assert_eq!(Value::Object(spaces.config("agent/error_classification").unwrap()), expected);
+        assert!(spaces.config("agent/other").unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_empty_list_and_a_list_without_ids_replace() {
+        let merged = |under: &str, over: &str| {
+            let mut under = mapping(under).unwrap();
+            merge(&mut under, mapping(over).unwrap()).map(|()| Value::Object(under))
+        };
+        assert_eq!(merged("a: [{ id: 1 }]", "a: []").unwrap(), json!({"a": []}));
+        assert_eq!(merged("a: [{ id: 1 }]", "a: [{ b: 1 }]").unwrap(), json!({"a": [{"b": 1}]}));
+        assert_eq!(merged("a: { b: 1 }", "a: ~").unwrap(), json!({"a": null}));
+        let error = merged("a: [{ id: x }]", "a: [{ id: y }, { id: y }]").unwrap_err().to_string();
+        assert_eq!(error, r#"two elements of the list `a` have the id `"y"`"#);
+    }
+
+    #[test]
+    fn a_configuration_is_signed_like_everything_else() {
+        let (project, system) = (Tree::new(), Tree::new());
+        system.sign("config/a.yaml", "a: 1\n", 1);
+        let spaces = Spaces::at(project.path()).system(system.path());
+        let error = |spaces: &Spaces| spaces.config("a").unwrap_err().to_string();
+        project.write("config/a.yaml", "a: 2\n");
+        assert!(error(&spaces).contains("it is not signed"), "{}", error(&spaces));
+        let path = project.sign("config/a.yaml", "a: 2\n", 1);
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("a: 2", "a: 3")).unwrap();
+        assert!(error(&spaces).contains("was changed after it was signed"), "{}", error(&spaces));
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_an_error_with_the_file() {
+        let tree = Tree::new();
+        let path = tree.sign("config/a.yaml", "a: 1\na: 2\n", 1);
+        let spaces = Spaces::at(tree.path());
+        let error = spaces.config("a").unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("`{}` is no configuration: the key `a` stands twice", path.display())),
+            "{error}"
+        );
+        assert!(spaces.config("../a").unwrap_err().to_string().starts_with("`../a` is no path of a configuration: "));
     }
 }

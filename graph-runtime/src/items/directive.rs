@@ -590,6 +590,9 @@ fn plain(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'").replace("&amp;", "&")
 }
 
+/// The longest tag in prose, in bytes: it may be anybody's, and attributes are compared with each other.
+const LONGEST_TAG: usize = 4096;
+
 /// Text in which a few tags mean something.
 #[derive(Clone, Copy)]
 struct Prose<'t> {
@@ -606,7 +609,7 @@ struct Found<'t> {
 }
 
 impl<'t> Prose<'t> {
-    fn from(self, start: usize) -> Self {
+    fn after(self, start: usize) -> Self {
         Self { text: &self.text[start..], line: self.line + lines(&self.text[..start]) }
     }
 
@@ -618,15 +621,15 @@ impl<'t> Prose<'t> {
         let Some(start) = starts.find(|start| is_tag(&self.text[start + open.len()..])) else {
             return Ok(None);
         };
-        let at = self.from(start);
+        let at = self.after(start);
         let wrong = |problem| DirectiveError { line: at.line, problem };
         let not_closed = || wrong(DirectiveProblem::NotClosed(name.to_owned()));
-        let tag = end_of_tag(at.text).ok_or_else(not_closed)?;
+        let tag = end_of_tag(at.text).filter(|&tag| tag <= LONGEST_TAG).ok_or_else(not_closed)?;
         let attributes = xml::attributes(&BytesStart::from_content(&at.text[1..tag], name.len()), at.line)?;
-        let inside = at.from(tag + 1);
+        let inside = at.after(tag + 1);
         let close = format!("</{name}>");
         let length = inside.text.find(&close).ok_or_else(not_closed)?;
-        let rest = inside.from(length + close.len());
+        let rest = inside.after(length + close.len());
         Ok(Some(Found { attributes, inside: Prose { text: &inside.text[..length], ..inside }, rest }))
     }
 }
@@ -643,4 +646,194 @@ fn end_of_tag(text: &str) -> Option<usize> {
         }
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::items::testing::STATE_GRAPH;
+
+    fn object(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { unreachable!("tests give objects") };
+        map
+    }
+
+    fn directive(inside: &str) -> Result<Directive, DirectiveError> {
+        Directive::parse(&format!("# Title\n<directive name=\"d\" version=\"1.0.0\">{inside}</directive>\n"))
+    }
+
+    fn wrong(inside: &str) -> String {
+        directive(inside).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_directive_of_the_published_form_is_read_completely() {
+        let directive = Directive::parse(STATE_GRAPH).unwrap();
+        assert_eq!((directive.name.as_str(), directive.version.as_str()), ("state_graph", "1.0.0"));
+        assert_eq!(directive.description.as_deref(), Some("Runs a state graph & tells how it ended."));
+        assert_eq!(directive.category.as_deref(), Some("rye/agent/graphs"));
+        assert_eq!(directive.author.as_deref(), Some("tester"));
+        assert_eq!(directive.model, Some(json!({"tier": "general"})));
+        assert_eq!(Value::Object(directive.limits.clone()), json!({"turns": 4, "tokens": 4096}));
+        assert_eq!(json!(directive.permissions), json!(["rye.execute.tool.*"]));
+        let inputs: Vec<_> = directive.inputs.iter().map(|i| (i.name.as_str(), i.of.name(), i.required)).collect();
+        assert_eq!(
+            inputs,
+            [
+                ("graph_id", "string", true),
+                ("parameters", "object", false),
+                ("async", "boolean", false),
+                ("resume_run_id", "string", false),
+                ("capabilities", "array", false),
+                ("depth", "integer", false)
+            ]
+        );
+        assert_eq!(directive.inputs[0].description, "Which graph (for example \"shop/order\")");
+        let outputs: Vec<_> = directive.outputs.iter().map(|output| output.name.as_str()).collect();
+        assert_eq!(outputs, ["graph_run_id", "status", "state", "steps"]);
+        let steps: Vec<_> = directive.process.iter().filter_map(|step| step.name.as_deref()).collect();
+        assert_eq!(steps, ["validate_input", "build_parameters", "execute_graph", "return_result"]);
+        assert_eq!(
+            directive.process[2].text,
+            "Call `execute(item_id=\"{input:graph_id}\", parameters=<built parameters>)`.\n  - once & for all"
+        );
+        assert_eq!(directive.success_criteria.len(), 2);
+        assert!(!directive.process_signed, "it stands outside of the element");
+    }
+
+    #[test]
+    fn inputs_are_written_into_the_process_and_what_is_not_given_stays() {
+        let mut directive = Directive::parse(STATE_GRAPH).unwrap();
+        let given = json!({"graph_id": "{input:async}", "parameters": {"a": 1}});
+        directive.apply(object(given)).unwrap();
+        assert_eq!(directive.process[0].text, "Make sure that {input:async} is not empty.\nElse stop.");
+        assert_eq!(
+            directive.process[1].text,
+            "Begin with {\"a\":1}. If {input:async} is true, add `async: true`; a depth is 5."
+        );
+        assert_eq!(directive.process[3].text, "Return what it returned.");
+        assert_eq!(directive.success_criteria[0], "{input:async} was run");
+    }
+
+    #[test]
+    fn all_inputs_that_are_missing_or_of_another_type_are_named() {
+        let mut directive = Directive::parse(STATE_GRAPH).unwrap();
+        let error = directive.apply(object(json!({"graph_id": null, "async": "true", "depth": 1.5}))).unwrap_err();
+        assert!(error.to_string().starts_with("the inputs do not fit the directive `state_graph`: "));
+        assert_eq!(error.problems[0], "missing required input: 'graph_id'");
+        assert!(error.problems[1].starts_with("the input 'async' must be of the type boolean, and is "));
+        assert!(error.problems[2].starts_with("the input 'depth' must be of the type integer, and is "));
+        assert_eq!(error.problems.len(), 3);
+    }
+
+    #[test]
+    fn defaults_apply_before_the_check_and_null_is_nothing() {
+        let mut directive = directive(
+            r#"<inputs>
+                <input name="n" type="integer" required="true" default="3"/>
+                <input name="o"/>
+            </inputs>
+            <process>[{input:n}] [{input:o}] [{input:extra}]</process>"#,
+        )
+        .unwrap();
+        let given = directive.apply(object(json!({"n": null, "o": null, "extra": true}))).unwrap();
+        assert_eq!(given["n"], 3);
+        assert_eq!(directive.process[0].text, "[3] [] [true]");
+        assert!(directive.process_signed);
+    }
+
+    #[test]
+    fn a_signed_process_is_not_added_to_by_an_unsigned_one() {
+        let text = "<directive name=\"d\" version=\"1\"><process><step name=\"a\">do <b>this</b></step></process></directive>\n<process><step>do that</step></process>\n<success_criteria>evil</success_criteria>";
+        let directive = Directive::parse(text).unwrap();
+        assert_eq!(directive.process, [Step { name: Some("a".into()), text: "do <b>this</b>".into() }]);
+        assert!(directive.process_signed && directive.success_criteria.is_empty());
+    }
+
+    #[test]
+    fn entities_and_character_data_are_text() {
+        let directive = directive(
+            "<metadata><description>a &lt; b &#38; &#x63; <![CDATA[<d> & e]]></description></metadata>\
+             <process><step><![CDATA[if a < b && c]]></step></process>",
+        )
+        .unwrap();
+        assert_eq!(directive.description.as_deref(), Some("a < b & c <d> & e"));
+        assert_eq!(directive.process[0].text, "if a < b && c");
+    }
+
+    #[test]
+    fn permissions_become_capabilities() {
+        let granted = |inside: &str| {
+            let inside = format!("<metadata><permissions>{inside}</permissions></metadata>");
+            directive(&inside).map(|directive| json!(directive.permissions).to_string()).map_err(|e| e.to_string())
+        };
+        for (inside, expected) in [
+            ("*", "rye.*"),
+            ("<execute>*</execute>", "rye.execute.*"),
+            ("<execute><tool>rye/bash</tool></execute>", "rye.execute.tool.rye.bash"),
+            ("<execute><tool>shop/*</tool></execute>", "rye.execute.tool.shop.*"),
+            ("<execute><tool>rye.execute.tool.rye.bash</tool></execute>", "rye.execute.tool.rye.bash"),
+            ("<search><knowledge>notes.*</knowledge></search>", "rye.fetch.knowledge.notes.*"),
+            ("rye.sign.directive.*", "rye.sign.directive.*"),
+        ] {
+            assert_eq!(granted(inside), Ok(format!("[\"{expected}\"]")), "{inside}");
+        }
+        for (inside, expected) in [
+            ("<fetch><tool>rye.execute.tool.x</tool></fetch>", "stands where only `rye.fetch.tool.…` may"),
+            ("<delete>*</delete>", "`<delete>` grants nothing"),
+            ("<execute><tool>a b</tool></execute>", "cannot contain ' '"),
+        ] {
+            let error = granted(inside).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_else_a_directive_says_is_kept() {
+        let directive = directive(
+            "<metadata><tags><tag>a</tag><tag>b</tag></tags></metadata><context><file path=\"x\">y</file></context>",
+        )
+        .unwrap();
+        let expected = json!({
+            "tags": {"tag": ["a", "b"]},
+            "context": {"file": {"path": "x", "text": "y"}},
+        });
+        assert_eq!(Value::Object(directive.other), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (inside, expected) in [
+            ("\n<a>\n</b>", "line 4: "),
+            ("\n<metadata>\n", "line 4: "),
+            ("&nbsp;", "line 2: `&nbsp;` is no entity of XML"),
+            ("\n<inputs><input/></inputs>", "line 3: `<input>` has no `name`"),
+            ("<inputs><inptu name=\"a\"/></inputs>", "line 2: `<inptu>` stands where only `<input>` may"),
+            ("<inputs>\n<input name=\"a\"/>\n<input name=\"a\"/></inputs>", "line 4: there are two inputs `a`"),
+            ("<inputs><input name=\"a\" type=\"path\"/></inputs>", "line 2: `path` is no type of an input"),
+            ("<inputs><input name=\"a\" required=\"yes\"/></inputs>", "line 2: `required` is `yes`"),
+            (
+                "<inputs><input name=\"a\" type=\"integer\" default=\"x\"/></inputs>",
+                "line 2: the default `x` of the input `a` is no integer",
+            ),
+            ("<metadata><limits turns=\"many\"/></metadata>", "line 2: the limit `turns` is `many`"),
+            ("<metadata/>\n<metadata/>", "line 3: there are two elements `metadata`"),
+            ("<a x=\"1\" x=\"2\"/>", "line 2: "),
+            ("</directive><directive name=\"e\" version=\"1\">", "line 2: several elements stand where one"),
+        ] {
+            let error = wrong(inside);
+            assert!(error.starts_with(expected), "{inside}: {error}");
+        }
+        assert!(wrong(&"<a>".repeat(40)).contains("more than 32 deep"));
+        assert!(wrong(&"<a/>".repeat(10_001)).contains("more than 10000"));
+        assert!(Directive::parse("nothing").is_err());
+        let unsigned = "<directive name=\"d\" version=\"1\"></directive>\n\n<process>\n<step name=\"a\">\n</process>\n";
+        assert_eq!(Directive::parse(unsigned).unwrap_err().to_string(), "line 4: `<step>` is never closed");
+    }
+
+    #[test]
+    fn a_document_type_is_refused() {
+        let error = wrong("<!DOCTYPE d [<!ENTITY a \"aaaa\">]>");
+        assert!(error.contains("a document type is not allowed"), "{error}");
+    }
 }

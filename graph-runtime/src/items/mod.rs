@@ -11,6 +11,8 @@ mod file;
 mod header;
 mod operations;
 mod spaces;
+#[cfg(test)]
+mod testing;
 mod xml;
 mod yaml;
 
@@ -18,3 +20,4 @@ pub use directive::{Directive, DirectiveError, DirectiveProblem, Input, InputTyp
 pub use error::ItemError;
 pub use operations::Operations;
 pub use spaces::{Item, Space, Spaces};
+pub use yaml::YamlError;

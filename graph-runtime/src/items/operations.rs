@@ -284,3 +284,179 @@ fn is_truthy(value: &Value) -> bool {
         Value::Object(map) => !map.is_empty(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::items::testing::{STATE_GRAPH, Tree, id, key};
+
+    fn params(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { unreachable!("tests give objects") };
+        map
+    }
+
+    async fn done(spaces: &Spaces, verb: Verb, item: ItemType, name: &str, given: Value) -> Result<Value, String> {
+        let id = Some(name).filter(|name| !name.is_empty()).map(id);
+        let result = Operations::new(spaces.clone()).perform(verb, item, id.as_ref(), params(given)).await;
+        result.map_err(|error| {
+            assert_eq!(error.category(), crate::Category::Permanent);
+            error.to_string()
+        })
+    }
+
+    #[tokio::test]
+    async fn a_page_comes_with_its_text_and_header_and_says_what_is_signed() {
+        let tree = Tree::new();
+        tree.sign("knowledge/a/plain.md", "---\ntitle: A\ntags: [x]\n---\n\nbody\n", 1);
+        tree.sign("knowledge/fenced.md", "```yaml\ntitle: B\n```\n\nbody\n", 1);
+        tree.sign("knowledge/broken.md", "---\na: 1\na: 2\n---\nbody\n", 1);
+        let spaces = Spaces::at(tree.path());
+        let fetch = |name| done(&spaces, Verb::Fetch, ItemType::Knowledge, name, json!({}));
+        let plain = fetch("a/plain").await.unwrap();
+        let expected = json!({
+            "id": "a/plain", "type": "knowledge", "space": "project", "path": ".ai/knowledge/a/plain.md",
+            "signer": key(1).public().fingerprint().as_str(), "digest": plain["digest"],
+            "content": "body", "content_signed": true,
+            "metadata": {"title": "A", "tags": ["x"]}, "metadata_signed": false,
+        });
+        assert_eq!(plain, expected);
+        let fenced = fetch("fenced").await.unwrap();
+        assert_eq!((&fenced["metadata"], &fenced["metadata_signed"]), (&json!({"title": "B"}), &json!(true)));
+        let error = fetch("broken").await.unwrap()["metadata_error"].to_string();
+        assert!(error.contains("the key `a` stands twice in a mapping"), "{error}");
+        let executed = done(&spaces, Verb::Execute, ItemType::Knowledge, "fenced", json!({})).await.unwrap();
+        assert_eq!(executed, fenced);
+    }
+
+    #[tokio::test]
+    async fn a_tool_is_fetched_as_text_and_never_executed() {
+        let tree = Tree::new();
+        tree.sign("tools/t.yaml", "version: '1'\ntool_type: rust\ndescription: Does.\nx: 1\n", 1);
+        tree.sign("tools/p.py", "print(1)\n", 1);
+        let spaces = Spaces::at(tree.path());
+        let tool = done(&spaces, Verb::Fetch, ItemType::Tool, "t", json!({})).await.unwrap();
+        assert_eq!(tool["metadata"], json!({"version": "1", "tool_type": "rust", "description": "Does."}));
+        let python = done(&spaces, Verb::Fetch, ItemType::Tool, "p", json!({})).await.unwrap();
+        assert_eq!((&python["content"], &python["metadata"]), (&json!("print(1)\n"), &json!({})));
+        assert!(done(&spaces, Verb::Execute, ItemType::Tool, "t", json!({})).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn source_names_the_space() {
+        let (project, user) = (Tree::new(), Tree::new());
+        project.sign("knowledge/a.md", "of the project\n", 1);
+        user.sign("knowledge/a.md", "of the user\n", 1);
+        let spaces = Spaces::at(project.path()).user(user.path());
+        let fetch = |source| done(&spaces, Verb::Fetch, ItemType::Knowledge, "a", json!({ "source": source }));
+        assert_eq!(fetch("").await.unwrap()["content"], "of the project\n");
+        assert_eq!(fetch("all").await.unwrap()["space"], "project");
+        assert_eq!(fetch("user").await.unwrap()["content"], "of the user\n");
+        assert!(fetch("system").await.unwrap_err().contains("no system space is set"));
+        assert_eq!(
+            fetch("local").await.unwrap_err(),
+            "`source` is `local`, and must be `project`, `user`, `system` or `all`"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_directive_is_executed_as_data_with_its_inputs() {
+        let tree = Tree::new();
+        tree.sign("directives/rye/agent/graphs/state_graph.md", STATE_GRAPH, 1);
+        let spaces = Spaces::at(tree.path());
+        let name = "rye/agent/graphs/state_graph";
+        let execute = |given| done(&spaces, Verb::Execute, ItemType::Directive, name, given);
+        let result = execute(json!({"inputs": {"graph_id": "shop/order"}})).await.unwrap();
+        assert_eq!(result, execute(json!({"graph_id": "shop/order"})).await.unwrap());
+        assert_eq!(result["name"], "state_graph");
+        assert_eq!(result["metadata"]["permissions"], json!(["rye.execute.tool.*"]));
+        assert_eq!(result["inputs"][0]["value"], "shop/order");
+        assert_eq!(result["inputs"][1].get("value"), None);
+        assert_eq!(result["process"][0]["text"], "Make sure that shop/order is not empty.\nElse stop.");
+        assert_eq!(result["success_criteria"][0], "shop/order was run");
+        assert_eq!((&result["process_signed"], &result["content_signed"]), (&json!(false), &json!(false)));
+        assert!(result["content"].as_str().unwrap().contains("item_id=\"shop/order\""));
+        assert_eq!(
+            execute(json!({})).await.unwrap_err(),
+            "the inputs do not fit the directive `state_graph`: missing required input: 'graph_id'"
+        );
+        let fetched = done(&spaces, Verb::Fetch, ItemType::Directive, name, json!({})).await.unwrap();
+        assert_eq!(fetched["metadata"]["process"][0]["name"], "validate_input");
+        assert_eq!(fetched["metadata_signed"], false);
+    }
+
+    #[tokio::test]
+    async fn a_directive_in_anothers_place_or_with_a_mistake_is_refused_with_its_file() {
+        let tree = Tree::new();
+        tree.sign("directives/other.md", STATE_GRAPH, 1);
+        let path = tree.sign("directives/bad.md", "<directive name=\"bad\"></directive>\n", 1);
+        let spaces = Spaces::at(tree.path());
+        let execute = |name| done(&spaces, Verb::Execute, ItemType::Directive, name, json!({"graph_id": "a"}));
+        let error = execute("other").await.unwrap_err();
+        assert!(error.ends_with("holds the directive `state_graph`, and must be called `state_graph.md`"), "{error}");
+        let expected = format!("`{}`: line 2: `<directive>` has no `version`", path.display());
+        assert_eq!(execute("bad").await.unwrap_err(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_search_finds_what_has_all_words_best_first_and_lists_only_what_is_verified() {
+        let (project, user) = (Tree::new(), Tree::new());
+        project.sign("knowledge/notes/one.md", "---\ntitle: About refunds\n---\nOn money.\n", 1);
+        project.sign("knowledge/notes/two.md", "Refunds cost MONEY.\n", 1);
+        project.sign("knowledge/refunds/money.md", "x\n", 1);
+        project.write("knowledge/notes/unsigned.md", "refunds money\n");
+        user.sign("knowledge/notes/three.md", "refunds, money\n", 1);
+        user.sign("knowledge/notes/two.md", "shadowed refunds money\n", 1);
+        let spaces = Spaces::at(project.path()).user(user.path());
+        let search = |given| done(&spaces, Verb::Fetch, ItemType::Knowledge, "", given);
+        let found = search(json!({"query": "Money  REFUNDS"})).await.unwrap();
+        let ids = |found: &Value| {
+            let results = found["results"].as_array().unwrap();
+            results.iter().map(|result| result["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&found), ["refunds/money", "notes/one", "notes/two", "notes/three"]);
+        assert_eq!((&found["total"], &found["skipped"]), (&json!(4), &json!(1)));
+        let expected = json!({
+            "id": "notes/one", "type": "knowledge", "space": "project", "title": "About refunds",
+            "path": ".ai/knowledge/notes/one.md",
+        });
+        assert_eq!(found["results"][1], expected);
+
+        let few = search(json!({"query": "money", "limit": 1, "scope": "user"})).await.unwrap();
+        assert_eq!((ids(&few), &few["total"]), (vec!["notes/three".to_owned()], &json!(2)));
+        assert_eq!(ids(&search(json!({"query": "nowhere"})).await.unwrap()), [""; 0]);
+        for (given, expected) in [
+            (json!({"query": "a", "limit": "3"}), "`limit` must be a whole number, and is "),
+            (json!({"query": ["a"]}), "`query` must be a text, and is "),
+            (json!({"query": "a", "scope": "user", "source": "system"}), "`scope` is `user`, and `source` is `system`"),
+        ] {
+            let error = search(given).await.unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_is_needed_unless_something_is_searched() {
+        let spaces = Spaces::new();
+        let fetch = done(&spaces, Verb::Fetch, ItemType::Tool, "", json!({"query": ""})).await;
+        assert_eq!(fetch.unwrap_err(), "to fetch a tool needs an `item_id`, or a parameter `query`");
+        let sign = done(&spaces, Verb::Sign, ItemType::Directive, "", json!({})).await;
+        assert_eq!(sign.unwrap_err(), "to sign a directive needs an `item_id`");
+        let sign = done(&spaces, Verb::Sign, ItemType::Directive, "a", json!({})).await;
+        assert!(sign.unwrap_err().starts_with("there is no key to sign with; make one with `graph keys generate`"));
+    }
+
+    #[tokio::test]
+    async fn what_is_signed_can_be_fetched() {
+        let tree = Tree::new();
+        tree.write("directives/state_graph.md", STATE_GRAPH);
+        let spaces = Spaces::at(tree.path()).sign_with(key(1));
+        let run = |verb, given| done(&spaces, verb, ItemType::Directive, "state_graph", given);
+        assert!(run(Verb::Fetch, json!({})).await.unwrap_err().contains("it is not signed"));
+        let signed = run(Verb::Sign, json!({})).await.unwrap();
+        assert_eq!(signed["path"], ".ai/directives/state_graph.md");
+        assert_eq!(signed["signer"], key(1).public().fingerprint().as_str());
+        let fetched = run(Verb::Fetch, json!({})).await.unwrap();
+        assert_eq!(fetched["digest"], signed["digest"]);
+        assert!(run(Verb::Sign, json!({"source": "user"})).await.is_err());
+    }
+}

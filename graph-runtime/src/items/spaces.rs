@@ -220,7 +220,7 @@ impl Spaces {
     }
 
     /// Returns the spaces with their directories, last looked at first.
-    pub(super) fn from_the_last(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn last_first(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().rev().map(|(_, root)| root.as_path())
     }
 
@@ -433,5 +433,232 @@ impl Item {
     /// Returns whose key signed it.
     pub fn signer(&self) -> &Fingerprint {
         &self.signer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph_model::signature::KeyFile;
+
+    use super::*;
+    use crate::items::testing::{Tree, id, key};
+
+    const TOOL: ItemType = ItemType::Tool;
+
+    fn refused(spaces: &Spaces, item: ItemType, name: &str) -> String {
+        spaces.find(item, &id(name)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_project_goes_before_the_user_and_the_user_before_the_system() {
+        let (project, user, system) = (Tree::new(), Tree::new(), Tree::new());
+        for (tree, names) in [(&project, vec!["a"]), (&user, vec!["a", "b"]), (&system, vec!["a", "b", "c"])] {
+            for name in names {
+                tree.sign(&format!("tools/x/{name}.yaml"), &format!("in: {}\n", tree.path().display()), 1);
+            }
+        }
+        // The order in which they are named does not matter.
+        let spaces = Spaces::new().system(system.path()).user(user.path()).project(project.path());
+        for (name, space, tree) in
+            [("x/a", Space::Project, &project), ("x/b", Space::User, &user), ("x/c", Space::System, &system)]
+        {
+            let item = spaces.find(TOOL, &id(name)).unwrap();
+            assert_eq!(item.space(), space);
+            assert_eq!(item.content(), format!("in: {}\n", tree.path().display()));
+            assert_eq!(item.relative_path(), format!(".ai/tools/{name}.yaml"));
+        }
+        assert_eq!(spaces.find_in(TOOL, &id("x/a"), Some(Space::System)).unwrap().space(), Space::System);
+    }
+
+    #[test]
+    fn what_is_nowhere_is_an_error_of_one_line_that_lists_where_it_would_be() {
+        let (project, user) = (Tree::new(), Tree::new());
+        let spaces = Spaces::at(project.path()).user(user.path());
+        let at = |tree: &Tree, rest: &str| format!("`{}/.ai/{rest}`", tree.path().display());
+        assert_eq!(
+            refused(&spaces, ItemType::Knowledge, "a/b"),
+            format!(
+                "there is no knowledge `a/b`; looked for {}, {}",
+                at(&project, "knowledge/a/b.md"),
+                at(&user, "knowledge/a/b.md")
+            )
+        );
+        assert!(refused(&spaces, TOOL, "a").contains("tools/a.{yaml,yml,py,"));
+        assert_eq!(
+            refused(&Spaces::new(), TOOL, "a"),
+            "there is no tool `a`; looked for it nowhere, since no space is set"
+        );
+    }
+
+    #[test]
+    fn each_problem_with_a_signature_names_the_file_and_the_way_out() {
+        let tree = Tree::new();
+        let spaces = Spaces::at(tree.path());
+        let path = tree.write("tools/unsigned.yaml", "a: 1\n").display().to_string();
+        assert_eq!(
+            refused(&spaces, TOOL, "unsigned"),
+            format!("`{path}` cannot be used: it is not signed; review it, then sign it: `graph sign {path}`")
+        );
+        let path = tree.sign("tools/altered.yaml", "a: 1\n", 1);
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace("a: 1", "a: 2")).unwrap();
+        let error = refused(&spaces, TOOL, "altered");
+        assert!(error.contains("its content was changed after it was signed"), "{error}");
+        assert!(error.ends_with("if not, restore the file"), "{error}");
+        tree.sign("tools/untrusted.yaml", "a: 1\n", 2);
+        let error = refused(&spaces, TOOL, "untrusted");
+        assert!(error.contains("a key that is not trusted; if you trust its owner, add the public key"), "{error}");
+        let path = tree.sign("tools/forged.yaml", "a: 1\n", 2);
+        let borrowed = fs::read_to_string(&path)
+            .unwrap()
+            .replace(key(2).public().fingerprint().as_str(), key(1).public().fingerprint().as_str());
+        fs::write(&path, borrowed).unwrap();
+        let error = refused(&spaces, TOOL, "forged");
+        assert!(error.ends_with("do not trust this file; restore it from where it came from"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_not_passed_over_for_one_of_a_later_space() {
+        let (project, user) = (Tree::new(), Tree::new());
+        project.write("tools/a.yaml", "a: 1\n");
+        user.sign("tools/a.yaml", "a: 1\n", 1);
+        let error = refused(&Spaces::at(project.path()).user(user.path()), TOOL, "a");
+        assert!(error.contains("it is not signed"), "{error}");
+    }
+
+    #[test]
+    fn keys_of_all_spaces_are_trusted_and_a_bad_key_file_does_not_hide_a_good_one() {
+        let (project, user) = (Tree::empty(), Tree::new());
+        let fingerprint = key(1).public().fingerprint();
+        project.write(&format!("config/keys/trusted/{fingerprint}.toml"), "not a key");
+        project.sign("tools/a.yaml", "a: 1\n", 1);
+        assert!(Spaces::at(project.path()).find(TOOL, &id("a")).is_err());
+        let item = Spaces::at(project.path()).user(user.path()).find(TOOL, &id("a")).unwrap();
+        assert_eq!(*item.signer(), fingerprint);
+    }
+
+    #[test]
+    fn a_key_that_any_space_or_the_caller_revokes_is_trusted_nowhere() {
+        let (project, user) = (Tree::new(), Tree::empty());
+        project.sign("tools/a.yaml", "a: 1\n", 1);
+        let spaces = Spaces::at(project.path()).user(user.path());
+        assert!(spaces.find(TOOL, &id("a")).is_ok());
+        let mut file = KeyFile::new(key(1).public(), "tester");
+        file.revoked_at = Some("2026-01-02T03:04:05Z".into());
+        user.trust(&file, 1);
+        let error = refused(&spaces, TOOL, "a");
+        assert!(error.contains("was revoked on 2026-01-02T03:04:05Z"), "{error}");
+        let error = refused(&spaces.trusting(KeyRing::of(&key(1).public(), "caller")), TOOL, "a");
+        assert!(error.contains("was revoked"), "the caller's trust does not undo it: {error}");
+
+        let (revoked, ..) = KeyRing::load(&[&user.path().join(KEYS)]);
+        let error = refused(&Spaces::at(project.path()).trusting(revoked), TOOL, "a");
+        assert!(error.contains("was revoked"), "{error}");
+    }
+
+    #[test]
+    fn the_callers_keys_are_trusted_beside_those_of_the_spaces() {
+        let tree = Tree::new();
+        tree.sign("tools/a.yaml", "a: 1\n", 2);
+        tree.sign("tools/b.yaml", "a: 1\n", 1);
+        let spaces = Spaces::at(tree.path()).trusting(KeyRing::of(&key(2).public(), "caller"));
+        assert!(spaces.find(TOOL, &id("a")).is_ok());
+        assert!(spaces.find(TOOL, &id("b")).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_may_lead_within_the_space_and_not_out_of_it() {
+        use std::os::unix::fs::symlink;
+        let (tree, outside) = (Tree::new(), Tree::new());
+        let target = tree.sign("tools/a.yaml", "a: 1\n", 1);
+        symlink(&target, tree.path().join(".ai/tools/inside.yaml")).unwrap();
+        let spaces = Spaces::at(tree.path());
+        assert!(spaces.find(TOOL, &id("inside")).is_ok());
+
+        let target = outside.sign("tools/secret.yaml", "a: 1\n", 1);
+        symlink(&target, tree.path().join(".ai/tools/file.yaml")).unwrap();
+        symlink(target.parent().unwrap(), tree.path().join(".ai/tools/directory")).unwrap();
+        symlink("nowhere.yaml", tree.path().join(".ai/tools/dangling.yaml")).unwrap();
+        for name in ["file", "directory/secret"] {
+            let error = refused(&spaces, TOOL, name);
+            assert!(error.contains("outside of its space"), "{error}");
+        }
+        let error = refused(&spaces.clone().user(outside.path()), TOOL, "dangling");
+        assert!(error.starts_with("cannot read `"), "{error}");
+        assert!(spaces.sign_with(key(1)).sign(TOOL, &id("file"), Space::Project).is_err());
+    }
+
+    #[test]
+    fn files_that_are_too_large_no_text_or_no_files_are_refused() {
+        let tree = Tree::new();
+        let spaces = Spaces::at(tree.path());
+        tree.write("tools/large.yaml", vec![b'#'; 1024 * 1024 + 1]);
+        assert!(refused(&spaces, TOOL, "large").contains("has more than 1048576 bytes"));
+        tree.write("tools/binary.py", b"ab\xff");
+        assert!(refused(&spaces, TOOL, "binary").ends_with("the byte at 2 begins no character"));
+        tree.write("tools/directory.yaml/x", "");
+        assert!(refused(&spaces, TOOL, "directory").ends_with("is no regular file"));
+    }
+
+    #[test]
+    fn two_files_for_one_id_are_an_error() {
+        let tree = Tree::new();
+        tree.sign("tools/a.yaml", "a: 1\n", 1);
+        tree.sign("tools/a.py", "a = 1\n", 1);
+        let error = refused(&Spaces::at(tree.path()), TOOL, "a");
+        assert!(error.ends_with("are both tool `a`; remove or rename one of them"), "{error}");
+    }
+
+    #[test]
+    fn of_directives_and_pages_only_what_is_signed_is_covered() {
+        let tree = Tree::new();
+        tree.sign("directives/d.md", "before\n<directive>x</directive>\nafter\n", 1);
+        tree.sign("knowledge/k.md", "---\ntitle: a\n---\n\nbody\n", 1);
+        // A page about directives is a page.
+        tree.sign("knowledge/about.md", "A <directive>x</directive> is.\n", 1);
+        let spaces = Spaces::at(tree.path());
+        assert_eq!(spaces.find(ItemType::Directive, &id("d")).unwrap().covered(), "<directive>x</directive>");
+        assert_eq!(spaces.find(ItemType::Knowledge, &id("k")).unwrap().covered(), "body");
+        let about = spaces.find(ItemType::Knowledge, &id("about")).unwrap();
+        assert_eq!(about.covered(), "A <directive>x</directive> is.\n");
+    }
+
+    #[test]
+    fn what_was_signed_is_found_and_nothing_is_left_beside_it() {
+        let tree = Tree::new();
+        let path = tree.write("tools/a/b.py", "#!/usr/bin/env python3\nprint(1)\n");
+        let spaces = Spaces::at(tree.path());
+        let error = spaces.sign(TOOL, &id("a/b"), Space::Project).unwrap_err().to_string();
+        assert!(error.contains("`graph keys generate`") && error.contains("sign_with"), "{error}");
+        assert!(!tree.path().join(".ai/config/keys/signing").exists(), "no key is made in passing");
+
+        let spaces = spaces.sign_with(key(1));
+        let signed = spaces.sign(TOOL, &id("a/b"), Space::Project).unwrap();
+        let found = spaces.find(TOOL, &id("a/b")).unwrap();
+        assert_eq!((found.digest(), found.signer()), (signed.digest(), signed.signer()));
+        assert_eq!(found.content(), "print(1)\n");
+        assert!(fs::read_to_string(&path).unwrap().starts_with("#!/usr/bin/env python3\n# rye:signed:"));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(spaces.sign(TOOL, &id("a/b"), Space::User).is_err(), "only the space that is named");
+    }
+
+    #[test]
+    fn a_list_hides_what_is_shadowed_and_counts_what_cannot_be_used() {
+        let (project, user) = (Tree::new(), Tree::new());
+        project.sign("tools/b.yaml", "in: project\n", 1);
+        project.write("tools/bad.yaml", "a: 1\n");
+        project.write("tools/no.id.yaml", "a: 1\n");
+        project.write("tools/notes.txt", "no tool\n");
+        user.sign("tools/a/x.yaml", "in: user\n", 1);
+        user.sign("tools/b.yaml", "in: user\n", 1);
+        user.sign("tools/bad.yaml", "in: user\n", 1);
+        let spaces = Spaces::at(project.path()).user(user.path());
+        let list = |only| {
+            let (items, skipped) = spaces.list(TOOL, only).unwrap();
+            (items.iter().map(|item| format!("{}:{}", item.space().name(), item.id())).collect::<Vec<_>>(), skipped)
+        };
+        assert_eq!(list(None), (vec!["project:b".to_owned(), "user:a/x".to_owned()], 2));
+        assert_eq!(list(Some(Space::User)).0, ["user:a/x", "user:b", "user:bad"]);
+        assert_eq!(list(Some(Space::System)), (vec![], 0));
     }
 }

@@ -78,15 +78,16 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
     let mut count = 0;
+    let first = line;
+    let (mut line, mut end) = (first, 0);
     loop {
-        let begin = offset(reader.buffer_position());
-        let at = |offset: usize| line + lines(source.get(..offset).unwrap_or(source));
-        let wrong = |problem| DirectiveError { line: at(begin), problem };
+        let begin = end;
+        let wrong = |problem| DirectiveError { line, problem };
         let event = reader.read_event().map_err(|error| DirectiveError {
-            line: at(offset(reader.error_position())),
+            line: first + lines(source.get(..offset(reader.error_position())).unwrap_or(source)),
             problem: DirectiveProblem::Xml(error.to_string()),
         })?;
-        let end = offset(reader.buffer_position());
+        end = offset(reader.buffer_position());
         match event {
             Event::Start(_) | Event::Empty(_) if root.is_some() => {
                 return Err(wrong(DirectiveProblem::SeveralElements));
@@ -96,14 +97,14 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
                 if open.len() == DEEPEST || count > MOST_ELEMENTS {
                     return Err(wrong(DirectiveProblem::TooLarge { deepest: DEEPEST, most: MOST_ELEMENTS }));
                 }
-                open.push(element(&tag, end..end, at(begin))?);
+                open.push(element(&tag, end..end, line)?);
             }
             Event::Empty(tag) => {
                 count += 1;
                 if count > MOST_ELEMENTS {
                     return Err(wrong(DirectiveProblem::TooLarge { deepest: DEEPEST, most: MOST_ELEMENTS }));
                 }
-                close(element(&tag, end..end, at(begin))?, &mut open, &mut root);
+                close(element(&tag, end..end, line)?, &mut open, &mut root);
             }
             Event::End(_) => {
                 // That the names agree is checked by the reader.
@@ -140,6 +141,7 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
                 };
             }
         }
+        line += lines(source.get(begin..end).unwrap_or_default());
     }
 }
 

@@ -1,30 +1,16 @@
 //! `rye/bash`: a command, in a process group of its own.
 //!
 //! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there;
-//! nothing is looked at for templates again. The command sees a small environment and not the program's own, which may hold
-//! secrets. When it ends, is stopped, or nobody waits for it any more, its whole process group is killed.
+//! nothing is looked at for templates again.
 
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use graph_model::value::{FromValue, IndexMap, Mismatch, Value, View};
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
+use super::process::{self, Limits};
 use crate::call::Call;
 use crate::error::ActionError;
-
-/// What a command sees of the program's environment, besides what the graph requires and what `env` gives.
-const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
-
-/// How long the rest of the output is waited for, once the command and its process group are gone.
-const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Params {
@@ -47,98 +33,21 @@ crate::__object!(Params {
     6 ok_exit_codes: "ok_exit_codes" = "[0]",
 });
 
-/// How long a command may run and how much it may print.
-#[derive(Clone, Copy)]
-struct Limits {
-    time: Duration,
-    output: usize,
-}
-
-impl Limits {
-    fn of(params: &Params) -> Result<Self, Mismatch> {
-        let time = Duration::try_from_secs_f64(params.timeout).ok().filter(|time| !time.is_zero());
-        let Some(time) = time else {
-            let found = View::Float(params.timeout);
-            return Err(Mismatch::new("a number of seconds above 0", found).inside("timeout"));
-        };
-        match usize::try_from(params.output_limit) {
-            Ok(output) => Ok(Self { time, output }),
-            Err(_) => {
-                Err(Mismatch::new("a number of bytes", View::Integer(params.output_limit)).inside("output_limit"))
-            }
-        }
-    }
-}
-
-/// Why a command was stopped before it ended.
-enum Stopped {
-    Timeout,
-    Output,
-}
-
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
     let params = Params::from_value(params)?;
-    let limits = Limits::of(&params)?;
-    let mut child = spawn(call, &params)?;
-    let group = Group::of(&child);
-    let (out, err) = (Arc::default(), Arc::default());
-    // Dropping the set stops the tasks, so nothing of a command that is not waited for stays.
-    let mut pipes = JoinSet::new();
-    let (full, mut overflow) = mpsc::channel(1);
-    if let Some(stdout) = child.stdout.take() {
-        pipes.spawn(read(stdout, Arc::clone(&out), limits.output, full.clone()));
+    let limits = Limits::of(params.timeout, params.output_limit)?;
+    let child = spawn(call, &params)?;
+    let ended = process::finish(child, params.stdin.map(String::into_bytes), limits).await?;
+    match ended.failure(&params.ok_exit_codes) {
+        None => Ok(ended.to_value()),
+        Some(failure) => Err(failure),
     }
-    if let Some(stderr) = child.stderr.take() {
-        pipes.spawn(read(stderr, Arc::clone(&err), limits.output, full.clone()));
-    }
-    drop(full);
-    if let (Some(mut stdin), Some(text)) = (child.stdin.take(), params.stdin.clone()) {
-        pipes.spawn(async move {
-            // A command need not read what it is given.
-            if let Err(error) = stdin.write_all(text.as_bytes()).await {
-                tracing::debug!(%error, "the command did not read all of its stdin");
-            }
-        });
-    }
-    let ended = tokio::select! {
-        biased;
-        // First: a command whose output is not read any more may end by that.
-        Some(()) = overflow.recv() => Err(Stopped::Output),
-        status = child.wait() => Ok(status?),
-        () = tokio::time::sleep(limits.time) => Err(Stopped::Timeout),
-    };
-    // What the command left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
-    drop(group);
-    let status = match ended {
-        Ok(status) => status,
-        Err(stopped) => {
-            child.wait().await?;
-            return Err(match stopped {
-                Stopped::Timeout => {
-                    ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
-                }
-                Stopped::Output => ActionError::permanent(format!(
-                    "the command was stopped: it printed more than {} bytes",
-                    limits.output
-                )),
-            });
-        }
-    };
-    // A process that left the group may hold the pipes for ever; what it prints is not the command's.
-    if tokio::time::timeout(GRACE, async { while pipes.join_next().await.is_some() {} }).await.is_err() {
-        tracing::debug!("a process that the command started holds on to its output");
-    }
-    if let Ok(()) = overflow.try_recv() {
-        return Err(ActionError::permanent(format!("the command printed more than {} bytes", limits.output)));
-    }
-    result(status, &text(&out, "stdout")?, &text(&err, "stderr")?, &params.ok_exit_codes)
 }
 
 fn spawn(call: &Call, params: &Params) -> Result<Child, ActionError> {
     let mut command = Command::new("bash");
-    command.arg("-c").arg(&params.command).env_clear().process_group(0).kill_on_drop(true);
-    let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
-    command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.arg("-c").arg(&params.command);
+    process::small_environment(&mut command, call);
     for (name, value) in params.env.iter().flatten() {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(ActionError::permanent(format!(
@@ -157,101 +66,22 @@ fn spawn(call: &Call, params: &Params) -> Result<Child, ActionError> {
     if params.command.contains('\0') {
         return Err(ActionError::permanent("a command cannot contain a zero byte"));
     }
-    let stdin = if params.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().map_err(|error| ActionError::permanent(format!("bash could not be started: {error}")))
-}
-
-/// A process group that is killed when this is dropped.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The group is gone already where nothing is left in it.
-        if let Some(group) = self.0
-            && let Err(error) = kill_process_group(group, Signal::KILL)
-        {
-            tracing::trace!(%error, "no process was left in the command's group");
-        }
-    }
-}
-
-type Buffer = Arc<Mutex<Vec<u8>>>;
-
-/// Reads a pipe to its end, or until there is more than may be; `full` is told of that.
-async fn read(mut pipe: impl AsyncRead + Unpin, buffer: Buffer, limit: usize, full: mpsc::Sender<()>) {
-    let mut chunk = vec![0; 16 * 1024];
-    loop {
-        match pipe.read(&mut chunk).await {
-            Ok(0) | Err(_) => return,
-            Ok(length) => {
-                let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-                buffer.extend_from_slice(&chunk[..length]);
-                if buffer.len() > limit {
-                    // The channel holds one message, and one is enough.
-                    full.try_send(()).ok();
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn text(buffer: &Buffer, name: &str) -> Result<String, ActionError> {
-    let bytes = std::mem::take(&mut *buffer.lock().unwrap_or_else(PoisonError::into_inner));
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        ActionError::permanent(format!("{name} is not UTF-8 text (byte {at}); pipe it through `base64` or `iconv`"))
-    })?;
-    Ok(text.trim_end_matches('\n').to_owned())
-}
-
-fn result(status: ExitStatus, stdout: &str, stderr: &str, ok: &[i64]) -> Result<Value, ActionError> {
-    use std::os::unix::process::ExitStatusExt;
-    // As shells do: 128 and the number of the signal.
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
-    let data = json!({"stdout": stdout, "stderr": stderr, "exit_code": code});
-    if ok.contains(&i64::from(code)) {
-        return Ok(data);
-    }
-    let said = stderr.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
-    // Only the command knows whether it may work the next time, and all it says is its text.
-    Err(ActionError::unclassified(format!("exit code {code}{said}")).with_data(data))
+    process::start(&mut command, params.stdin.is_some())
+        .map_err(|error| ActionError::permanent(format!("bash could not be started: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use graph_model::name::{GraphId, ItemId, RunId};
+    use serde_json::json;
 
     use super::*;
-    use crate::call::RunFacts;
-
-    fn call() -> Call {
-        let facts = RunFacts {
-            id: RunId::new("test").unwrap(),
-            graph: GraphId::new("test").unwrap(),
-            nodes: vec!["node".into()],
-            tools: vec![Some(ItemId::new("rye/bash").unwrap())],
-            env: vec!["CARGO_PKG_NAME".into()],
-            parent: None,
-            depth: 5,
-            ceiling: Vec::new(),
-            deadline: None,
-            stop: crate::stop::Stop::default(),
-        };
-        Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, more: None }
-    }
+    use crate::tools::ToolConfig;
+    use crate::tools::testing::{assert_contract, call};
 
     async fn bash(params: Value) -> Result<Value, String> {
-        perform(&call(), params).await.map_err(|error| format!("{error:?}"))
+        perform(&call(ToolConfig::new(), &["CARGO_PKG_NAME"]), params).await.map_err(|error| format!("{error:?}"))
     }
 
     #[tokio::test]
@@ -293,15 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_contract() {
-        use graph_model::value::Struct;
-        let contract = include_str!("../../../graph-compiler/contracts/rye/bash.yaml");
-        for (name, default) in Params::NAMES.iter().zip(Params::DEFAULTS) {
-            let (_, field) = contract.split_once(&format!("\n    {name}:\n")).expect("the contract has the parameter");
-            let stated = field.lines().take_while(|line| line.starts_with("      "));
-            let stated = stated.into_iter().find_map(|line| line.trim().strip_prefix("default: "));
-            assert_eq!(stated, *default, "{name}");
-        }
+    fn the_parameters_and_defaults_are_those_of_the_contract() {
+        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/bash.yaml"));
     }
 
     #[tokio::test]

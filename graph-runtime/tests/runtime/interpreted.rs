@@ -1,5 +1,7 @@
 //! A machine made of a program at run time, with closures as tools.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
@@ -9,14 +11,18 @@ use graph_runtime::{
     Mismatch, Next, Notes, Outcome, Sight, Value,
 };
 
+/// What a tool returns, some time.
+pub(crate) type Performing = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send>>;
 /// What a tool does.
-pub(crate) type Perform = dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync;
+pub(crate) type Perform = dyn Fn(&Call, Value) -> Performing + Send + Sync;
 /// Where a node leads instead of where its edges lead.
 pub(crate) type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
 
 /// A graph with one tool, `test/tool`, whose inputs and output are anything.
+#[derive(Clone)]
 pub(crate) struct Interpreted {
-    code: Code,
+    code: Arc<Code>,
+    nested: Option<Arc<Interpreted>>,
     tool: Arc<Perform>,
     lead: Arc<Lead>,
 }
@@ -49,7 +55,28 @@ impl Interpreted {
         program: &Program<'_>,
         tool: impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static,
     ) -> Self {
-        Self { code: Code::load(program).unwrap(), tool: Arc::new(tool), lead: Arc::new(|_| None) }
+        let tool = Arc::new(tool);
+        Self::waiting(program, move |call, params| {
+            let (call, tool) = (call.clone(), Arc::clone(&tool));
+            Box::pin(async move {
+                // A real tool waits for something.
+                tokio::task::yield_now().await;
+                tool(&call, params)
+            })
+        })
+    }
+
+    pub(crate) fn waiting(
+        program: &Program<'_>,
+        tool: impl Fn(&Call, Value) -> Performing + Send + Sync + 'static,
+    ) -> Self {
+        let code = Arc::new(Code::load(program).unwrap());
+        Self { code, nested: None, tool: Arc::new(tool), lead: Arc::new(|_| None) }
+    }
+
+    pub(crate) fn nesting(mut self, graph: Self) -> Self {
+        self.nested = Some(Arc::new(graph));
+        self
     }
 
     pub(crate) fn leading(mut self, lead: impl Fn(u16) -> Option<Next> + Send + Sync + 'static) -> Self {
@@ -71,6 +98,10 @@ impl Machine for Interpreted {
     fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
         Map::from_value(inputs.clone())?;
         Ok(Box::new(JsonCells { inputs, values: Vec::new() }))
+    }
+
+    fn nested(&self, _: u16) -> Option<Arc<dyn Machine>> {
+        self.nested.clone().map(|nested| nested as Arc<dyn Machine>)
     }
 
     fn lane(&self) -> Box<dyn Lane> {
@@ -120,9 +151,7 @@ impl Lane for JsonLane {
     fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
         let params: Value = arguments.take("");
         Ok(Box::pin(async move {
-            // A real tool waits for something.
-            tokio::task::yield_now().await;
-            self.outcome = (self.tool)(call, params)?;
+            self.outcome = (self.tool)(call, params).await?;
             Ok(())
         }))
     }

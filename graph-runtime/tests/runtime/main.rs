@@ -3,5 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod engine;
+mod inputs;
 mod interpreted;
+mod language;
 mod recovery;
+mod tools;

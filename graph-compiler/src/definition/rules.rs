@@ -1,0 +1,373 @@
+//! Rules: what a schema says of values beyond their type, as `minimum` and `pattern`.
+//!
+//! The type of an input holds because it becomes a Rust type. A rule holds because the runtime checks the inputs when a run
+//! starts; so only the schema of a graph's inputs may have rules, and elsewhere they are refused.
+
+use graph_model::operator::{Operator, equal};
+use graph_model::value::{AsView, Map, Value};
+
+use super::reader::{Fields, Reader};
+use super::schema::{Schema, SchemaKind};
+use crate::diagnostic::{Place, code};
+use crate::source::Span;
+use crate::tree::Tree;
+
+/// A rule of a schema.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// The schema keyword.
+    pub keyword: &'static str,
+    /// What it says.
+    pub value: Value,
+    /// Where it says it.
+    pub span: Span,
+}
+
+/// Whether somebody checks the rules of a schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checked {
+    /// The runtime, before a run starts.
+    AtStart,
+    /// Nobody.
+    Never,
+}
+
+/// The type of values that a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Number,
+    Text,
+    List,
+    Object,
+    All,
+}
+
+/// What a rule's keyword is followed by.
+#[derive(Clone, Copy)]
+enum Argument {
+    Number,
+    Positive,
+    Count,
+    Flag,
+    Pattern,
+    Format,
+    Value,
+}
+
+/// The keywords.
+const KEYWORDS: [(&str, About, Argument); 15] = [
+    ("minimum", About::Number, Argument::Number),
+    ("maximum", About::Number, Argument::Number),
+    ("exclusiveMinimum", About::Number, Argument::Number),
+    ("exclusiveMaximum", About::Number, Argument::Number),
+    ("multipleOf", About::Number, Argument::Positive),
+    ("minLength", About::Text, Argument::Count),
+    ("maxLength", About::Text, Argument::Count),
+    ("pattern", About::Text, Argument::Pattern),
+    ("format", About::Text, Argument::Format),
+    ("minItems", About::List, Argument::Count),
+    ("maxItems", About::List, Argument::Count),
+    ("uniqueItems", About::List, Argument::Flag),
+    ("minProperties", About::Object, Argument::Count),
+    ("maxProperties", About::Object, Argument::Count),
+    ("const", About::All, Argument::Value),
+];
+
+/// Pairs of a lower and an upper bound, and whether the two may be equal.
+const BOUNDS: [(&str, &str, bool); 7] = [
+    ("minimum", "maximum", true),
+    ("minimum", "exclusiveMaximum", false),
+    ("exclusiveMinimum", "maximum", false),
+    ("exclusiveMinimum", "exclusiveMaximum", false),
+    ("minLength", "maxLength", true),
+    ("minItems", "maxItems", true),
+    ("minProperties", "maxProperties", true),
+];
+
+/// The formats that the runtime knows.
+const FORMATS: [&str; 13] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "json-pointer",
+    "regex",
+    "time",
+    "uri",
+    "uri-reference",
+    "uuid",
+];
+
+/// Returns the keywords of rules.
+pub(super) fn keywords() -> impl Iterator<Item = &'static str> {
+    KEYWORDS.iter().map(|(keyword, ..)| *keyword)
+}
+
+/// Reads the rules of a schema whose values are of the given kind.
+pub(super) fn parse(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    kind: &SchemaKind,
+    nullable: bool,
+    checked: Checked,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (key, tree) in fields.entries {
+        let Some(&(keyword, about, argument)) = KEYWORDS.iter().find(|(keyword, ..)| *keyword == key.name) else {
+            continue;
+        };
+        let place = Place::new(reader.source, key.span.clone());
+        if checked == Checked::Never {
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("the schema keyword `{keyword}` is not supported here"))
+                .label("would be ignored")
+                .note("only the inputs of a graph are checked for more than their types");
+        } else if !fits(kind, about) {
+            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs {} beside it", needed(about)));
+        } else if let Some(value) = argument_of(reader, keyword, argument, tree) {
+            rules.push(Rule { keyword, value, span: tree.span.clone() });
+        }
+    }
+    contradictions(reader, &rules);
+    constant(reader, &rules, kind, nullable);
+    rules
+}
+
+fn fits(kind: &SchemaKind, about: About) -> bool {
+    match kind {
+        SchemaKind::Integer | SchemaKind::Number => matches!(about, About::Number | About::All),
+        SchemaKind::String | SchemaKind::Enum(_) => matches!(about, About::Text | About::All),
+        SchemaKind::List(_) => matches!(about, About::List | About::All),
+        SchemaKind::Object(_) | SchemaKind::Map(_) => matches!(about, About::Object | About::All),
+        SchemaKind::Any | SchemaKind::Null | SchemaKind::Boolean => about == About::All,
+    }
+}
+
+fn needed(about: About) -> &'static str {
+    match about {
+        About::Number => "`type: integer` or `type: number`",
+        About::Text => "`type: string`",
+        About::List => "`type: array`",
+        About::Object => "`type: object`",
+        About::All => "`type`",
+    }
+}
+
+fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree: &Tree) -> Option<Value> {
+    let value = tree.to_value();
+    let problem = match (argument, &value) {
+        (Argument::Number, Value::Number(_)) | (Argument::Flag, Value::Bool(_)) | (Argument::Value, _) => None,
+        (Argument::Positive, Value::Number(number)) if number.as_f64().is_some_and(|number| number > 0.0) => None,
+        (Argument::Count, Value::Number(number)) if number.is_u64() => None,
+        (Argument::Format, Value::String(format)) if FORMATS.contains(&format.as_str()) => None,
+        (Argument::Pattern, Value::String(pattern)) => return check_pattern(reader, pattern, tree).then_some(value),
+        (Argument::Format, Value::String(format)) => {
+            let place = Place::new(reader.source, tree.span.clone());
+            let known: Vec<String> = FORMATS.iter().map(|format| format!("`{format}`")).collect();
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("`{format}` is not a format"))
+                .note(format!("the formats are {}", known.join(", ")))
+                .suggest(format, FORMATS);
+            return None;
+        }
+        (Argument::Number, _) => Some("a number"),
+        (Argument::Positive, _) => Some("a number above 0"),
+        (Argument::Count, _) => Some("a whole number from 0"),
+        (Argument::Flag, _) => Some("`true` or `false`"),
+        (Argument::Pattern, _) => Some("a pattern, a string"),
+        (Argument::Format, _) => Some("a format's name"),
+    };
+    if let Some(needed) = problem {
+        let place = Place::new(reader.source, tree.span.clone());
+        let message = format!("`{keyword}` is {needed}, not {}", tree.describe());
+        reader.diagnostics.error(code::BAD_SCHEMA, place, message);
+        return None;
+    }
+    Some(value)
+}
+
+fn check_pattern(reader: &mut Reader<'_>, pattern: &str, tree: &Tree) -> bool {
+    let Err(error) = regex::Regex::new(pattern) else { return true };
+    // The crate draws a frame of its own; its last line says what is wrong.
+    let text = error.to_string();
+    let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    let place = Place::new(reader.source, tree.span.clone());
+    reader
+        .diagnostics
+        .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
+        .note("patterns are those of the `regex` crate: without look-around and back-references");
+    false
+}
+
+/// Reports bounds between which there is nothing.
+fn contradictions(reader: &mut Reader<'_>, rules: &[Rule]) {
+    let rule = |keyword: &str| rules.iter().find(|rule| rule.keyword == keyword);
+    for (lower, upper, may_be_equal) in BOUNDS {
+        let (Some(lower), Some(upper)) = (rule(lower), rule(upper)) else { continue };
+        let operator = if may_be_equal { Operator::Lte } else { Operator::Lt };
+        if !compares(operator, &lower.value, &upper.value) {
+            let place = Place::new(reader.source, upper.span.clone());
+            let message =
+                format!("no value fits: `{}: {}` and `{}: {}`", lower.keyword, lower.value, upper.keyword, upper.value);
+            reader.diagnostics.error(code::BAD_SCHEMA, place, message);
+        }
+    }
+}
+
+/// Reports a constant that is not of the schema's own type, or breaks the rules beside it.
+fn constant(reader: &mut Reader<'_>, rules: &[Rule], kind: &SchemaKind, nullable: bool) {
+    let Some(constant) = rules.iter().find(|rule| rule.keyword == "const") else { return };
+    let place = || Place::new(reader.source, constant.span.clone());
+    if !super::schema::accepts_kind(kind, nullable, &constant.value) {
+        let place = place();
+        reader.diagnostics.error(code::BAD_SCHEMA, place, "`const` is not of the type that its schema asks for");
+    } else if let Some(broken) = rules.iter().find(|rule| !rule.holds(&constant.value)) {
+        let (place, message) = (place(), format!("no value fits: `const` is against `{broken}`"));
+        reader.diagnostics.error(code::BAD_SCHEMA, place, message);
+    }
+}
+
+fn compares(operator: Operator, left: &Value, right: &Value) -> bool {
+    operator.holds(left.view(), right, |_| false).unwrap_or(false)
+}
+
+impl Rule {
+    /// Whether a value that is written in the graph is as the rule says; null always is, for it is the same as absent.
+    ///
+    /// A text's `format` is left to the runtime, which refuses to start a run whose default does not have it.
+    pub(crate) fn holds(&self, value: &Value) -> bool {
+        let count = |count: usize, fits: fn(&u64, &u64) -> bool| {
+            self.value.as_u64().is_none_or(|bound| fits(&(count as u64), &bound))
+        };
+        match (self.keyword, value) {
+            (_, Value::Null) => true,
+            ("minimum", Value::Number(_)) => compares(Operator::Gte, value, &self.value),
+            ("maximum", Value::Number(_)) => compares(Operator::Lte, value, &self.value),
+            ("exclusiveMinimum", Value::Number(_)) => compares(Operator::Gt, value, &self.value),
+            ("exclusiveMaximum", Value::Number(_)) => compares(Operator::Lt, value, &self.value),
+            ("multipleOf", Value::Number(_)) => is_multiple(value, &self.value),
+            ("minLength", Value::String(text)) => count(text.chars().count(), u64::ge),
+            ("maxLength", Value::String(text)) => count(text.chars().count(), u64::le),
+            ("pattern", Value::String(text)) => self.finds(text),
+            ("minItems", Value::Array(list)) => count(list.len(), u64::ge),
+            ("maxItems", Value::Array(list)) => count(list.len(), u64::le),
+            ("uniqueItems", Value::Array(list)) if self.value == Value::Bool(true) => is_unique(list),
+            ("minProperties", Value::Object(map)) => count(fields(map), u64::ge),
+            ("maxProperties", Value::Object(map)) => count(fields(map), u64::le),
+            ("const", _) => equal(value.view(), self.value.view()),
+            _ => true,
+        }
+    }
+
+    fn finds(&self, text: &str) -> bool {
+        let pattern = self.value.as_str().and_then(|pattern| regex::Regex::new(pattern).ok());
+        pattern.is_none_or(|pattern| pattern.is_match(text))
+    }
+}
+
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.keyword, self.value)
+    }
+}
+
+/// How many fields there are; one that is null is not there.
+fn fields(map: &Map<String, Value>) -> usize {
+    map.values().filter(|field| !field.is_null()).count()
+}
+
+fn is_multiple(value: &Value, of: &Value) -> bool {
+    if let (Some(value), Some(of)) = (value.as_i64(), of.as_i64()) {
+        return of != 0 && value % of == 0;
+    }
+    let (Some(value), Some(of)) = (value.as_f64(), of.as_f64()) else { return true };
+    let times = value / of;
+    // 0.3 / 0.1 is not quite 3.
+    (times - times.round()).abs() <= f64::EPSILON * times.abs().max(1.0)
+}
+
+fn is_unique(list: &[Value]) -> bool {
+    let again = |at: usize, one: &Value| list[at + 1..].iter().any(|other| equal(one.view(), other.view()));
+    !list.iter().enumerate().any(|(at, one)| again(at, one))
+}
+
+impl Schema {
+    /// Returns what the schema says of values beyond their types, as a JSON Schema of its own; `None` if it says nothing.
+    ///
+    /// What makes a type (`type`, `required`, `enum`) is not in it: the types hold already where it is checked.
+    pub fn beyond_types(&self) -> Option<Value> {
+        let mut map: Map<String, Value> =
+            self.rules.iter().map(|rule| (rule.keyword.to_owned(), rule.value.clone())).collect();
+        match &self.kind {
+            SchemaKind::Object(properties) => {
+                let fields: Map<String, Value> = properties
+                    .iter()
+                    .filter_map(|property| Some((property.name.value.clone(), property.schema.beyond_types()?)))
+                    .collect();
+                if !fields.is_empty() {
+                    map.insert("properties".into(), fields.into());
+                }
+            }
+            SchemaKind::List(items) => map.extend(items.beyond_types().map(|items| ("items".into(), items))),
+            SchemaKind::Map(values) => {
+                map.extend(values.beyond_types().map(|values| ("additionalProperties".into(), values)));
+            }
+            _ => {}
+        }
+        (!map.is_empty()).then_some(Value::Object(map))
+    }
+
+    /// Returns the first rule that a value breaks, here or inside.
+    pub(crate) fn broken_by(&self, value: &Value) -> Option<&Rule> {
+        let inside = match (&self.kind, value) {
+            (SchemaKind::Object(properties), Value::Object(map)) => properties
+                .iter()
+                .find_map(|property| map.get(&property.name.value).and_then(|value| property.schema.broken_by(value))),
+            (SchemaKind::List(items), Value::Array(list)) => list.iter().find_map(|value| items.broken_by(value)),
+            (SchemaKind::Map(values), Value::Object(map)) => map.values().find_map(|value| values.broken_by(value)),
+            _ => None,
+        };
+        inside.or_else(|| self.rules.iter().find(|rule| !rule.holds(value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_holds_of_what_it_allows_and_of_nothing_else() {
+        for (keyword, argument, fits, breaks) in [
+            ("minimum", json!(3), json!(3), json!(2.9)),
+            ("maximum", json!(3.5), json!(3), json!(4)),
+            ("exclusiveMinimum", json!(3), json!(3.1), json!(3)),
+            ("exclusiveMaximum", json!(3), json!(2), json!(3)),
+            ("multipleOf", json!(5), json!(-10), json!(12)),
+            ("multipleOf", json!(0.1), json!(0.3), json!(0.35)),
+            ("minLength", json!(2), json!("äö"), json!("ä")),
+            ("maxLength", json!(2), json!("äö"), json!("äöü")),
+            ("pattern", json!("^a+$"), json!("aa"), json!("ab")),
+            ("minItems", json!(1), json!([1]), json!([])),
+            ("maxItems", json!(1), json!([1]), json!([1, 2])),
+            ("uniqueItems", json!(true), json!([1, 2, "1"]), json!([1, 2, 1.0])),
+            ("minProperties", json!(1), json!({"a": 1}), json!({"a": null})),
+            ("maxProperties", json!(1), json!({"a": 1, "b": null}), json!({"a": 1, "b": 2})),
+            ("const", json!({"a": 1}), json!({"a": 1.0}), json!({"a": 2})),
+        ] {
+            let (keyword, ..) = KEYWORDS.iter().find(|(known, ..)| *known == keyword).unwrap();
+            let rule = Rule { keyword, value: argument, span: 0..0 };
+            assert!(rule.holds(&fits), "{rule} allows {fits}");
+            assert!(!rule.holds(&breaks), "{rule} does not allow {breaks}");
+            assert!(rule.holds(&Value::Null), "{rule} says nothing of what is absent");
+        }
+        let off = Rule { keyword: "uniqueItems", value: json!(false), span: 0..0 };
+        assert!(off.holds(&json!([1, 1])));
+    }
+}

@@ -1,0 +1,177 @@
+//! What a graph says of its inputs beyond their types: checked when a run starts, with the feature `schema`.
+
+use graph_model::value::{Mismatch, Value};
+
+/// Why inputs cannot be used, or cannot be checked.
+#[derive(Debug)]
+pub(crate) enum Invalid {
+    /// One of them breaks a rule of the schema.
+    Inputs(Mismatch),
+    /// The schema cannot be used.
+    Schema(String),
+}
+
+/// Checks that no input breaks a rule of `schema`, which is what the compiler took from `config_schema`: rules without
+/// types. A null field counts as absent, as it does everywhere.
+///
+/// # Errors
+///
+/// The first rule that is broken, with the place and without the value: it may be a secret.
+#[cfg(feature = "schema")]
+pub(crate) fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
+    use jsonschema::PatternOptions;
+
+    let validator = jsonschema::draft202012::options()
+        .should_validate_formats(true)
+        .should_ignore_unknown_formats(false)
+        // The engine of the `regex` crate needs time in proportion to the text; with the other, an input could stop a run.
+        .with_pattern_options(PatternOptions::regex())
+        .build(schema)
+        .map_err(|error| Invalid::Schema(error.to_string()))?;
+    let inputs = without_nulls(inputs);
+    validator.validate(&inputs).map_err(|error| Invalid::Inputs(mismatch(schema, &error)))
+}
+
+/// Refuses: nobody can check the inputs.
+///
+/// # Errors
+///
+/// Always.
+#[cfg(not(feature = "schema"))]
+pub(crate) fn validate(_: &Value, _: &Value) -> Result<(), Invalid> {
+    Err(Invalid::Schema("`graph-runtime` was built without its feature `schema`".into()))
+}
+
+#[cfg(feature = "schema")]
+fn mismatch(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Mismatch {
+    use graph_model::value::AsView;
+
+    // What the rule says stands in the graph, so it can be shown.
+    let argument = schema.pointer(error.schema_path().as_str());
+    let keyword = error.kind().keyword();
+    let rule = argument.map_or_else(|| keyword.to_owned(), |value| format!("{keyword}: {value}"));
+    let expected = format!("what `{rule}` allows");
+    let path = error.instance_path().as_str().strip_prefix('/');
+    let segments = path.into_iter().flat_map(|path| path.rsplit('/'));
+    let names = segments.map(|segment| segment.replace("~1", "/").replace("~0", "~"));
+    names.fold(Mismatch::new(expected, error.instance().view()), Mismatch::inside)
+}
+
+#[cfg(feature = "schema")]
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let fields = map.iter().filter(|(_, field)| !field.is_null());
+            fields.map(|(name, field)| (name.clone(), without_nulls(field))).collect()
+        }
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(all(test, feature = "schema"))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(schema: &Value, inputs: &Value) -> Option<String> {
+        match validate(schema, inputs) {
+            Ok(()) => None,
+            Err(Invalid::Inputs(mismatch)) => Some(mismatch.to_string()),
+            Err(Invalid::Schema(reason)) => Some(format!("schema: {reason}")),
+        }
+    }
+
+    #[test]
+    fn each_rule_is_checked_and_named_with_its_field() {
+        for (rule, fits, breaks, found) in [
+            (json!({"minimum": 3}), json!(3), json!(2), "an integer"),
+            (json!({"maximum": 3.5}), json!(3.5), json!(4), "an integer"),
+            (json!({"exclusiveMinimum": 3}), json!(3.5), json!(3), "an integer"),
+            (json!({"exclusiveMaximum": 3}), json!(2), json!(3.0), "a number with a fraction"),
+            (json!({"multipleOf": 0.1}), json!(0.3), json!(0.35), "a number with a fraction"),
+            (json!({"minLength": 2}), json!("äö"), json!("ä"), "a string"),
+            (json!({"maxLength": 2}), json!("äö"), json!("äöü"), "a string"),
+            (json!({"pattern": "^a+$"}), json!("aa"), json!("b"), "a string"),
+            (json!({"minItems": 1}), json!([1]), json!([]), "a list of 0"),
+            (json!({"maxItems": 1}), json!([1]), json!([1, 2]), "a list of 2"),
+            (json!({"uniqueItems": true}), json!([1, 2]), json!([1, 1]), "a list of 2"),
+            (json!({"minProperties": 1}), json!({"a": 1}), json!({"a": null}), "an object"),
+            (json!({"maxProperties": 1}), json!({"a": 1, "b": null}), json!({"a": 1, "b": 2}), "an object"),
+            (json!({"const": "yes"}), json!("yes"), json!("no"), "a string"),
+        ] {
+            let (keyword, argument) = rule.as_object().unwrap().iter().next().unwrap();
+            let schema = json!({ "properties": { "field": rule } });
+            assert_eq!(said(&schema, &json!({ "field": fits })), None, "{rule} allows {fits}");
+            assert_eq!(said(&schema, &json!({ "field": null })), None, "{rule} says nothing of what is absent");
+            let expected = format!("expected what `{keyword}: {argument}` allows, found {found} at `field`");
+            assert_eq!(said(&schema, &json!({ "field": breaks })), Some(expected));
+        }
+    }
+
+    #[test]
+    fn each_format_that_the_compiler_knows_is_checked() {
+        for (format, fits) in [
+            ("date", "2026-11-21"),
+            ("date-time", "2026-11-21T20:00:00Z"),
+            ("duration", "PT1H"),
+            ("email", "a@example.org"),
+            ("hostname", "example.org"),
+            ("ipv4", "127.0.0.1"),
+            ("ipv6", "::1"),
+            ("json-pointer", "/a/0"),
+            ("regex", "^a+$"),
+            ("time", "20:00:00Z"),
+            ("uri", "https://example.org/"),
+            ("uri-reference", "/a"),
+            ("uuid", "123e4567-e89b-12d3-a456-426614174000"),
+        ] {
+            let schema = json!({ "properties": { "field": { "format": format } } });
+            assert_eq!(said(&schema, &json!({ "field": fits })), None, "{format}");
+            assert!(said(&schema, &json!({ "field": "a ( b\\" })).is_some(), "{format}");
+        }
+    }
+
+    #[test]
+    fn a_rule_inside_is_found_with_its_path() {
+        let schema = json!({ "properties": { "a/b": { "items": { "additionalProperties": { "minLength": 2 } } } } });
+        let found = said(&schema, &json!({ "a/b": [{ "x": "long" }, { "y": "s" }] }));
+        assert_eq!(found.unwrap(), "expected what `minLength: 2` allows, found a string at `a/b.1.y`");
+    }
+
+    #[test]
+    fn no_message_quotes_a_value() {
+        let secret = "hunter2";
+        for rule in
+            [json!({ "pattern": "^a" }), json!({ "maxLength": 1 }), json!({ "format": "uuid" }), json!({ "const": 1 })]
+        {
+            let found = said(&json!({ "properties": { "password": rule } }), &json!({ "password": secret })).unwrap();
+            assert!(found.contains("`password`") && !found.contains(secret), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_is_an_error_and_not_passed_over() {
+        for schema in [json!({ "pattern": "(" }), json!({ "minimum": "3" }), json!({ "format": "phone" })] {
+            assert!(said(&schema, &json!({})).unwrap().starts_with("schema: "), "{schema}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_read_by_the_engine_that_needs_time_in_proportion_to_the_text() {
+        let schema = json!({ "properties": { "field": { "pattern": "^(?=a)" } } });
+        assert!(said(&schema, &json!({})).unwrap().starts_with("schema: "), "look-ahead is the other engine's");
+    }
+}
+
+#[cfg(all(test, not(feature = "schema")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_no_inputs_pass() {
+        let found = validate(&Value::Null, &Value::Null);
+        assert!(matches!(found, Err(Invalid::Schema(reason)) if reason.contains("feature `schema`")));
+    }
+}
