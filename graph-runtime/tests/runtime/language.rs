@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{ItemType, Key, Performer, Program, Tool, Verb};
 use graph_runtime::{
-    ActionError, Call, Control, Finished, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId, Runtime, SecretKey,
-    Status, TokioClock, Told, Value,
+    ActionError, Call, Control, Edges, Finished, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId, Runtime,
+    SecretKey, Status, TokioClock, Told, Value,
 };
 use serde_json::json;
 
@@ -322,6 +322,35 @@ async fn a_node_that_is_visited_again_sees_what_it_returned_the_last_time() {
     let history: Vec<_> = finished.history.iter().map(|visit| (visit.node.as_str(), visit.edge)).collect();
     assert_eq!(history, [("call", Some(1)), ("call", Some(1)), ("call", Some(0)), ("done", None)]);
     assert_eq!(finished.last_results()["call"], &json!({"said": "after 3"}));
+    let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
+    assert!(warnings.is_empty(), "that nothing came before the first visit is no surprise: {warnings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_tells_which_edge_each_visit_took_and_how_often_each_edge_was_taken() {
+    let nodes: &[(&str, &str)] = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"params":{"n":"${visit.number}"},"next":[{"to":"done","when":{"path":"result","op":"eq","value":99}},{"when":{"path":"result","op":"gte","value":6},"description":"enough"},{"to":"call"}],"on_error":1}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, ..PROGRAM };
+    let history = async |tool: fn(&Call, Value) -> Result<Value, ActionError>| {
+        let runtime = builder().keep_history().build().unwrap();
+        run_on(runtime, Interpreted::new(&program, tool), json!({})).await.unwrap().history
+    };
+    let visits = history(double).await;
+    let edges = Edges::of(&program);
+    let taken: Vec<String> = visits.iter().map(|visit| edges.taken(visit).unwrap().to_string()).collect();
+    assert_eq!(taken, ["`call`", "`call`", "the end (enough)"]);
+    let fired: Vec<_> = edges.fired(&visits).iter().map(|fired| (fired.from, fired.index, fired.times)).collect();
+    assert_eq!(fired, [("call", 0, 0), ("call", 1, 1), ("call", 2, 2)]);
+    assert_eq!((edges.leaving("call").len(), edges.leaving("no_node").len()), (3, 0));
+
+    let visits = history(|_, _| Err(ActionError::permanent("no luck"))).await;
+    assert_eq!(visits.iter().map(|visit| edges.taken(visit)).collect::<Vec<_>>(), [None, None]);
+    assert!(edges.fired(&visits).iter().all(|fired| fired.times == 0), "`on_error` is none of the edges");
 }
 
 #[tokio::test(start_paused = true)]
