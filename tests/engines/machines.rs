@@ -8,14 +8,65 @@ use graph_runtime::graph;
 use super::script::Stage;
 use super::{Compiled, compiled};
 
+graph!("tests/engines/graphs/errors_are_seen_by_the_edges.yaml");
+graph!("tests/engines/graphs/errors_end_the_run.yaml");
+graph!("tests/engines/graphs/errors_go_round_until_the_steps_run_out.yaml");
+graph!("tests/engines/graphs/errors_lead_to_their_own_node.yaml");
+graph!("tests/engines/graphs/flow_assigns_in_order.yaml");
+graph!("tests/engines/graphs/flow_ends_where_nothing_follows.yaml");
+graph!("tests/engines/graphs/flow_must_match.yaml");
 graph!("tests/engines/graphs/greeting_child.yaml");
 graph!("tests/engines/graphs/greeting_parent.yaml");
 graph!("tests/engines/graphs/import_goes_on_after_failures.yaml");
+graph!("tests/engines/graphs/inputs_follow_rules.yaml");
+graph!("tests/engines/graphs/inputs_have_defaults_inside.yaml");
+graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
+graph!("tests/engines/graphs/limits_of_steps.yaml");
+graph!("tests/engines/graphs/limits_of_time.yaml");
+graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
+graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
+graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
 graph!("tests/engines/graphs/map_reduce_words.yaml");
+graph!("tests/engines/graphs/operators_on_any_value.yaml");
+graph!("tests/engines/graphs/operators_on_typed_values.yaml");
 graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
 graph!("tests/engines/graphs/poll_until_done.yaml");
+graph!("tests/engines/graphs/retry_after_any_failure.yaml");
+graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
+graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
+graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
+graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
+graph!("tests/engines/graphs/templates_fall_back.yaml");
+graph!("tests/engines/graphs/templates_find_parts.yaml");
+graph!("tests/engines/graphs/templates_keep_types_or_make_text.yaml");
+graph!("tests/engines/graphs/templates_know_the_time.yaml");
+graph!("tests/engines/graphs/templates_write_for_a_shell.yaml");
 
 super::all_machines! {
+    "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
+        test_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_end_the_run" errors_end_the_run ErrorsEndTheRun {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_two(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_go_round_until_the_steps_run_out" errors_go_round_until_the_steps_run_out ErrorsGoRoundUntilTheStepsRunOut {
+        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_lead_to_their_own_node" errors_lead_to_their_own_node ErrorsLeadToTheirOwnNode {
+        test_risky(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_recover(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "flow_assigns_in_order" flow_assigns_in_order FlowAssignsInOrder {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "flow_ends_where_nothing_follows" flow_ends_where_nothing_follows FlowEndsWhereNothingFollows {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "flow_must_match" flow_must_match FlowMustMatch {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "greeting_child" greeting_child GreetingChild {
         text_say(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
@@ -25,9 +76,34 @@ super::all_machines! {
         import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "inputs_follow_rules" inputs_follow_rules InputsFollowRules {
+    }
+    "inputs_have_defaults_inside" inputs_have_defaults_inside InputsHaveDefaultsInside {
+    }
+    "inputs_of_any_kind" inputs_of_any_kind InputsOfAnyKind {
+    }
+    "limits_of_steps" limits_of_steps LimitsOfSteps {
+    }
+    "limits_of_time" limits_of_time LimitsOfTime {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_long(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_raised_by_a_hook" limits_raised_by_a_hook LimitsRaisedByAHook {
+    }
+    "limits_return_what_there_is" limits_return_what_there_is LimitsReturnWhatThereIs {
+        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_return_with_a_flag" limits_return_with_a_flag LimitsReturnWithAFlag {
+        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "map_reduce_words" map_reduce_words MapReduceWords {
         words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "operators_on_any_value" operators_on_any_value OperatorsOnAnyValue {
+    }
+    "operators_on_typed_values" operators_on_typed_values OperatorsOnTypedValues {
     }
     "order_is_paid_or_refused" order_is_paid_or_refused OrderIsPaidOrRefused {
         shop_look_up(order_is_paid_or_refused::ShopLookUp { article: "article" }) -> order_is_paid_or_refused::ShopLookUpResult;
@@ -36,5 +112,35 @@ super::all_machines! {
     "poll_until_done" poll_until_done PollUntilDone {
         jobs_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         jobs_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_after_any_failure" retry_after_any_failure RetryAfterAnyFailure {
+        test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_as_the_node_says" retry_as_the_node_says RetryAsTheNodeSays {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_by_a_hook_in_place" retry_by_a_hook_in_place RetryByAHookInPlace {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_by_the_control_tool" retry_by_the_control_tool RetryByTheControlTool {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_what_is_transient_by_itself" retry_what_is_transient_by_itself RetryWhatIsTransientByItself {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_fall_back" templates_fall_back TemplatesFallBack {
+    }
+    "templates_find_parts" templates_find_parts TemplatesFindParts {
+    }
+    "templates_keep_types_or_make_text" templates_keep_types_or_make_text TemplatesKeepTypesOrMakeText {
+        test_echo(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_know_the_time" templates_know_the_time TemplatesKnowTheTime {
+        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_write_for_a_shell" templates_write_for_a_shell TemplatesWriteForAShell {
+        rye_bash(templates_write_for_a_shell::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> templates_write_for_a_shell::RyeBashResult;
     }
 }
