@@ -15,8 +15,20 @@ graph!("tests/engines/graphs/errors_lead_to_their_own_node.yaml");
 graph!("tests/engines/graphs/flow_assigns_in_order.yaml");
 graph!("tests/engines/graphs/flow_ends_where_nothing_follows.yaml");
 graph!("tests/engines/graphs/flow_must_match.yaml");
+graph!("tests/engines/graphs/foreach_beside_each_other.yaml");
+graph!("tests/engines/graphs/foreach_collects_whatever_its_edges_do.yaml");
+graph!("tests/engines/graphs/foreach_fails_with_its_first_item.yaml");
+graph!("tests/engines/graphs/foreach_leads_to_its_own_node.yaml");
+graph!("tests/engines/graphs/foreach_of_typed_calls.yaml");
+graph!("tests/engines/graphs/foreach_one_after_the_other.yaml");
+graph!("tests/engines/graphs/foreach_over_what_may_be_no_list.yaml");
+graph!("tests/engines/graphs/foreach_tries_items_again.yaml");
 graph!("tests/engines/graphs/greeting_child.yaml");
 graph!("tests/engines/graphs/greeting_parent.yaml");
+graph!("tests/engines/graphs/hooks_after_steps_may_stop.yaml");
+graph!("tests/engines/graphs/hooks_of_every_event.yaml");
+graph!("tests/engines/graphs/hooks_that_a_tool_answers_for.yaml");
+graph!("tests/engines/graphs/hooks_that_end_a_run_before_it_begins.yaml");
 graph!("tests/engines/graphs/import_goes_on_after_failures.yaml");
 graph!("tests/engines/graphs/inputs_follow_rules.yaml");
 graph!("tests/engines/graphs/inputs_have_defaults_inside.yaml");
@@ -27,6 +39,12 @@ graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
 graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
 graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
 graph!("tests/engines/graphs/map_reduce_words.yaml");
+graph!("tests/engines/graphs/nested_area.yaml");
+graph!("tests/engines/graphs/nested_beside_each_other.yaml");
+graph!("tests/engines/graphs/nested_that_fails.yaml");
+graph!("tests/engines/graphs/nested_too_deep.yaml");
+graph!("tests/engines/graphs/nested_with_less_permission.yaml");
+graph!("tests/engines/graphs/nested_with_types.yaml");
 graph!("tests/engines/graphs/operators_on_any_value.yaml");
 graph!("tests/engines/graphs/operators_on_typed_values.yaml");
 graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
@@ -67,10 +85,53 @@ super::all_machines! {
     "flow_must_match" flow_must_match FlowMustMatch {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "foreach_beside_each_other" foreach_beside_each_other ForeachBesideEachOther {
+        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_collects_whatever_its_edges_do" foreach_collects_whatever_its_edges_do ForeachCollectsWhateverItsEdgesDo {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_fails_with_its_first_item" foreach_fails_with_its_first_item ForeachFailsWithItsFirstItem {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_leads_to_its_own_node" foreach_leads_to_its_own_node ForeachLeadsToItsOwnNode {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_of_typed_calls" foreach_of_typed_calls ForeachOfTypedCalls {
+        shop_charge(foreach_of_typed_calls::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> foreach_of_typed_calls::ShopChargeResult;
+    }
+    "foreach_one_after_the_other" foreach_one_after_the_other ForeachOneAfterTheOther {
+        test_job(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_over_what_may_be_no_list" foreach_over_what_may_be_no_list ForeachOverWhatMayBeNoList {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_tries_items_again" foreach_tries_items_again ForeachTriesItemsAgain {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "greeting_child" greeting_child GreetingChild {
         text_say(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "greeting_parent" greeting_parent GreetingParent {
+    }
+    "hooks_after_steps_may_stop" hooks_after_steps_may_stop HooksAfterStepsMayStop {
+        rye_bash(hooks_after_steps_may_stop::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> hooks_after_steps_may_stop::RyeBashResult;
+    }
+    "hooks_of_every_event" hooks_of_every_event HooksOfEveryEvent {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_started(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_step(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_error(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_limit(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_completed(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "hooks_that_a_tool_answers_for" hooks_that_a_tool_answers_for HooksThatAToolAnswersFor {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "hooks_that_end_a_run_before_it_begins" hooks_that_end_a_run_before_it_begins HooksThatEndARunBeforeItBegins {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "import_goes_on_after_failures" import_goes_on_after_failures ImportGoesOnAfterFailures {
         import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -100,6 +161,20 @@ super::all_machines! {
     "map_reduce_words" map_reduce_words MapReduceWords {
         words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "nested_area" nested_area NestedArea {
+        math_area(nested_area::MathArea { width: "width", height: "height" }) -> nested_area::MathAreaResult;
+    }
+    "nested_beside_each_other" nested_beside_each_other NestedBesideEachOther {
+    }
+    "nested_that_fails" nested_that_fails NestedThatFails {
+    }
+    "nested_too_deep" nested_too_deep NestedTooDeep {
+        test_level(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "nested_with_less_permission" nested_with_less_permission NestedWithLessPermission {
+    }
+    "nested_with_types" nested_with_types NestedWithTypes {
     }
     "operators_on_any_value" operators_on_any_value OperatorsOnAnyValue {
     }
