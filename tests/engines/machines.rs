@@ -59,6 +59,18 @@ graph!("tests/engines/graphs/templates_find_parts.yaml");
 graph!("tests/engines/graphs/templates_keep_types_or_make_text.yaml");
 graph!("tests/engines/graphs/templates_know_the_time.yaml");
 graph!("tests/engines/graphs/templates_write_for_a_shell.yaml");
+graph!("tests/engines/graphs/threads_are_told_their_parent.yaml");
+graph!("tests/engines/graphs/threads_fan_out.yaml");
+graph!("tests/engines/graphs/threads_go_on_in_others.yaml");
+graph!("tests/engines/graphs/tools_are_routed_by_name.yaml");
+graph!("tests/engines/graphs/tools_denied_at_dispatch.yaml");
+graph!("tests/engines/graphs/tools_on_a_remote.yaml");
+graph!("tests/engines/graphs/tools_with_a_contract_are_typed.yaml");
+graph!("tests/engines/graphs/tools_with_half_a_contract.yaml");
+graph!("tests/engines/graphs/tools_without_contract_answer_in_envelopes.yaml");
+graph!("tests/engines/graphs/visits_look_back.yaml");
+graph!("tests/engines/graphs/visits_look_back_at_what_was_collected.yaml");
+graph!("tests/engines/graphs/visits_without_feedback.yaml");
 
 super::all_machines! {
     "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
@@ -217,5 +229,45 @@ super::all_machines! {
     }
     "templates_write_for_a_shell" templates_write_for_a_shell TemplatesWriteForAShell {
         rye_bash(templates_write_for_a_shell::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> templates_write_for_a_shell::RyeBashResult;
+    }
+    "threads_are_told_their_parent" threads_are_told_their_parent ThreadsAreToldTheirParent {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "threads_fan_out" threads_fan_out ThreadsFanOut {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        collect_all(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "threads_go_on_in_others" threads_go_on_in_others ThreadsGoOnInOthers {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_are_routed_by_name" tools_are_routed_by_name ToolsAreRoutedByName {
+        agent_choose(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_denied_at_dispatch" tools_denied_at_dispatch ToolsDeniedAtDispatch {
+        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_on_a_remote" tools_on_a_remote ToolsOnARemote {
+        test_work(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_with_a_contract_are_typed" tools_with_a_contract_are_typed ToolsWithAContractAreTyped {
+        test_typed(tools_with_a_contract_are_typed::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> tools_with_a_contract_are_typed::TestTypedResult;
+    }
+    "tools_with_half_a_contract" tools_with_half_a_contract ToolsWithHalfAContract {
+        test_loose(tools_with_half_a_contract::TestLoose { a: "a", b: "b" }) -> graph_runtime::Value;
+    }
+    "tools_without_contract_answer_in_envelopes" tools_without_contract_answer_in_envelopes ToolsWithoutContractAnswerInEnvelopes {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "visits_look_back" visits_look_back VisitsLookBack {
+        test_guess(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "visits_look_back_at_what_was_collected" visits_look_back_at_what_was_collected VisitsLookBackAtWhatWasCollected {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_single(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "visits_without_feedback" visits_without_feedback VisitsWithoutFeedback {
+        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
 }
