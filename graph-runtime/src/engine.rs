@@ -136,6 +136,10 @@ impl Engine {
                 return Err(error);
             }
             if !self.may_walk() || !self.walk(&mut visits).await {
+                // Somebody may have stopped the run on its way: no other step is begun then.
+                if self.facts.stop.is_set() {
+                    continue;
+                }
                 if self.is_others_turn() {
                     yield_now().await;
                 }
