@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -206,12 +207,20 @@ fn within<T>(case: &Case, work: impl Future<Output = T>) -> T {
     builder.build().expect("a runtime can be built").block_on(work)
 }
 
-/// What a runtime needs on the disk; dropped when the run has ended.
-#[derive(Default)]
-struct Directories(Vec<TempDir>);
+/// Returns an empty directory: the same path in each run, since errors name it.
+fn directory(name: &str) -> PathBuf {
+    thread_local! {
+        static BASE: TempDir = tempfile::tempdir().expect("there is room for a directory");
+    }
+    let path = BASE.with(|base| base.path().join(name));
+    if path.exists() {
+        fs::remove_dir_all(&path).expect("it is a directory of this test");
+    }
+    fs::create_dir(&path).expect("there is room for a directory");
+    path
+}
 
-fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> (Runtime, Directories) {
-    let mut directories = Directories::default();
+fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> Runtime {
     let at = SystemTime::UNIX_EPOCH + BEGAN + elapsed;
     let clock: Arc<dyn Clock> = if case.real { Arc::new(ManualClock::at(at)) } else { Arc::new(TokioClock::at(at)) };
     let mut builder = Runtime::builder().clock(clock);
@@ -225,7 +234,7 @@ fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> 
         builder = builder.threads(stage.clone());
     }
     if let Some(files) = &case.space {
-        let directory = tempfile::tempdir().expect("there is room for a directory");
+        let directory = directory("space");
         let trusted = KeyFile::new(key().public(), "the key of a test");
         let name = format!("config/keys/trusted/{}.toml", trusted.fingerprint);
         let mut all = vec![(name, trusted.to_signed_toml(&key(), SystemTime::UNIX_EPOCH))];
@@ -237,23 +246,21 @@ fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> 
             };
             all.push((name.clone(), sign(kind, text, &key(), SystemTime::UNIX_EPOCH).expect("it can be signed")));
         }
-        write(&directory, ".ai", all);
-        builder = builder.spaces(Spaces::at(directory.path()).sign_with(key()));
-        directories.0.push(directory);
+        write(&directory.join(".ai"), all);
+        builder = builder.spaces(Spaces::at(directory).sign_with(key()));
     }
     let mut tools = ToolConfig::new();
     if let Some(files) = &case.files {
-        let directory = tempfile::tempdir().expect("there is room for a directory");
-        write(&directory, "", files.clone().into_iter().collect());
-        tools = tools.root(directory.path()).expect("it is a directory");
-        directories.0.push(directory);
+        let directory = directory("files");
+        write(&directory, files.clone().into_iter().collect());
+        tools = tools.root(&directory).expect("it is a directory");
     }
-    (builder.tools(tools).build().expect("a runtime can be built"), directories)
+    builder.tools(tools).build().expect("a runtime can be built")
 }
 
-fn write(directory: &TempDir, below: &str, files: Vec<(String, String)>) {
+fn write(directory: &Path, files: Vec<(String, String)>) {
     for (name, text) in files {
-        let path = directory.path().join(below).join(name);
+        let path = directory.join(name);
         fs::create_dir_all(path.parent().expect("it is in a directory")).expect("there is room for a directory");
         fs::write(path, text).expect("there is room for a file");
     }
@@ -266,7 +273,7 @@ fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came 
         if let Some(log) = log {
             log.begin(began, Duration::ZERO);
         }
-        let (runtime, _directories) = runtime(case, stage, log, Duration::ZERO);
+        let runtime = runtime(case, stage, log, Duration::ZERO);
         let patterns = |patterns: &Vec<String>| {
             Grants::new(patterns.iter().map(|text| Pattern::new(text).expect("a pattern of capabilities")))
         };
@@ -326,7 +333,7 @@ fn resume(
         let (again, elapsed) = log.first(kept).await;
         stage.set_again(case, given);
         again.begin(tokio::time::Instant::now(), elapsed);
-        let (runtime, _directories) = runtime(case, stage, Some(&again), elapsed);
+        let runtime = runtime(case, stage, Some(&again), elapsed);
         let ended = runtime.resume(machine.clone(), &run_id()).await?.await;
         Ok((end(ended), again))
     })

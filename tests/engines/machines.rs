@@ -8,10 +8,18 @@ use graph_runtime::graph;
 use super::script::Stage;
 use super::{Compiled, compiled};
 
+graph!("tests/engines/graphs/approval_gate.yaml");
+graph!("tests/engines/graphs/batch_chunk.yaml");
+graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
+graph!("tests/engines/graphs/cancelled_between_steps.yaml");
+graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
+graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/errors_are_seen_by_the_edges.yaml");
 graph!("tests/engines/graphs/errors_end_the_run.yaml");
 graph!("tests/engines/graphs/errors_go_round_until_the_steps_run_out.yaml");
 graph!("tests/engines/graphs/errors_lead_to_their_own_node.yaml");
+graph!("tests/engines/graphs/fields_keep_their_order.yaml");
+graph!("tests/engines/graphs/files_are_read_and_written.yaml");
 graph!("tests/engines/graphs/flow_assigns_in_order.yaml");
 graph!("tests/engines/graphs/flow_ends_where_nothing_follows.yaml");
 graph!("tests/engines/graphs/flow_must_match.yaml");
@@ -33,12 +41,15 @@ graph!("tests/engines/graphs/import_goes_on_after_failures.yaml");
 graph!("tests/engines/graphs/inputs_follow_rules.yaml");
 graph!("tests/engines/graphs/inputs_have_defaults_inside.yaml");
 graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
+graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
+graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
 graph!("tests/engines/graphs/limits_of_steps.yaml");
 graph!("tests/engines/graphs/limits_of_time.yaml");
 graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
 graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
 graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
 graph!("tests/engines/graphs/map_reduce_words.yaml");
+graph!("tests/engines/graphs/negotiation_loop.yaml");
 graph!("tests/engines/graphs/nested_area.yaml");
 graph!("tests/engines/graphs/nested_beside_each_other.yaml");
 graph!("tests/engines/graphs/nested_that_fails.yaml");
@@ -54,6 +65,8 @@ graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
 graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
 graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
 graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
+graph!("tests/engines/graphs/saga_with_compensation.yaml");
+graph!("tests/engines/graphs/scraper_pipeline.yaml");
 graph!("tests/engines/graphs/templates_fall_back.yaml");
 graph!("tests/engines/graphs/templates_find_parts.yaml");
 graph!("tests/engines/graphs/templates_keep_types_or_make_text.yaml");
@@ -62,17 +75,45 @@ graph!("tests/engines/graphs/templates_write_for_a_shell.yaml");
 graph!("tests/engines/graphs/threads_are_told_their_parent.yaml");
 graph!("tests/engines/graphs/threads_fan_out.yaml");
 graph!("tests/engines/graphs/threads_go_on_in_others.yaml");
+graph!("tests/engines/graphs/tools_are_programs.yaml");
 graph!("tests/engines/graphs/tools_are_routed_by_name.yaml");
 graph!("tests/engines/graphs/tools_denied_at_dispatch.yaml");
 graph!("tests/engines/graphs/tools_on_a_remote.yaml");
 graph!("tests/engines/graphs/tools_with_a_contract_are_typed.yaml");
 graph!("tests/engines/graphs/tools_with_half_a_contract.yaml");
 graph!("tests/engines/graphs/tools_without_contract_answer_in_envelopes.yaml");
+graph!("tests/engines/graphs/types_join_over_all_ways.yaml");
+graph!("tests/engines/graphs/types_of_lists_and_nulls.yaml");
 graph!("tests/engines/graphs/visits_look_back.yaml");
 graph!("tests/engines/graphs/visits_look_back_at_what_was_collected.yaml");
 graph!("tests/engines/graphs/visits_without_feedback.yaml");
 
 super::all_machines! {
+    "approval_gate" approval_gate ApprovalGate {
+        approval_request(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        approval_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        approval_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        deploy_run(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "batch_chunk" batch_chunk BatchChunk {
+        import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
+        import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "cancelled_between_steps" cancelled_between_steps CancelledBetweenSteps {
+        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_c(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "cancelled_in_typed_steps" cancelled_in_typed_steps CancelledInTypedSteps {
+        math_area(cancelled_in_typed_steps::MathArea { width: "width", height: "height" }) -> cancelled_in_typed_steps::MathAreaResult;
+    }
+    "critique_without_new_research" critique_without_new_research CritiqueWithoutNewResearch {
+        agent_research(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_write(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_critique(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
         test_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -87,6 +128,11 @@ super::all_machines! {
     "errors_lead_to_their_own_node" errors_lead_to_their_own_node ErrorsLeadToTheirOwnNode {
         test_risky(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_recover(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "fields_keep_their_order" fields_keep_their_order FieldsKeepTheirOrder {
+        test_order(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "files_are_read_and_written" files_are_read_and_written FilesAreReadAndWritten {
     }
     "flow_assigns_in_order" flow_assigns_in_order FlowAssignsInOrder {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -155,6 +201,10 @@ super::all_machines! {
     }
     "inputs_of_any_kind" inputs_of_any_kind InputsOfAnyKind {
     }
+    "items_are_executed_and_signed" items_are_executed_and_signed ItemsAreExecutedAndSigned {
+    }
+    "items_are_fetched_and_found" items_are_fetched_and_found ItemsAreFetchedAndFound {
+    }
     "limits_of_steps" limits_of_steps LimitsOfSteps {
     }
     "limits_of_time" limits_of_time LimitsOfTime {
@@ -173,6 +223,10 @@ super::all_machines! {
     "map_reduce_words" map_reduce_words MapReduceWords {
         words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "negotiation_loop" negotiation_loop NegotiationLoop {
+        side_buyer(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        side_seller(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "nested_area" nested_area NestedArea {
         math_area(nested_area::MathArea { width: "width", height: "height" }) -> nested_area::MathAreaResult;
@@ -217,6 +271,18 @@ super::all_machines! {
     "retry_what_is_transient_by_itself" retry_what_is_transient_by_itself RetryWhatIsTransientByItself {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "saga_with_compensation" saga_with_compensation SagaWithCompensation {
+        trip_book(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        trip_cancel(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "scraper_pipeline" scraper_pipeline ScraperPipeline {
+        rye_bash(scraper_pipeline::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> scraper_pipeline::RyeBashResult;
+        scraper_parse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_analyse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_store(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_done(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "templates_fall_back" templates_fall_back TemplatesFallBack {
     }
     "templates_find_parts" templates_find_parts TemplatesFindParts {
@@ -240,6 +306,8 @@ super::all_machines! {
     "threads_go_on_in_others" threads_go_on_in_others ThreadsGoOnInOthers {
         rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "tools_are_programs" tools_are_programs ToolsArePrograms {
+    }
     "tools_are_routed_by_name" tools_are_routed_by_name ToolsAreRoutedByName {
         agent_choose(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -258,6 +326,11 @@ super::all_machines! {
     }
     "tools_without_contract_answer_in_envelopes" tools_without_contract_answer_in_envelopes ToolsWithoutContractAnswerInEnvelopes {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "types_join_over_all_ways" types_join_over_all_ways TypesJoinOverAllWays {
+    }
+    "types_of_lists_and_nulls" types_of_lists_and_nulls TypesOfListsAndNulls {
+        test_typed(types_of_lists_and_nulls::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> types_of_lists_and_nulls::TestTypedResult;
     }
     "visits_look_back" visits_look_back VisitsLookBack {
         test_guess(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
