@@ -193,6 +193,9 @@ pub struct Settings {
     /// The graph's hooks, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
+    /// The inputs that must be given, in the order of the schema (R49).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<String>,
     /// The schema of the inputs, where it says more than their types do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
@@ -209,6 +212,7 @@ impl Default for Settings {
             depth: 5,
             timeout_ms: None,
             hooks: Vec::new(),
+            required: Vec::new(),
             schema: None,
         }
     }

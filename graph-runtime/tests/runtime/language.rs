@@ -481,3 +481,132 @@ async fn a_nested_runs_journal_names_its_parent_and_goes_on_with_it() {
     let alone = runtime.resume(child(), &nested).await.unwrap_err();
     assert_eq!(alone.to_string(), "cannot resume run `run-1` by itself: resume `run`, which it is part of");
 }
+
+#[tokio::test(start_paused = true)]
+async fn all_inputs_that_are_missing_are_named_before_anything_runs() {
+    let nodes = &[("done", r#"{"line":1,"does":"return"}"#)];
+    let program = Program { nodes, settings: r#"{"required":["b","a"]}"#, ..PROGRAM };
+    let start = async |inputs: Value| {
+        let inputs = inputs.as_object().unwrap().clone();
+        builder().build().unwrap().start(Interpreted::new(&program, double), inputs).await.map(drop)
+    };
+    let error = start(json!({})).await.unwrap_err().to_string();
+    assert!(error.ends_with("missing required input: 'b', missing required input: 'a'"), "{error}");
+    assert!(start(json!({"b": 1})).await.unwrap_err().to_string().ends_with(": missing required input: 'a'"));
+    start(json!({"b": 1, "a": false})).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_know_the_time_and_see_a_foreach_as_one_step() {
+    let settings = r#"{"hooks":[{"event":"after_step","tool":0,"params":{"at":"${_now}","ms":"${_timestamp}","node":"${node}","steps":"${step_count}"}}]}"#;
+    let nodes = &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${item}","kept":null},"each":{"over":"${inputs.list}","as":"item","collect":"a","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
+        told.lock().unwrap().push(format!("{} {:?} {params}", call.hook().unwrap_or("call"), call.item()));
+        Ok(json!({"n": params["n"]}))
+    });
+    let finished = run(machine, json!({"list": [1, null]})).await.unwrap();
+    assert_eq!(finished.output, json!({"a": [{"n": 1}, {"n": null}]}));
+    let at = r#""at":"2027-01-15T08:00:00Z","ms":1800000000000"#;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            r#"call Some(0) {"n":1}"#.to_owned(),
+            "call Some(1) {}".to_owned(),
+            format!(r#"1 (after_step) None {{{at},"node":"each","steps":1}}"#),
+            format!(r#"1 (after_step) None {{{at},"node":"done","steps":2}}"#),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_hooks_all_are_asked_and_the_first_wish_counts() {
+    let settings = r#"{"hooks":[{"event":"error","tool":0,"params":{"first":true}},{"event":"error","params":{"action":"fail","error":"the second"}},{"event":"error","tool":0,"params":{"third":true}}]}"#;
+    let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
+        let Some(_) = call.hook() else { return Err(ActionError::transient("no luck")) };
+        told.lock().unwrap().push(params.to_string());
+        Ok(json!({"action": if params["third"] == true { "abort" } else { "skip" }}))
+    });
+    let error = run(machine, json!({})).await.unwrap_err();
+    assert_eq!(error.to_string(), "node `call` failed: the second");
+    assert_eq!(*seen.lock().unwrap(), [r#"{"first":true}"#, r#"{"third":true}"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_does_not() {
+    const TOOLS: &[Tool<'static>] = &[
+        Tool {
+            id: "rye/agent/threads/internal/note",
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            params: None,
+            typed: true,
+        },
+        Tool {
+            id: "test/tool",
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            params: None,
+            typed: true,
+        },
+    ];
+    let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
+    let settings = r#"{"hooks":[{"event":"after_step","tool":1}]}"#;
+    let start = async |settings: &'static str, tools: &'static [Tool<'static>]| {
+        let program =
+            Program { keys: &[A], nodes, settings, tools, permissions: &["rye.execute.tool.nothing"], ..PROGRAM };
+        let runtime = Runtime::builder().grant("rye.execute.tool.nothing").unwrap().build().unwrap();
+        let machine = Interpreted::new(&program, |_, _| Ok(json!("done")));
+        runtime
+            .start(machine, Map::new())
+            .await
+            .map_err(|error| error.to_string())?
+            .await
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(start("{}", &TOOLS[..1]).await.unwrap().output["a"], "done");
+    let error = start(settings, TOOLS).await.unwrap_err();
+    assert!(error.contains("needs `rye.execute.tool.test.tool`, which was not granted"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
+    const ANY: &[Tool<'static>] = &[Tool {
+        id: "",
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Performer::Program,
+        params: None,
+        typed: false,
+    }];
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"item":"shop/${inputs.which}","assign":{"a":"${result.tool}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let run = async |which: Value| {
+        let program = Program { keys: &[A], nodes, tools: ANY, permissions: &["rye.execute.tool.shop.s*"], ..PROGRAM };
+        let machine = Interpreted::new(&program, |call, _| Ok(json!({"tool": call.tool()})));
+        run(machine, json!({ "which": which })).await.map_err(|error| error.to_string())
+    };
+    assert_eq!(run(json!("sell")).await.unwrap().output["a"], "shop/sell");
+    assert_eq!(
+        run(json!("buy")).await.unwrap_err(),
+        "node `call` failed: Permission denied: 'rye.execute.tool.shop.buy' not covered by capabilities"
+    );
+    assert!(run(json!("../etc")).await.unwrap_err().contains("`item_id` is no id"));
+}
