@@ -67,7 +67,7 @@ struct Squares;
 
 impl sweep::Actions for Squares {
     async fn bench_square(&self, _: &Call, params: sweep::BenchSquare) -> Result<i64, ActionError> {
-        Ok(params.n.wrapping_mul(params.n))
+        Ok(params.number.wrapping_mul(params.number))
     }
 }
 
