@@ -1,20 +1,23 @@
-//! What a step costs: in memory, beyond the tool's own future; its routing alone; and durable, over a bare commit.
+//! What a step costs: in memory, beyond the tool's own future, compiled and interpreted; its routing alone; an item of a
+//! parallel foreach; and durable, over a bare commit.
 //!
 //! Run with `cargo bench --bench steps`. Each group has its reference in it: what counts is the difference or the ratio.
 
 use std::hint::black_box;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{Criterion, criterion_group};
+use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{
     ActionError, Activation, Call, Graph, Machine, Map, Next, Notes, Now, Outcome, RunId, Runtime, SecretKey, Sight,
     SqliteStore, Store, Value,
 };
 use rusqlite::Connection;
-use state_graphs::{Countdown, Order, Tally, countdown, order, tally};
+use state_graphs::{Countdown, Order, Sweep, Tally, countdown, order, sweep, tally};
 use tokio::runtime::Runtime as Tokio;
 
 /// Counts down; its future is ready when it is first asked.
@@ -59,6 +62,42 @@ impl tally::Actions for Counter {
     }
 }
 
+impl sweep::Actions for Counter {
+    async fn bench_tick(&self, _: &Call, _: sweep::BenchTick) -> Result<sweep::BenchTickResult, ActionError> {
+        Ok(sweep::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+    }
+}
+
+/// The same tool for graphs that are interpreted.
+fn toolbox(count: u64) -> Toolbox {
+    let counter = Arc::new(Counter::from(count));
+    Toolbox::new().with("bench/tick", move |_, _| {
+        let counter = Arc::clone(&counter);
+        async move { Ok(serde_json::json!({ "left": counter.0.fetch_sub(1, Ordering::Relaxed) - 1 })) }
+    })
+}
+
+/// Times a run of `count` steps of a graph that is interpreted.
+fn time_interpreted(tokio: &Tokio, runtime: &Runtime, name: &str, count: u64) -> Duration {
+    let graphs = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");
+    let graph = Library::open(&graphs, toolbox(count)).graph(&graphs.join(name)).expect("the graph is right");
+    time(tokio, runtime, graph)
+}
+
+/// Times a foreach over `count` items.
+fn time_sweep(tokio: &Tokio, runtime: &Runtime, count: u64) -> Duration {
+    let items = (0..i64::try_from(count).expect("criterion counts in moderation")).collect();
+    let graph = Sweep::new(Counter::from(count));
+    tokio.block_on(async {
+        let began = Instant::now();
+        let run = runtime.start(graph, sweep::Inputs { items }).await.expect("the run starts");
+        let finished = run.await.expect("the run ends");
+        let elapsed = began.elapsed();
+        assert_eq!(finished.output.left.len() as u64, count, "every item has its result");
+        elapsed
+    })
+}
+
 /// Times a run of `count` steps.
 fn time<G: Graph<Inputs = Map<String, Value>>>(tokio: &Tokio, runtime: &Runtime, graph: G) -> Duration
 where
@@ -84,6 +123,12 @@ fn in_memory(criterion: &mut Criterion) {
     // The same, with a key of the state written and read.
     group.bench_function("step with an assignment", |bencher| {
         bencher.iter_custom(|count| time(&tokio, &runtime, Tally::new(Counter::from(count))));
+    });
+    group.bench_function("step, interpreted", |bencher| {
+        bencher.iter_custom(|count| time_interpreted(&tokio, &runtime, "countdown.yaml", count));
+    });
+    group.bench_function("item of a parallel foreach", |bencher| {
+        bencher.iter_custom(|count| time_sweep(&tokio, &runtime, count));
     });
     group.bench_function("the tool's own future, boxed", |bencher| {
         bencher.iter_custom(|count| own_futures(&tokio, count));
@@ -223,6 +268,7 @@ const PAIRS: usize = 31;
 /// something of the program; the median is beside it. What the disk does is the median of ratios.
 fn pairs() {
     const STEPS: u64 = 20_000;
+    const ITEMS: u64 = 10_000;
     const CHOICES: u64 = 100_000;
     const COMMITS: u64 = 50;
     let tokio = tokio();
@@ -239,6 +285,10 @@ fn pairs() {
         assigning.least - own.least,
         assigning.median - own.median
     );
+    let interpreted = measure(|| nanoseconds(time_interpreted(&tokio, &runtime, "countdown.yaml", STEPS), STEPS));
+    println!("a step in memory, interpreted, with the tool's own future: {interpreted}");
+    let swept = measure(|| nanoseconds(time_sweep(&tokio, &runtime, ITEMS), ITEMS));
+    println!("an item of a parallel foreach, with the tool's own future: {swept}");
     for (name, in_stock) in EDGES {
         println!("routing alone, {name}: {}", measure(|| nanoseconds(routed(in_stock, CHOICES), CHOICES)));
     }

@@ -1,4 +1,5 @@
-//! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`.
+//! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME` where the
+//! name of its file matters to another.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
@@ -16,6 +17,8 @@ use tree::Tree;
 /// A graph of a page, and the line on which it begins.
 struct Block {
     line: usize,
+    /// Its file's name.
+    name: String,
     text: String,
 }
 
@@ -29,8 +32,14 @@ fn graphs(page: &str) -> Vec<Block> {
         let indent = line.len() - line.trim_start().len();
         let block = lines.by_ref().map(|(_, line)| line).take_while(|line| !line.trim_start().starts_with("```"));
         let text: String = block.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
-        if language.trim() == "yaml" && text.lines().next() == Some("# graph") {
-            blocks.push(Block { line: number + 1, text });
+        let line = number + 1;
+        let name = match text.lines().next().and_then(|first| first.strip_prefix("# graph")) {
+            Some("") => format!("line_{line}.yaml"),
+            Some(name) => format!("{}.yaml", name.trim()),
+            None => continue,
+        };
+        if language.trim() == "yaml" {
+            blocks.push(Block { line, name, text });
         }
     }
     blocks
@@ -42,9 +51,11 @@ fn graphs(page: &str) -> Vec<Block> {
 fn problems(page: &str) -> String {
     let tree = Tree::new();
     let mut problems = String::new();
-    for Block { line, text } in graphs(page) {
-        let name = format!("line_{line}.yaml");
-        tree.write(&name, sign(&text));
+    let blocks = graphs(page);
+    for Block { name, text, .. } in &blocks {
+        tree.write(name, sign(text));
+    }
+    for Block { line, name, .. } in blocks {
         for found in tree.project().compile(&tree.path(&name)).diagnostics {
             write!(problems, "the graph on line {line}:\n{}\n\n", found.render()).unwrap();
         }

@@ -169,6 +169,14 @@ async fn a_loop_runs_until_its_condition_holds_watched_or_not() {
     }
 }
 
+#[test]
+fn a_required_input_with_a_default_need_not_be_given_and_a_null_that_is_given_is_no_default() {
+    let inputs: reservation::Inputs = serde_json::from_str(r#"{"code": "TAB0001", "guests": []}"#).unwrap();
+    assert_eq!((inputs.seats, inputs.mail), (2, None));
+    let error = serde_json::from_str::<reservation::Inputs>(r#"{"code": "TAB0001", "guests": [], "seats": null}"#);
+    assert!(error.unwrap_err().to_string().contains("found nothing at `seats`"));
+}
+
 #[tokio::test]
 async fn a_run_starts_only_with_inputs_that_are_as_the_schema_says_beyond_their_types() {
     let store = MemoryStore::new();

@@ -240,3 +240,70 @@ fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
         _ => fs::write(path, text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+
+    use super::*;
+
+    /// Writes a tree of graphs, each given by its path, category and node, and compiles it.
+    fn modules(graphs: &[(&str, &str, &str)]) -> (String, Vec<Diagnostic>) {
+        let key = SecretKey::from_seed(&[9; 32]);
+        let package = tempfile::tempdir().unwrap();
+        let tree = package.path().join("graphs");
+        let write = |name: &str, text: String| {
+            let path = tree.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let file = KeyFile::new(key.public(), "the key of this test");
+        write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
+        for (path, category, node) in graphs {
+            let text = format!(
+                "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
+                 category: {category}\npermissions: [rye.*]\nconfig: {{ start: a, nodes: {{ a: {node} }} }}\n"
+            );
+            write(path, sign(ItemKind::YAML, &text, &key, SystemTime::UNIX_EPOCH).unwrap());
+        }
+        let compiled = compile(package.path(), &tree);
+        (format(&compiled.modules.tokens(0)), compiled.diagnostics)
+    }
+
+    #[test]
+    fn a_graph_in_another_directory_is_brought_to_the_one_that_nests_it() {
+        let end = "{ type: return }";
+        let (text, diagnostics) = modules(&[
+            ("outer.yaml", "shop", "{ action: { item_id: bank/inner } }"),
+            ("one/two/inner.yaml", "bank", end),
+            ("three/other.yaml", "shop", "{ action: { item_id: shop/outer } }"),
+        ]);
+        assert!(diagnostics.is_empty(), "{}", diagnostics[0].render());
+        assert!(text.starts_with("use self::one::two::inner;\n"), "{text}");
+        assert!(text.contains("    use self::super::one::two::inner;\n    use self::super::outer;\n"), "{text}");
+    }
+
+    #[test]
+    fn a_graph_that_would_be_brought_where_another_has_its_name_is_an_error() {
+        let end = "{ type: return }";
+        let (_, diagnostics) = modules(&[
+            ("outer.yaml", "shop", "{ action: { item_id: bank/inner } }"),
+            ("inner.yaml", "shop", end),
+            ("one/inner.yaml", "bank", end),
+        ]);
+        let messages: Vec<&str> = diagnostics.iter().map(|one| one.message.as_str()).collect();
+        assert_eq!(messages.len(), 1);
+        assert!(messages[0].ends_with("would both become the module `inner`"), "{}", messages[0]);
+    }
+
+    #[test]
+    fn a_mistake_in_a_nested_graph_is_reported_once() {
+        let (_, diagnostics) = modules(&[
+            ("outer.yaml", "shop", "{ action: { item_id: shop/inner } }"),
+            ("inner.yaml", "shop", "{ type: gate, next: nowhere }"),
+        ]);
+        assert_eq!(diagnostics.len(), 1, "{}", diagnostics.len());
+    }
+}

@@ -195,8 +195,8 @@ codes! {
          after a resume.";
     NO_VISIT = "G0125", "`visit` where there is none",
         "`visit.number` tells how often the run has come to the node, and `visit.previous` what the node's last visit \
-         returned, or null. A gate returns nothing, nor can a node with `feedback: false` see it; a return node is visited \
-         once.";
+         returned, or null; of a foreach, what it collected. A gate returns nothing, nor can a node with `feedback: false` \
+         see it; a return node is visited once.";
     BAD_VARIABLE = "G0126", "a name that an item cannot have",
         "`as` names the item of a foreach in the templates of its action. It must not hide a namespace, as `state`, nor be \
          the key that `collect` names.";

@@ -46,7 +46,7 @@ pub struct Outline {
     pub inner: Vec<Inner>,
 }
 
-/// A graph that runs inside another (R188).
+/// A graph that runs inside another, called by it or by one that is (R188).
 #[derive(Debug, Clone)]
 pub struct Inner {
     /// Its id.

@@ -392,11 +392,11 @@ impl Engine {
             retries.insert(node.name.clone(), Value::from(visit.calls - 1));
         }
         let sight = Sight { retries: &retries, ..*sight };
-        // The items that failed are in their places; of a call that failed, the edges see the failure as `result`.
-        let (collects, outcome) = match &mut visit.results {
-            Some(results) if !visit.items.is_empty() => (true, Outcome::Each(results)),
-            _ => (false, Outcome::Failed(failure)),
-        };
+        // The items that failed are in their places, and where there was no list to go over there are none; of a call that
+        // failed, the edges see the failure as `result`.
+        let collects = matches!(node.kind, Kind::Foreach(_));
+        let outcome =
+            if collects { Outcome::Each(visit.results.get_or_insert_default()) } else { Outcome::Failed(failure) };
         // If the edges cannot be followed either, the run ends with the failure.
         if let Ok(next) = self.machine.advance(&visit.activation, &sight, outcome, notes, &mut visit.changes) {
             visit.next = next;

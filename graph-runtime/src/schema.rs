@@ -6,6 +6,7 @@ use graph_model::value::{Mismatch, Value};
 #[derive(Debug)]
 pub(crate) enum Invalid {
     /// One of them breaks a rule of the schema.
+    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "nobody looks at the inputs then"))]
     Inputs(Mismatch),
     /// The schema cannot be used.
     Schema(String),

@@ -302,7 +302,7 @@ impl<'d> Facts<'d> {
         }
     }
 
-    /// What `visit.previous` is in a node: what it returned when it was visited last, or nothing.
+    /// What `visit.previous` is in a node: what its last visit that succeeded returned, or nothing.
     ///
     /// # Errors
     ///
@@ -312,12 +312,11 @@ impl<'d> Facts<'d> {
         if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
             return Err("the node says `feedback: false`");
         }
+        // A visit that failed leaves nothing to look back at.
         let result = match &definition.kind {
-            NodeKind::Action(action) if self.may_skip_assign(node) => {
-                infer::or_failure(&self.tool(&action.call).result)
-            }
             NodeKind::Action(action) => self.tool(&action.call).result.clone(),
-            NodeKind::Foreach(_) => infer::collected(self, node),
+            NodeKind::Foreach(each) if each.collect.is_some() => infer::collected(self, node),
+            NodeKind::Foreach(_) => return Err("the foreach collects nothing"),
             NodeKind::Gate(_) => return Err("a gate returns nothing"),
             NodeKind::Return(_) => return Err("a return node is visited once"),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use graph_model::program::OnError;
+use graph_model::program::{OnError, THREAD_DIRECTIVE};
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
@@ -93,7 +93,12 @@ pub(super) fn collected(facts: &Facts<'_>, node: usize) -> Type {
     let NodeKind::Foreach(each) = &facts.definition.nodes[node].kind else { return Type::any() };
     let result = &facts.tool(&each.call).result;
     let failures_stay = facts.definition.settings.on_error == OnError::Continue && each.on_error.is_none();
-    let element = if failures_stay { or_failure(result) } else { result.clone() };
+    let element = match each.call.id() {
+        // Of a thread that goes on by itself only its id is collected (R108).
+        Some(id) if id.as_str() == THREAD_DIRECTIVE => Type::any(),
+        _ if failures_stay => or_failure(result),
+        _ => result.clone(),
+    };
     Type::of(Kind::List(Box::new(element)))
 }
 

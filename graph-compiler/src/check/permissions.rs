@@ -56,3 +56,25 @@ fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
     }
     plain.starts_with(beginning) || beginning.starts_with(plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_may_grant_what_begins_alike_or_like_what_is_before_its_first_wildcard() {
+        for (pattern, expected) in [
+            ("rye.execute.tool.shop.*", true),
+            ("rye.execute.*", true),
+            ("*", true),
+            ("rye.execute.tool.shop.pay", true),
+            ("rye.execute.tool.shop.pay?", true),
+            ("rye.execute.tool.bank.*", false),
+            ("rye.execute.tool.bank", false),
+            ("rye.execute.tool", false),
+            ("rye.fetch.*", false),
+        ] {
+            assert_eq!(may_grant(&Pattern::new(pattern).unwrap(), "rye.execute.tool.shop."), expected, "{pattern}");
+        }
+    }
+}

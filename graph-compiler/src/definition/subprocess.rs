@@ -1,9 +1,8 @@
 //! The `config` of a contract that says `tool_type: subprocess`: how to start the tool's program.
 
-use std::time::Duration;
-
 use graph_model::subprocess::Subprocess;
 
+use super::duration;
 use super::reader::{Fields, Reader, Spanned};
 use crate::diagnostic::{Place, code};
 use crate::source::Span;
@@ -105,12 +104,7 @@ fn literal(reader: &mut Reader<'_>, tree: &Tree, what: &str) -> Option<Spanned<S
 
 /// Reads a number of seconds, or a text such as `30s`.
 fn timeout(reader: &mut Reader<'_>, tree: &Tree) -> Option<u64> {
-    let time = match &tree.node {
-        Node::Number(number) => number.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-        Node::String(text) => humantime::parse_duration(text).ok(),
-        _ => None,
-    };
-    let milliseconds = time.and_then(|time| u64::try_from(time.as_millis()).ok()).filter(|time| *time > 0);
+    let milliseconds = duration::milliseconds(&tree.node).ok();
     if milliseconds.is_none() {
         wrong(reader, &tree.span, "`timeout` is a number of seconds above 0, or a text such as `30s` or `2m`");
     }
@@ -184,7 +178,7 @@ mod tests {
     fn a_contract_says_how_to_start_its_program() {
         let digest = Digest::of("x");
         let (contract, said) = read(&format!(
-            "config:\n  command: [bin/charge, --fast]\n  timeout: 1m 30s\n  env: {{ MODE: live }}\n  cwd: work\n  \
+            "config:\n  command: [bin/charge, --fast]\n  timeout: 1m30s\n  env: {{ MODE: live }}\n  cwd: work\n  \
              output_limit: 1000\n  ok_exit_codes: [0, 3]\n  sha256: \"{digest}\"\n"
         ));
         assert!(said.is_empty(), "{said:?}");

@@ -27,7 +27,7 @@ pub(super) struct ToolCall<'g> {
 /// Names the tools that the program performs, and defines the types of their parameters and results.
 pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall<'g>> {
     let own = || (0_u16..).zip(&outline.tools).filter(|(_, tool)| tool.by == Performer::Program);
-    let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned(), "Other".to_owned()]));
+    let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
     // What performs tools whose ids are computed is called the same in every graph.
     let dispatch = own().find(|(_, tool)| tool.id.is_empty()).map(|_| identifier(&methods.claim("dispatch")));
     own()
@@ -120,8 +120,7 @@ pub(super) fn nested(outline: &Outline) -> TokenStream {
     let arms: Vec<_> = (0_u16..)
         .zip(&outline.tools)
         .filter_map(|(index, tool)| {
-            let name = tool.module.as_ref()?;
-            let (module, machine) = super::idents(name);
+            let (module, machine) = super::idents(tool.module.as_ref()?);
             let index = Literal::u16_unsuffixed(index);
             Some(quote! {
                 #index => Some(runtime::Arc::new(super::#module::#machine::sharing(runtime::Arc::clone(&self.actions))))
@@ -144,7 +143,7 @@ pub(super) fn nested(outline: &Outline) -> TokenStream {
 /// Expands the trait, and what calls its methods.
 pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
     let traits = traits(outline, calls);
-    if outline.tools.is_empty() {
+    if calls.is_empty() {
         return traits;
     }
     let variants = calls.iter().map(|ToolCall { variant, result, .. }| quote!(#variant(#result)));
@@ -159,76 +158,44 @@ pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
             }
         }
     });
-    // What others perform comes as JSON, and is kept as it comes.
-    let others: Vec<Literal> = (0_u16..)
-        .zip(&outline.tools)
-        .filter(|(_, tool)| tool.by != Performer::Program)
-        .map(|(index, _)| Literal::u16_unsuffixed(index))
-        .collect();
-    let has_others = !others.is_empty();
-    let other_variant = has_others.then(|| quote!(Other(::graph_runtime::Value),));
-    let other_view = has_others.then(|| quote!(Outcome::Other(result) => runtime::view(result),));
-    let other_restore = has_others.then(|| {
-        quote! {
-            #(#others)|* => {
-                self.outcome = Outcome::Other(value);
-                Ok(())
-            }
-        }
-    });
-    let (generics, bounded, actions, call_body) = if calls.is_empty() {
-        let body = quote! {
-            let _ = (arguments, call);
-            runtime::no_such_tool(tool)
-        };
-        (quote!(), quote!(), quote!(), body)
-    } else {
-        let body = quote! {
-            match tool {
-                #(#thunks)*
-                _ => runtime::no_such_tool(tool),
-            }
-        };
-        (quote!(<A>), quote!(<A: Actions>), quote!(actions: runtime::Arc<A>,), body)
-    };
     quote! {
         #traits
 
         /// What the tool that was called last returned.
         enum Outcome {
             None,
-            #(#variants,)*
-            #other_variant
+            #(#variants),*
         }
 
         /// Calls the tools.
-        struct Calls #generics {
-            #actions
+        struct Calls<A> {
+            actions: runtime::Arc<A>,
             outcome: Outcome,
         }
 
-        impl #bounded runtime::Lane for Calls #generics {
+        impl<A: Actions> runtime::Lane for Calls<A> {
             fn call<'a>(
                 &'a mut self,
                 tool: u16,
                 arguments: &mut runtime::Arguments,
                 call: &'a ::graph_runtime::Call,
             ) -> Result<runtime::Calling<'a>, runtime::Mismatch> {
-                #call_body
+                match tool {
+                    #(#thunks)*
+                    _ => runtime::no_such_tool(tool),
+                }
             }
 
             fn outcome(&self) -> runtime::View<'_> {
                 match &self.outcome {
                     Outcome::None => runtime::View::Null,
-                    #(#views,)*
-                    #other_view
+                    #(#views),*
                 }
             }
 
             fn restore(&mut self, tool: u16, value: ::graph_runtime::Value) -> Result<(), runtime::Mismatch> {
                 match tool {
                     #(#restores)*
-                    #other_restore
                     _ => runtime::no_such_tool(tool),
                 }
             }
@@ -236,11 +203,10 @@ pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
     }
 }
 
-/// Expands the value from which a run's tools are called.
-pub(super) fn lane(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
+/// Expands the value from which a run's tools are called. What is no tool of the program is not called from it.
+pub(super) fn lane(calls: &[ToolCall<'_>]) -> TokenStream {
     match calls {
-        [] if outline.tools.is_empty() => quote!(runtime::NoTools),
-        [] => quote!(Calls { outcome: Outcome::None }),
+        [] => quote!(runtime::NoTools),
         _ => quote!(Calls { actions: runtime::Arc::clone(&self.actions), outcome: Outcome::None }),
     }
 }

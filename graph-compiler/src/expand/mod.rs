@@ -136,7 +136,7 @@ impl<'g> Module<'g> {
         let machine = &self.machine;
         let actions = actions::expand(self.outline, &self.calls);
         let (head, bounds) = (self.head(), self.bounds());
-        let (lane, nested) = (actions::lane(self.outline, &self.calls), actions::nested(self.outline));
+        let (lane, nested) = (actions::lane(&self.calls), actions::nested(self.outline));
         quote! {
             #actions
             #head

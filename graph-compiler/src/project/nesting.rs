@@ -40,12 +40,12 @@ struct Head {
 }
 
 impl Project {
-    /// Returns the graphs of the tree that have this id. That is one, if none is called as another.
     /// Returns the file of the graph that is the tool `id`, if one is.
     pub fn graph_called(&self, id: &ItemId) -> Option<PathBuf> {
         self.graphs_called(id).into_iter().next()
     }
 
+    /// Returns the graphs of the tree that have this id. That is one, if none is called as another.
     pub(super) fn graphs_called(&self, id: &ItemId) -> Vec<PathBuf> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);

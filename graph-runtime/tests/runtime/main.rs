@@ -6,5 +6,6 @@ mod engine;
 mod inputs;
 mod interpreted;
 mod language;
+mod meaning;
 mod recovery;
 mod tools;

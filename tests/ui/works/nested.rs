@@ -1,0 +1,43 @@
+// A graph asks for its own tools and those of the graphs that it nests, also where some of them nest each other.
+
+use graph_runtime::{ActionError, Builtins, Call, Machine, Map, Value};
+
+graph_runtime::graph!("graphs/order.yaml");
+graph_runtime::graph!("graphs/ping.yaml");
+graph_runtime::graph!("graphs/pong.yaml");
+graph_runtime::graph!("graphs/seller.yaml");
+
+struct Shop;
+
+impl order::Actions for Shop {
+    async fn shop_charge_card(
+        &self,
+        _: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        Ok(order::ShopChargeCardResult { receipt: params.card })
+    }
+}
+
+impl ping::Actions for Shop {}
+
+impl pong::Actions for Shop {}
+
+impl seller::Actions for Shop {
+    async fn dispatch(&self, call: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
+        Ok(Value::from(format!("{} {}", call.tool(), params.len())))
+    }
+
+    async fn shop_tell(&self, _: &Call, _: Map<String, Value>) -> Result<Value, ActionError> {
+        Ok(Value::Null)
+    }
+}
+
+fn main() {
+    let seller = Seller::new(Shop);
+    let nested: Vec<bool> = (0..6).map(|tool| seller.nested(tool).is_some()).collect();
+    // The order of the file: `order`, a computed id, a page of knowledge, `ping`, and the tool of a hook.
+    assert_eq!(nested, [true, false, false, true, false, false]);
+    assert!(Ping::new(Builtins).nested(0).is_some() && Pong::new(Builtins).nested(1).is_some());
+    let _output = seller::Output { receipt: None, count: Some(3), orders: None };
+}
