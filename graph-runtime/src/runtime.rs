@@ -44,7 +44,8 @@ pub(crate) struct Inner {
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
-    pub(crate) classifier: Classifier,
+    /// The documented one if there is none. It is made when something fails: its regular expressions take milliseconds.
+    pub(crate) classifier: Option<Classifier>,
     pub(crate) items: Option<Arc<Operations>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) keeps_history: bool,
@@ -166,9 +167,8 @@ impl Builder {
             return Err(BuildError::NoKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let classifier = self.classifier.unwrap_or_else(Classifier::documented);
         let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, grants, observers, mut hooks, threads, tools, keeps_history, .. } = self;
+        let Self { store, key, grants, observers, mut hooks, classifier, threads, tools, keeps_history, .. } = self;
         let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner =

@@ -159,8 +159,6 @@ fn read(path: &Path) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
     use std::fs;
     use std::time::SystemTime;
 

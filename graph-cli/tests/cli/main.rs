@@ -3,6 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod place;
+#[cfg(unix)]
+mod run;
+#[cfg(unix)]
+mod seeds;
 
 use std::fs;
 use std::path::Path;

@@ -1,17 +1,13 @@
 //! `graph run` as its user meets it: one JSON value on stdout, everything else on stderr, and the exit code.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![cfg(unix)]
-
-mod place;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
 use graph_model::signature::{SecretKey, sign_json};
-use place::{Place, Ran};
 use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
 
 const HEAD: &str = "version: \"1.0.0\"
 tool_type: graph
