@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
 use crate::backoff;
 use crate::call::More;
-use crate::classify::Evidence;
+use crate::classify::{Classifier, Evidence};
 use crate::code::{Kind, Tool};
 use crate::error::{Category, Failure, RunError};
 use crate::hooks::Control;
@@ -315,7 +315,11 @@ impl Engine {
             made.is_interrupted = true;
             return false;
         }
-        let class = self.runtime.classifier.classify(&Evidence::from(&**failure));
+        let classifier = match &self.runtime.classifier {
+            Some(classifier) => classifier,
+            None => Classifier::shared(),
+        };
+        let class = classifier.classify(&Evidence::from(&**failure));
         let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
         let node = self.code().node(job.at.node);
         if let Some(retry) = &node.retry
