@@ -280,6 +280,11 @@ impl Runtime {
     ) -> Result<Engine, StartError> {
         let code = machine.code();
         let allowed = allowed(code, &begin.ceiling)?;
+        let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
+        let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
+        if !missing.is_empty() {
+            return Err(StartError::MissingInputs { graph: code.id.to_string(), missing });
+        }
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
         if let Some(schema) = &code.settings.schema {
