@@ -316,6 +316,7 @@ impl Engine {
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
         visits.resize_with(frontier.len(), Visit::default);
+        frontier.iter().for_each(|activation| self.forget_retries(activation.node));
         visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             self.timed_visit(first, visit, slot).await;
@@ -326,6 +327,14 @@ impl Engine {
         // The list is empty now, and kept for the next step.
         self.standing.frontier = frontier;
         self.slots = slots;
+    }
+
+    /// Forgets how often a node was tried again: a visit begins anew (R136).
+    #[inline]
+    fn forget_retries(&mut self, node: u16) {
+        if !self.standing.retries.is_empty() {
+            self.standing.retries.shift_remove(&self.machine.code().node(node).name);
+        }
     }
 
     async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot) {

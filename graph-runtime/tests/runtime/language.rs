@@ -610,3 +610,24 @@ async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
     );
     assert!(run(json!("../etc")).await.unwrap_err().contains("`item_id` is no id"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_often_a_node_was_tried_again_is_forgotten_when_it_succeeds() {
+    let settings = r#"{"on_error":"continue","hooks":[{"event":"error","params":{"action":"retry","max_retries":1}}]}"#;
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"next":[{"to":"again","when":{"path":"state._retries.call","op":"eq","value":1}},{"to":"done"}]}"#,
+        ),
+        ("again", r#"{"line":2,"does":"gate","assign":{"a":"${state._retries.call}"},"next":[{"to":"call"}]}"#),
+        ("done", r#"{"line":3,"does":"return","output":{"a":"${state.a}","now":"${state._retries.call}"}}"#),
+    ];
+    let calls = AtomicUsize::new(0);
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |_, _| {
+        match calls.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Err(ActionError::permanent("no luck")),
+            _ => Ok(json!("done")),
+        }
+    });
+    assert_eq!(run(machine, json!({})).await.unwrap().output, json!({"a": 1, "now": null}));
+}
