@@ -1,4 +1,4 @@
-//! `graph`: keys, signing, verifying and checking from the command line.
+//! `graph`: keys, signing, verifying, checking and running from the command line.
 
 mod command;
 mod outcome;
@@ -7,10 +7,11 @@ use clap::{Parser, Subcommand};
 
 use outcome::Outcome;
 
-/// State graphs, compiled to Rust: keys, signatures and checks.
+/// State graphs, compiled to Rust: keys, signatures, checks and runs.
 ///
-/// Exit codes: 0 if all is well; 1 if a file is not, as one that is unsigned, altered or has mistakes; 2 if the command line
-/// is wrong; 3 if the work could not be done, as for want of a key or of a file that can be written.
+/// Exit codes: 0 if all is well; 1 if a file is not, as one that is unsigned, altered or has mistakes, or if a run failed; 2 if
+/// the command line is wrong; 3 if the work could not be done, as for want of a key or of a file that can be written; 130 or
+/// 143 if a run was stopped by Ctrl-C or SIGTERM.
 #[derive(Parser)]
 #[command(name = "graph", version, arg_required_else_help = true)]
 struct Arguments {
@@ -29,14 +30,23 @@ enum Verb {
     Verify(command::verify::Verify),
     /// Check graphs as the compiler does
     Check(command::check::Check),
+    /// Run a graph, and print its result as JSON
+    Run(Box<command::run::Run>),
 }
 
 fn main() -> std::process::ExitCode {
-    let outcome = match Arguments::parse().verb {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|verb| verb == "run") {
+            command::run::refuse(&error.to_string());
+        }
+        error.exit()
+    });
+    let outcome = match arguments.verb {
         Verb::Keys(keys) => command::keys::run(keys),
         Verb::Sign(sign) => command::sign::run(&sign),
         Verb::Verify(verify) => command::verify::run(&verify),
         Verb::Check(check) => command::check::run(&check),
+        Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {
         Ok(Outcome::Well) => 0.into(),

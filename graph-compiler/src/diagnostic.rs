@@ -195,7 +195,7 @@ fn add_frame<'a>(group: Group<'a>, places: &[Shown<'a>]) -> Group<'a> {
 }
 
 /// Returns the candidate that is nearest to `wrong`, if a slip of the fingers could turn one into the other.
-pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (wrong.chars().count().max(3)) / 3;
     candidates
         .into_iter()

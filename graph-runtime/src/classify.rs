@@ -561,12 +561,17 @@ impl Default for Classifier {
 impl Classifier {
     /// The nine patterns of the format's page (R162).
     pub fn documented() -> Self {
+        Self::shared().clone()
+    }
+
+    /// As [`Classifier::documented`], made once.
+    pub(crate) fn shared() -> &'static Self {
         static DOCUMENTED: LazyLock<Classifier> = LazyLock::new(|| {
             let value =
                 serde_json::from_str(include_str!("classify.json")).expect("the file is JSON: the tests read it");
             Classifier::empty().overlay(&value).expect("the file is a classification: the tests read it")
         });
-        DOCUMENTED.clone()
+        &DOCUMENTED
     }
 
     fn empty() -> Self {

@@ -258,7 +258,7 @@ impl Engine {
     }
 
     fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, more: None };
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, item: None, more: None };
         Slot { lane: self.machine.lane(), call }
     }
 

@@ -44,7 +44,8 @@ pub(crate) struct Inner {
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
-    pub(crate) classifier: Classifier,
+    /// The documented one if there is none. It is made when something fails: its regular expressions take milliseconds.
+    pub(crate) classifier: Option<Classifier>,
     pub(crate) items: Option<Arc<Operations>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) keeps_history: bool,
@@ -166,9 +167,8 @@ impl Builder {
             return Err(BuildError::NoKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let classifier = self.classifier.unwrap_or_else(Classifier::documented);
         let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, grants, observers, mut hooks, threads, tools, keeps_history, .. } = self;
+        let Self { store, key, grants, observers, mut hooks, classifier, threads, tools, keeps_history, .. } = self;
         let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner =
@@ -221,16 +221,11 @@ impl Runtime {
         graph: G,
         inputs: G::Inputs,
     ) -> Result<Run<G::Output>, StartError> {
-        let run = match options.run {
-            Some(run) => run,
+        let run = match &options.run {
+            Some(run) => run.clone(),
             None => self.new_id(graph.code())?,
         };
-        let mut begin = Begin::of(run, &self.inner.grants);
-        begin.ceiling.extend(options.capabilities.clone());
-        begin.capabilities = options.capabilities;
-        begin.depth = options.depth;
-        begin.max_steps = options.max_steps;
-        begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
+        let begin = self.begin_with(run, options);
         let engine = self.begin(begin, Arc::new(graph), inputs.view().to_value()).await?;
         Ok(Run::spawn(engine))
     }
@@ -244,11 +239,36 @@ impl Runtime {
     /// If there is no such run, it is at work elsewhere, its journal was tampered with or is another graph's, or this
     /// runtime grants less than it needs. Nothing was changed then.
     pub async fn resume<G: Graph>(&self, graph: G, run: &RunId) -> Result<Run<G::Output>, ResumeError> {
-        let begin = Begin::of(run.clone(), &self.inner.grants);
+        self.resume_with(Options::default(), graph, run).await
+    }
+
+    /// As [`Runtime::resume`], with what holds from here on: `options.max_steps` counts the steps that were made before,
+    /// `options.timeout` begins now, `options.depth` is at most that of the start, and `options.run` says nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::resume`].
+    pub async fn resume_with<G: Graph>(
+        &self,
+        options: Options,
+        graph: G,
+        run: &RunId,
+    ) -> Result<Run<G::Output>, ResumeError> {
+        let begin = self.begin_with(run.clone(), options);
         Ok(match self.take_up(begin, Arc::new(graph)).await? {
             Taken::Ended(ended) => Run::ended(run.clone(), ended),
             Taken::Unfinished(engine) => Run::spawn(*engine),
         })
+    }
+
+    fn begin_with(&self, run: RunId, options: Options) -> Begin {
+        let mut begin = Begin::of(run, &self.inner.grants);
+        begin.ceiling.extend(options.capabilities.clone());
+        begin.capabilities = options.capabilities;
+        begin.depth = options.depth;
+        begin.max_steps = options.max_steps;
+        begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
+        begin
     }
 
     /// Returns every visit of a run, in order, as its journal tells: what a node returned each time it was visited.
@@ -405,14 +425,18 @@ impl Runtime {
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(ended));
         }
-        let (state, standing) = replay(code, &*machine, &journal).map_err(misfit)?;
+        let (state, mut standing) = replay(code, &*machine, &journal).map_err(misfit)?;
+        if let Some(most) = begin.max_steps {
+            standing.limit = Some(u64::from(most));
+        }
         let mut chain = journal.chain;
         let known = chain.len();
         let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record], Status::Running).await.map_err(store_failed)?;
         let writing = Some(Writing { lease, chain });
-        let begin = Begin { depth: begin.depth.or(journal.start.depth), ceiling, ..begin };
+        let depth = begin.depth.into_iter().chain(journal.start.depth).min();
+        let begin = Begin { depth, ceiling, ..begin };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, state, standing, writing, false))))
     }
 }

@@ -19,6 +19,7 @@ use graph_compiler::project::Project;
 use graph_compiler::types::{Field, Type};
 use graph_model::name::ItemId;
 use graph_model::program::Performer;
+use graph_model::signature::KeyRing;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View};
 
 pub use tools::{Performing, Toolbox, Tools};
@@ -90,6 +91,16 @@ impl Library {
     /// Returns the directory of the tree.
     pub fn root(&self) -> &Path {
         self.shared.project.root()
+    }
+
+    /// Returns the keys that the tree trusts.
+    pub fn ring(&self) -> &KeyRing {
+        self.shared.project.ring()
+    }
+
+    /// Returns the file of the graph of the tree that is called `id`, if there is one.
+    pub fn find(&self, id: &ItemId) -> Option<PathBuf> {
+        self.shared.project.graph_called(id)
     }
 
     /// Loads a graph: reads it, verifies it, checks it.

@@ -2,64 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod place;
+#[cfg(unix)]
+mod run;
+#[cfg(unix)]
+mod seeds;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// A directory with a home of its own, in which `graph` is run.
-struct Place {
-    directory: tempfile::TempDir,
-}
-
-/// What a command did.
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
-}
+use place::Place;
 
 impl Place {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn graph(&self, arguments: &[&str]) -> Ran {
-        let output = Command::new(env!("CARGO_BIN_EXE_graph"))
-            .args(arguments)
-            .current_dir(self.directory.path())
-            .env_clear()
-            .env("HOME", self.directory.path())
-            .output()
-            .unwrap();
-        let text = |bytes: Vec<u8>| {
-            let text = String::from_utf8(bytes).unwrap();
-            text.replace(&self.directory.path().display().to_string(), "HOME")
-        };
-        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    /// A place with a key, which the tree `graphs` trusts.
-    fn with_key() -> Self {
-        let place = Self::new();
-        assert_eq!(place.graph(&["keys", "generate"]).code, 0);
-        assert_eq!(place.graph(&["keys", "trust", "--owner", "me"]).code, 0);
-        place
-    }
-
     fn fingerprint(&self) -> String {
         let list = self.graph(&["keys", "list"]).out;
         list.split_whitespace().next().unwrap().to_owned()
@@ -91,6 +45,7 @@ fn the_help_says_what_there_is() {
         &["sign", "--help"],
         &["verify", "--help"],
         &["check", "--help"],
+        &["run", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");
@@ -231,7 +186,7 @@ fn what_cannot_be_done_exits_with_3_and_says_why() {
         assert!(!ran.err.contains("panicked"), "{arguments:?}: {}", ran.err);
     }
     assert_eq!(place.read("g.yaml"), GRAPH, "a failed command changes nothing");
-    let files: Vec<_> = fs::read_dir(place.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let files: Vec<_> = fs::read_dir(place.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!files.iter().any(|name| name.to_string_lossy().ends_with(".tmp")), "{files:?}");
 }
 

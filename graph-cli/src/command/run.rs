@@ -1,0 +1,461 @@
+//! `graph run`: run a graph, and print its result as one JSON value.
+
+mod authority;
+mod inputs;
+mod signals;
+
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use graph_compiler::diagnostic::{Diagnostic, Severity};
+use graph_model::duration;
+use graph_model::name::ItemId;
+use graph_model::signature::SecretKey;
+use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
+use graph_runtime::{
+    HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, Spaces, SqliteStore,
+    StartError, ToolConfig, Value,
+};
+use serde_json::json;
+
+use super::signing_key;
+use crate::outcome::Error;
+use authority::Authority;
+use signals::{Signal, Signals};
+
+/// How a run ended that could not be started: exit codes, as `docs/cli.md` lists them.
+const PROBLEMS: u8 = 1;
+const USAGE: u8 = 2;
+const UNDONE: u8 = 3;
+
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The graph's file, or its id in the tree `graphs`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// An input, read as the graph's schema says; may be given several times
+    #[arg(long = "input", value_name = "NAME=VALUE", value_parser = inputs::pair, conflicts_with = "resume")]
+    inputs: Vec<(String, String)>,
+    /// Inputs as a JSON object, or `-` to read it from stdin until that ends
+    #[arg(long, value_name = "JSON", conflicts_with = "resume")]
+    json: Option<String>,
+    /// A capability that the run may use, in place of what the graph declares; may be given several times
+    #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
+    grants: Vec<Pattern>,
+    /// Keep the run in this SQLite file, signed, so that it can be resumed
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+    /// The run's id [default: the graph's name, the time, and chance]
+    #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
+    run_id: Option<RunId>,
+    /// Go on with a run of the store where it was stopped
+    #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
+    resume: Option<RunId>,
+    /// How many steps it may take, in place of what the graph says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_steps: Option<u32>,
+    /// How long it may take, as `90s` or `10m`; 0 for as long as it takes
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
+    timeout: Timeout,
+    /// How many graphs may stand one in the other below it; never more than the graph says
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+    /// The directory that the file tools may use [default: none]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// A host that requests may go to; may be given several times [default: none]
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// The same, also if it is on this machine or in its network
+    #[arg(long, value_name = "HOST")]
+    allow_internal_host: Vec<String>,
+    /// Where the programs of subprocess tools are [default: the tree of the graph]
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// The project's directory [default: the nearest one above the graph that holds .ai]
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+    /// The user's space [default: USER_SPACE, else the home directory]
+    #[arg(long, value_name = "DIR")]
+    user: Option<PathBuf>,
+    /// The directory of a system bundle; may be given several times
+    #[arg(long, value_name = "DIR")]
+    system: Vec<PathBuf>,
+    /// The secret key that signs the store's journals and items [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Add every committed visit to the result
+    #[arg(long)]
+    history: bool,
+    /// Write no progress, notes and warnings to stderr
+    #[arg(long)]
+    quiet: bool,
+    /// Print the result over several lines
+    #[arg(long)]
+    pretty: bool,
+}
+
+/// A length of time, or none.
+#[derive(Debug, Clone, Copy)]
+struct Timeout(Option<Duration>);
+
+fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
+    let time = if text == "0" { Duration::ZERO } else { duration::parse(text)? };
+    Ok(Timeout((!time.is_zero()).then_some(time)))
+}
+
+/// What is printed, and the exit code.
+struct Ended {
+    result: Value,
+    code: u8,
+}
+
+/// Why there is no run, or no result of it.
+struct Failure {
+    code: u8,
+    error: String,
+    /// Whether stderr has said it.
+    shown: bool,
+    run: Option<RunId>,
+}
+
+impl Failure {
+    fn new(code: u8, error: impl fmt::Display) -> Self {
+        Self { code, error: error.to_string(), shown: false, run: None }
+    }
+
+    /// Of the command line.
+    fn usage(error: impl fmt::Display) -> Self {
+        Self::new(USAGE, error)
+    }
+
+    /// Of an error with its causes.
+    fn of<E: std::error::Error>(code: u8, error: E) -> Self {
+        Self::new(code, Error::from(error))
+    }
+
+    /// What is printed in place of a run's result (R22).
+    fn result(&self) -> Value {
+        let mut result = json!({"success": false, "status": "error", "error": self.error});
+        if let Some(run) = &self.run {
+            result["graph_run_id"] = json!(run);
+        }
+        result
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(UNDONE, error)
+    }
+}
+
+pub(crate) fn run(arguments: &Run) -> ExitCode {
+    let ended = attempt(arguments).unwrap_or_else(|failure| {
+        if !failure.shown {
+            anstream::eprintln!("error: {}", failure.error);
+        }
+        Ended { result: failure.result(), code: failure.code }
+    });
+    print(&ended.result, arguments.pretty, ended.code)
+}
+
+/// Prints the one JSON value for a command line that clap refused with `message`.
+pub(crate) fn refuse(message: &str) {
+    let error = message.lines().next().unwrap_or_default();
+    let failure = Failure::usage(error.strip_prefix("error: ").unwrap_or(error));
+    // The code is clap's, which is the same.
+    print(&failure.result(), false, failure.code);
+}
+
+fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
+    let text = if pretty { format!("{result:#}\n") } else { format!("{result}\n") };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => code.into(),
+        Err(error) => {
+            anstream::eprintln!("error: cannot write the result: {error}");
+            UNDONE.into()
+        }
+    }
+}
+
+fn attempt(arguments: &Run) -> Result<Ended, Failure> {
+    // Before anything else, so that what writes to it and what reads the graph work at the same time.
+    let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
+    let voice = Voice::of(arguments);
+    let (library, graph, file) = load(arguments, voice)?;
+    let inputs = if arguments.resume.is_none() {
+        inputs::collect(given, &arguments.inputs, graph.outline(), voice)?
+    } else {
+        inputs::Inputs::new()
+    };
+    let places = Places::of(arguments, &file);
+    let authority = Authority::of(arguments, &graph, &library, &places);
+    authority.tell(voice);
+    let builder = Runtime::builder().tools(tools(arguments, &library)?).spaces(spaces(arguments, &library, &places)?);
+    let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
+    let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?;
+    if !voice.quiet {
+        builder = builder.observer(Progress::stderr());
+    }
+    let options = Options {
+        run: arguments.run_id.clone(),
+        capabilities: authority.narrowed.clone(),
+        depth: authority.depth,
+        max_steps: arguments.max_steps,
+        timeout: arguments.timeout.0,
+    };
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;
+    let ended = tokio.block_on(async {
+        let builder = match &arguments.store {
+            Some(path) => {
+                let key = signing_key(arguments.key.as_ref())?;
+                if arguments.resume.is_some() && !path.exists() {
+                    return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
+                }
+                let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
+                builder.store(store).sign_with(key)
+            }
+            // What a run did before it failed, only its journal tells; nobody else ever sees this one.
+            None if arguments.history => {
+                let key = SecretKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
+                builder.store(MemoryStore::new()).sign_with(key)
+            }
+            None => builder,
+        };
+        let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
+        perform(arguments, &runtime, graph, inputs, options, &authority, voice).await
+    });
+    // Whatever still waits for a pipe or a lock is not waited for.
+    tokio.shutdown_background();
+    ended
+}
+
+/// What is written to stderr besides errors.
+#[derive(Clone, Copy)]
+struct Voice {
+    quiet: bool,
+}
+
+impl Voice {
+    fn of(arguments: &Run) -> Self {
+        let wished = std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty());
+        Self { quiet: arguments.quiet || wished }
+    }
+
+    fn note(self, text: impl fmt::Display) {
+        if !self.quiet {
+            anstream::eprintln!("note: {text}");
+        }
+    }
+}
+
+/// Loads the graph, and says what is wrong with it as `graph check` does. Returns its file too.
+fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf), Failure> {
+    let working = std::env::current_dir().map_err(|error| Failure::of(UNDONE, error))?;
+    let path = working.join(&arguments.file);
+    let (library, file) = if path.exists() {
+        // The tree that a file is part of is told by its path, which must not lead through `..` and links.
+        let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
+        (Library::around(&working, &path, Toolbox::new()), path)
+    } else {
+        let library = Library::open(&working.join("graphs"), Toolbox::new());
+        let id = arguments.file.to_str().and_then(|id| ItemId::new(id).ok());
+        let Some(file) = id.and_then(|id| library.find(&id)) else {
+            let name = arguments.file.display();
+            return Err(Failure::new(
+                PROBLEMS,
+                format_args!("there is no file `{name}`, and no graph of that id in the tree `graphs`"),
+            ));
+        };
+        (library, file)
+    };
+    let show = |diagnostics: &[Diagnostic]| {
+        for diagnostic in diagnostics {
+            anstream::eprintln!("{}\n", diagnostic.render_coloured());
+        }
+    };
+    match library.graph(&file) {
+        Ok(graph) => {
+            if !voice.quiet {
+                show(graph.warnings());
+            }
+            Ok((library, graph, file))
+        }
+        Err(error) => {
+            show(&error.diagnostics);
+            let mut errors = error.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+            let first = errors.next().map(|first| format!("{} ({})", first.message, first.location()));
+            let more = match errors.count() {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let error = format!("the graph has mistakes: {}{more}", first.unwrap_or_default());
+            Err(Failure { shown: true, ..Failure::new(PROBLEMS, error) })
+        }
+    }
+}
+
+/// Where items are.
+struct Places {
+    project: Option<PathBuf>,
+    user: Option<PathBuf>,
+}
+
+impl Places {
+    fn of(arguments: &Run, file: &Path) -> Self {
+        let variable = || std::env::var_os("USER_SPACE").filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            project: arguments.project.clone().or_else(|| project_around(file)),
+            user: arguments.user.clone().or_else(variable).or_else(std::env::home_dir),
+        }
+    }
+}
+
+/// Finds the nearest directory above the file that holds `.ai`. One that belongs to somebody else than the file does is passed
+/// over: in a directory where all can write, as `/tmp`, a stranger's `.ai` would bring keys to trust.
+fn project_around(file: &Path) -> Option<PathBuf> {
+    let owner = owner(file)?;
+    let is_project = |directory: &&Path| {
+        let space = directory.join(".ai");
+        space.is_dir() && [Some(owner), Some(0)].contains(&self::owner(&space))
+    };
+    file.ancestors().skip(1).find(is_project).map(Path::to_owned)
+}
+
+#[cfg(unix)]
+fn owner(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().ok().map(|metadata| metadata.uid())
+}
+
+#[cfg(not(unix))]
+fn owner(_: &Path) -> Option<u32> {
+    Some(0)
+}
+
+fn tools(arguments: &Run, library: &Library) -> Result<ToolConfig, Failure> {
+    let bad = |error| Failure::of(USAGE, error);
+    let mut policy = HttpPolicy::new();
+    for host in &arguments.allow_host {
+        policy = policy.allow(host).map_err(|error| Failure::of(USAGE, error))?;
+    }
+    for host in &arguments.allow_internal_host {
+        policy = policy.allow_internal(host).map_err(|error| Failure::of(USAGE, error))?;
+    }
+    let programs = arguments.programs.as_deref().unwrap_or(library.root());
+    let tools = ToolConfig::new().http(policy).programs(programs).map_err(bad)?;
+    match &arguments.root {
+        Some(root) => tools.root(root).map_err(bad),
+        None => Ok(tools),
+    }
+}
+
+fn spaces(arguments: &Run, library: &Library, places: &Places) -> Result<Spaces, Failure> {
+    let mut spaces = Spaces::new().trusting(library.ring().clone());
+    if let Some(project) = &places.project {
+        spaces = spaces.project(project);
+    }
+    if let Some(user) = &places.user {
+        spaces = spaces.user(user);
+    }
+    for system in &arguments.system {
+        spaces = spaces.system(system);
+    }
+    // A key is needed only by a graph that signs, and that says so itself when there is none.
+    match signing_key(arguments.key.as_ref()) {
+        Ok(key) => Ok(spaces.sign_with(key)),
+        Err(error) if arguments.key.is_some() => Err(error.into()),
+        Err(_) => Ok(spaces),
+    }
+}
+
+async fn perform(
+    arguments: &Run,
+    runtime: &Runtime,
+    graph: Interpreted,
+    inputs: inputs::Inputs,
+    options: Options,
+    authority: &Authority,
+    voice: Voice,
+) -> Result<Ended, Failure> {
+    let mut signals = Signals::new().map_err(|error| Failure::of(UNDONE, error))?;
+    let run = match &arguments.resume {
+        Some(run) => {
+            let resumed = runtime.resume_with(options, graph, run).await;
+            resumed.map_err(|error| authority.explain(unresumed(error)))?
+        }
+        None => {
+            let started = runtime.start_with(options, graph, inputs).await;
+            started.map_err(|error| authority.explain(unstarted(error)))?
+        }
+    };
+    let (id, canceller) = (run.id().clone(), run.canceller());
+    if let Some(store) = &arguments.store {
+        voice.note(format_args!("the run `{id}` is kept in {}", store.display()));
+    }
+    let mut running = std::pin::pin!(IntoFuture::into_future(run));
+    let mut stopped: Option<Signal> = None;
+    let finished = loop {
+        tokio::select! {
+            biased;
+            finished = &mut running => break finished,
+            signal = signals.next() => {
+                if stopped.is_some() {
+                    let error = format!("stopped by {signal} before its step had ended");
+                    let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+                    add_history(arguments, runtime, &id, &mut result).await;
+                    return Ok(Ended { result, code: signal.exit_code() });
+                }
+                canceller.cancel();
+                voice.note(format_args!("{signal}: the run stops after this step; once more, and it stops at once"));
+                stopped = Some(signal);
+            }
+        }
+    };
+    let (mut result, code) = match &finished {
+        Ok(finished) => (finished.to_value(), 0),
+        Err(error) => {
+            let code = match (error, stopped) {
+                (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
+                (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
+                _ => PROBLEMS,
+            };
+            (error.to_value(), code)
+        }
+    };
+    if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
+        // The cause says what to do about it.
+        let error = Error::from(error).to_string();
+        anstream::eprintln!("error: {error}");
+        fields.insert("error".to_owned(), error.into());
+    }
+    add_history(arguments, runtime, &id, &mut result).await;
+    Ok(Ended { result, code })
+}
+
+/// Adds `history` to a result, if it is asked for. A journal that cannot be read takes nothing away from the result.
+async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &mut Value) {
+    if !arguments.history {
+        return;
+    }
+    match runtime.history(run).await {
+        Ok(visits) => result["history"] = json!(visits),
+        Err(error) => anstream::eprintln!("error: {}", Error::from(error)),
+    }
+}
+
+fn unstarted(error: StartError) -> Failure {
+    let code = if matches!(error, StartError::Inputs { .. }) { USAGE } else { UNDONE };
+    Failure::of(code, error)
+}
+
+fn unresumed(error: ResumeError) -> Failure {
+    Failure::of(UNDONE, error)
+}

@@ -1,0 +1,224 @@
+//! What a run may do: as the command line grants, as the graph declares, or as the thread that started it may.
+
+use std::path::{Component, Path, PathBuf};
+
+use graph_model::signature::{KeyRing, verify_json};
+use graph_runtime::dynamic::{Interpreted, Library};
+use graph_runtime::{Grants, Pattern, Value};
+
+use super::{Failure, Places, Run, Voice};
+
+/// The variable that names the thread that started this process (R166).
+const PARENT: &str = "RYE_PARENT_THREAD_ID";
+/// Where a project keeps its threads.
+const THREADS: &str = ".ai/state/threads";
+/// Where a space keeps its trusted keys.
+const KEYS: &str = ".ai/config/keys/trusted";
+/// More than the file of any thread has.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// What a run may do.
+pub(super) struct Authority {
+    grants: Grants,
+    /// What it may use of that.
+    pub(super) narrowed: Option<Grants>,
+    /// How deep graphs may stand one in the other.
+    pub(super) depth: Option<u32>,
+    source: Source,
+}
+
+/// On whose word.
+enum Source {
+    /// The person's at the command line.
+    Person,
+    /// The graph's own, which a trusted key signed and a person runs.
+    Graph,
+    /// The thread's that started it.
+    Thread(String),
+    /// Nobody's: a thread started it, and cannot be asked. The reason.
+    Nobody(String),
+}
+
+impl Authority {
+    /// Decides what the run may do (R166–R168).
+    ///
+    /// A thread that started it has the last word: what it may not, its graphs may not, whatever the command line grants. If
+    /// what it may cannot be told, nothing is allowed.
+    pub(super) fn of(arguments: &Run, graph: &Interpreted, library: &Library, places: &Places) -> Self {
+        let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
+        let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {
+            let (grants, source) = match named {
+                Some(named) => (named, Source::Person),
+                None => (graph.permissions().clone(), Source::Graph),
+            };
+            return Self { grants, narrowed: None, depth: arguments.depth, source };
+        };
+        let ring = || ring(arguments, library, places);
+        let thread = thread.to_string_lossy().into_owned();
+        match inherited(&thread, places.project.as_deref(), ring) {
+            Ok(Inherited { grants, depth }) => {
+                let depth = Some(arguments.depth.map_or(depth, |own| own.min(depth)));
+                Self { grants, narrowed: named, depth, source: Source::Thread(thread) }
+            }
+            Err(reason) => {
+                let reason = format!("what the thread `{thread}` may do cannot be told: {reason}");
+                Self { grants: Grants::default(), narrowed: None, depth: Some(0), source: Source::Nobody(reason) }
+            }
+        }
+    }
+
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.grants.patterns().iter()
+    }
+
+    /// Says what is granted that nobody named, and what keeps everything from being granted.
+    pub(super) fn tell(&self, voice: Voice) {
+        let shown = || {
+            let patterns: Vec<&str> = self.patterns().map(Pattern::as_str).collect();
+            if patterns.is_empty() { "nothing".to_owned() } else { patterns.join(", ") }
+        };
+        match &self.source {
+            Source::Person => {}
+            Source::Graph if self.grants.patterns().is_empty() => {}
+            Source::Graph => voice.note(format_args!("granted, as the graph declares: {}", shown())),
+            Source::Thread(thread) => voice.note(format_args!("granted, as the thread `{thread}` may: {}", shown())),
+            Source::Nobody(reason) => anstream::eprintln!("error: {reason}; nothing is granted"),
+        }
+    }
+
+    /// Adds to a failure to start why nothing was granted.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        match &self.source {
+            Source::Nobody(reason) => Failure { error: format!("{} ({reason})", failure.error), ..failure },
+            _ => failure,
+        }
+    }
+}
+
+/// The keys that may vouch for what a thread may do: the tree's, and those of the spaces.
+fn ring(arguments: &Run, library: &Library, places: &Places) -> KeyRing {
+    let spaces = places.project.iter().chain(&places.user).chain(&arguments.system).map(|space| space.join(KEYS));
+    let directories: Vec<PathBuf> = std::iter::once(library.root().join("keys")).chain(spaces).collect();
+    let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
+    KeyRing::load(&directories).0
+}
+
+/// What a thread hands down.
+#[derive(Debug, PartialEq)]
+struct Inherited {
+    grants: Grants,
+    depth: u32,
+}
+
+/// Reads what the thread may do, which a trusted key must have signed (R44).
+fn inherited(thread: &str, project: Option<&Path>, ring: impl FnOnce() -> KeyRing) -> Result<Inherited, String> {
+    let project = project.ok_or("no directory above the graph holds `.ai`; name the project with `--project`")?;
+    if !Path::new(thread).components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(format!("`{PARENT}` is not the id of a thread"));
+    }
+    let path = project.join(THREADS).join(thread).join("thread.json");
+    let at = |reason: String| format!("{}: {reason}", path.display());
+    let text = read(&path).map_err(|error| at(error.to_string()))?;
+    let fields = match serde_json::from_str(&text) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return Err(at("it is no JSON object".to_owned())),
+        Err(error) => return Err(at(format!("it is no JSON: {error}"))),
+    };
+    verify_json(&fields, &ring()).map_err(|error| at(error.to_string()))?;
+    // Else the file of a thread that may more could be put in this one's place.
+    if fields.get("thread_id").is_some_and(|id| id != thread) {
+        return Err(at("it is another thread's".to_owned()));
+    }
+    let grants = match fields.get("capabilities") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => list.iter().map(pattern).collect::<Result<_, _>>().map_err(at)?,
+        Some(_) => return Err(at("`capabilities` is no list".to_owned())),
+    };
+    let depth = match fields.get("limits").and_then(|limits| limits.get("depth")) {
+        None | Some(Value::Null) => 0,
+        Some(depth) => match depth.as_u64().map(u32::try_from) {
+            Some(Ok(depth)) => depth,
+            _ => return Err(at("`limits.depth` is no whole number".to_owned())),
+        },
+    };
+    Ok(Inherited { grants: Grants::new(grants), depth })
+}
+
+fn pattern(value: &Value) -> Result<Pattern, String> {
+    let text = value.as_str().ok_or("`capabilities` holds what is no text")?;
+    Pattern::new(text).map_err(|error| format!("`capabilities`: {error}"))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let metadata = path.metadata()?;
+    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        return Err(std::io::Error::other("it is no file of a thread"));
+    }
+    std::fs::read_to_string(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
+    use graph_model::signature::{SecretKey, sign_json};
+    use serde_json::json;
+
+    use super::*;
+
+    fn key() -> SecretKey {
+        SecretKey::from_seed(&[7; 32])
+    }
+
+    /// What the thread `t` hands down, whose file holds `text`.
+    fn told(thread: &str, text: &str) -> Result<Inherited, String> {
+        let project = tempfile::tempdir().unwrap();
+        let directory = project.path().join(THREADS).join("t");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("thread.json"), text).unwrap();
+        inherited(thread, Some(project.path()), || KeyRing::of(&key().public(), "me"))
+    }
+
+    fn signed(value: Value, key: &SecretKey) -> String {
+        let Value::Object(mut fields) = value else { unreachable!("tests give objects") };
+        sign_json(&mut fields, key, SystemTime::UNIX_EPOCH);
+        Value::Object(fields).to_string()
+    }
+
+    #[test]
+    fn a_thread_hands_down_what_a_trusted_key_signed() {
+        let text = json!({"thread_id": "t", "capabilities": ["rye.execute.tool.*"], "limits": {"depth": 3}});
+        let inherited = told("t", &signed(text, &key())).unwrap();
+        let grants = Grants::new([Pattern::new("rye.execute.tool.*").unwrap()]);
+        assert_eq!(inherited, Inherited { grants, depth: 3 });
+        let nothing = told("t", &signed(json!({}), &key())).unwrap();
+        assert_eq!(nothing, Inherited { grants: Grants::default(), depth: 0 });
+    }
+
+    #[test]
+    fn what_is_missing_unsigned_changed_or_anothers_hands_down_nothing() {
+        let good = json!({"capabilities": ["rye.execute.tool.a"], "limits": {"depth": 3}});
+        let stranger = SecretKey::from_seed(&[8; 32]);
+        for (thread, text, reason) in [
+            ("other", signed(good.clone(), &key()), "No such file"),
+            ("../t", signed(good.clone(), &key()), "is not the id of a thread"),
+            ("/t", signed(good.clone(), &key()), "is not the id of a thread"),
+            ("t", good.to_string(), "it is not signed"),
+            ("t", signed(good.clone(), &stranger), "a key that is not trusted"),
+            ("t", signed(good, &key()).replace("tool.a", "tool.b"), "was changed after it was signed"),
+            ("t", signed(json!({"thread_id": "u"}), &key()), "it is another thread's"),
+            ("t", signed(json!({"capabilities": "rye.*"}), &key()), "`capabilities` is no list"),
+            ("t", signed(json!({"capabilities": [1]}), &key()), "`capabilities` holds what is no text"),
+            ("t", signed(json!({"capabilities": ["x"]}), &key()), "grants nothing"),
+            ("t", signed(json!({"limits": {"depth": -1}}), &key()), "`limits.depth` is no whole number"),
+            ("t", "[]".to_owned(), "it is no JSON object"),
+            ("t", "{".to_owned(), "it is no JSON"),
+        ] {
+            let error = told(thread, &text).unwrap_err();
+            assert!(error.contains(reason), "{thread} {text}: {error}");
+        }
+        let error = inherited("t", None, KeyRing::default).unwrap_err();
+        assert!(error.contains("--project"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The inputs of a run: from stdin or `--json`, and over them what `--input` gives.
+
+use std::io::{IsTerminal, Read};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use graph_compiler::diagnostic::nearest;
+use graph_compiler::graph::Outline;
+use graph_compiler::types::{Field, Kind, Type};
+use graph_runtime::{Map, Value};
+
+use super::{Failure, Voice};
+
+/// The inputs by their names.
+pub(super) type Inputs = Map<String, Value>;
+
+/// How long stdin may be silent before it counts as one that nobody writes to.
+const GRACE: Duration = Duration::from_secs(1);
+/// The most bytes that are read from stdin.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Takes `name=value` apart.
+pub(super) fn pair(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write `name=value`"),
+    }
+}
+
+/// The JSON that is given, maybe still on its way.
+pub(super) enum Given {
+    Nothing,
+    Json(String),
+    Stdin { reading: Receiver<Reading>, wait: bool },
+}
+
+/// What the thread that reads stdin tells.
+pub(super) enum Reading {
+    /// Somebody wrote something.
+    Begun,
+    /// It ended.
+    Ended(std::io::Result<Vec<u8>>),
+}
+
+impl Given {
+    /// Begins to read what is to be read. A terminal is not read: a person who types JSON says `--json -`.
+    pub(super) fn begin(json: Option<&str>, resumed: bool) -> Self {
+        match json {
+            _ if resumed => Self::Nothing,
+            Some("-") => Self::Stdin { reading: read_stdin(), wait: true },
+            Some(text) => Self::Json(text.to_owned()),
+            None if std::io::stdin().is_terminal() => Self::Nothing,
+            None => Self::Stdin { reading: read_stdin(), wait: false },
+        }
+    }
+
+    /// Returns the text, and what to call it in messages.
+    fn text(self, voice: Voice) -> Result<(String, &'static str), Failure> {
+        let (reading, wait) = match self {
+            Self::Nothing => return Ok((String::new(), "")),
+            Self::Json(text) => return Ok((text, "`--json`")),
+            Self::Stdin { reading, wait } => (reading, wait),
+        };
+        let gone = |_| Failure::usage("stdin cannot be read");
+        let mut told = match reading.recv_timeout(GRACE) {
+            Err(RecvTimeoutError::Timeout) if !wait => {
+                voice.note("stdin is open and silent, so no inputs are read from it; `--json -` waits for them");
+                return Ok((String::new(), ""));
+            }
+            Err(RecvTimeoutError::Timeout) => reading.recv().map_err(gone)?,
+            other => other.map_err(|_| Failure::usage("stdin cannot be read"))?,
+        };
+        let bytes = loop {
+            match told {
+                Reading::Begun => told = reading.recv().map_err(gone)?,
+                Reading::Ended(bytes) => break bytes,
+            }
+        };
+        let bytes = bytes.map_err(|error| Failure::usage(format_args!("stdin cannot be read: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|_| Failure::usage("the inputs on stdin are not UTF-8"))?;
+        Ok((text, "stdin"))
+    }
+}
+
+/// Reads stdin on a thread of its own, which is left behind if nothing ever comes.
+fn read_stdin() -> Receiver<Reading> {
+    let (tell, reading) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut bytes = vec![0];
+        let ended = loop {
+            match stdin.read(&mut bytes) {
+                Ok(0) => break Ok(Vec::new()),
+                Ok(_) => {
+                    // Nobody listens any more where the run goes on without it.
+                    tell.send(Reading::Begun).ok();
+                    let rest = stdin.take(MOST_BYTES).read_to_end(&mut bytes);
+                    break rest.and_then(|_| match u64::try_from(bytes.len()) {
+                        Ok(length) if length <= MOST_BYTES => Ok(bytes),
+                        _ => Err(std::io::Error::other(format!("it has more than {MOST_BYTES} bytes"))),
+                    });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        tell.send(Reading::Ended(ended)).ok();
+    });
+    reading
+}
+
+/// Puts the inputs together. What is given by name is read as the graph's schema says.
+///
+/// # Errors
+///
+/// If what is given is no JSON object, names what the graph does not have, or cannot be read as the graph wants it.
+pub(super) fn collect(
+    given: Given,
+    pairs: &[(String, String)],
+    outline: &Outline,
+    voice: Voice,
+) -> Result<Inputs, Failure> {
+    let (text, place) = given.text(voice)?;
+    let mut inputs = match text.trim() {
+        "" => Inputs::new(),
+        text => match serde_json::from_str(text) {
+            Ok(Value::Object(inputs)) => inputs,
+            Ok(_) => return Err(Failure::usage(format_args!("the inputs of {place} must be a JSON object"))),
+            Err(error) => return Err(Failure::usage(format_args!("the inputs of {place} are no JSON: {error}"))),
+        },
+    };
+    let fields = outline.inputs.as_deref();
+    for name in inputs.keys() {
+        find(fields, name).map_err(Failure::usage)?;
+    }
+    let mut named: Vec<&str> = Vec::new();
+    for (name, text) in pairs {
+        if named.contains(&name.as_str()) {
+            return Err(Failure::usage(format_args!("the input `{name}` is given twice")));
+        }
+        named.push(name);
+        let ty = find(fields, name).map_err(Failure::usage)?.map_or_else(Type::any, |field| field.ty.clone());
+        let value = typed(&ty, text).map_err(|why| Failure::usage(format_args!("the input `{name}` {why}")))?;
+        inputs.insert(name.clone(), value);
+    }
+    Ok(inputs)
+}
+
+/// Finds the input with that name; none where the graph does not say what it takes.
+fn find<'f>(fields: Option<&'f [Field]>, name: &str) -> Result<Option<&'f Field>, String> {
+    let Some(fields) = fields else { return Ok(None) };
+    if let Some(field) = fields.iter().find(|field| field.name == name) {
+        return Ok(Some(field));
+    }
+    let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let help = match nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => "it takes none".to_owned(),
+        None => format!("it takes `{}`", names.join("`, `")),
+    };
+    Err(format!("the graph has no input `{name}`; {help}"))
+}
+
+/// Reads a text as a value of the type that the graph wants.
+fn typed(ty: &Type, text: &str) -> Result<Value, String> {
+    let json = || serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+    let is_text = matches!(ty.kind, Kind::String | Kind::Enum(_) | Kind::Any | Kind::Never);
+    if ty.nullable && !is_text && text == "null" {
+        return Ok(Value::Null);
+    }
+    match &ty.kind {
+        Kind::String => Ok(text.into()),
+        Kind::Enum(texts) if texts.iter().any(|one| one == text) => Ok(text.into()),
+        Kind::Enum(texts) => Err(format!("must be one of `{}`, and is `{text}`", texts.join("`, `"))),
+        Kind::Boolean => {
+            text.parse::<bool>().map(Value::from).map_err(|_| format!("must be `true` or `false`, and is `{text}`"))
+        }
+        Kind::Integer => {
+            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number, and is `{text}`"))
+        }
+        Kind::Number => match json() {
+            Ok(number @ Value::Number(_)) => Ok(number),
+            _ => Err(format!("must be a number, and is `{text}`")),
+        },
+        Kind::List(_) => match json() {
+            Ok(list @ Value::Array(_)) => Ok(list),
+            Ok(_) => Err(format!("must be a list in JSON, and is `{text}`")),
+            Err(error) => Err(format!("must be a list in JSON: {error}")),
+        },
+        Kind::Map(_) | Kind::Object(_) => match json() {
+            Ok(map @ Value::Object(_)) => Ok(map),
+            Ok(_) => Err(format!("must be an object in JSON, and is `{text}`")),
+            Err(error) => Err(format!("must be an object in JSON: {error}")),
+        },
+        // A text that only looks like a number or a word of JSON may be meant as it stands: a postal code, a version.
+        Kind::Any | Kind::Never if text.starts_with(['{', '[', '"']) => {
+            json().map_err(|error| format!("begins as JSON and is none: {error}"))
+        }
+        Kind::Any | Kind::Never => Ok(text.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_input_is_read_as_its_type() {
+        let of = |kind| Type::of(kind);
+        let list = || of(Kind::List(Box::new(Type::any())));
+        for (ty, text, expected) in [
+            (of(Kind::String), "12", json!("12")),
+            (of(Kind::String), "", json!("")),
+            (of(Kind::String).or_null(), "null", json!("null")),
+            (of(Kind::Integer), "-12", json!(-12)),
+            (of(Kind::Integer).or_null(), "null", json!(null)),
+            (of(Kind::Number), "1.5", json!(1.5)),
+            (of(Kind::Boolean), "true", json!(true)),
+            (of(Kind::Enum(vec!["a".into()])), "a", json!("a")),
+            (list(), "[1, \"x\"]", json!([1, "x"])),
+            (of(Kind::Object(Vec::new())), "{\"a\": 1}", json!({"a": 1})),
+            (Type::any(), "01234", json!("01234")),
+            (Type::any(), "[1]", json!([1])),
+            (Type::any(), "\"1\"", json!("1")),
+        ] {
+            assert_eq!(typed(&ty, text), Ok(expected), "{text}");
+        }
+        for (ty, text) in [
+            (of(Kind::Integer), "1.5"),
+            (of(Kind::Integer), "null"),
+            (of(Kind::Integer), ""),
+            (of(Kind::Number), "NaN"),
+            (of(Kind::Number), "\"1\""),
+            (of(Kind::Boolean), "yes"),
+            (of(Kind::Enum(vec!["a".into()])), "b"),
+            (list(), "{}"),
+            (list(), "a,b"),
+            (of(Kind::Object(Vec::new())), "[]"),
+            (Type::any(), "[1"),
+        ] {
+            assert!(typed(&ty, text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pair_is_split_at_its_first_equals_sign() {
+        assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(pair("a="), Ok(("a".to_owned(), String::new())));
+        assert!(pair("a").is_err());
+        assert!(pair("=b").is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! A place in which `graph` is run, with a home of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory with a home of its own, in which `graph` is run.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+/// What a command did.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The command, with nothing on stdin and nothing of the tests' own environment but where programs are.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
+        command.args(arguments).current_dir(self.root()).env_clear().env("HOME", self.root()).stdin(Stdio::null());
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+    }
+
+    pub(crate) fn graph(&self, arguments: &[&str]) -> Ran {
+        self.ran(self.command(arguments).output().unwrap())
+    }
+
+    pub(crate) fn ran(&self, output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            text.replace(&self.directory.path().display().to_string(), "HOME")
+        };
+        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// A place with a key, which the tree `graphs` trusts.
+    pub(crate) fn with_key() -> Self {
+        let place = Self::new();
+        assert_eq!(place.graph(&["keys", "generate"]).code, 0);
+        assert_eq!(place.graph(&["keys", "trust", "--owner", "me"]).code, 0);
+        place
+    }
+}

@@ -1,0 +1,531 @@
+//! `graph run` as its user meets it: one JSON value on stdout, everything else on stderr, and the exit code.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
+
+use graph_model::signature::{SecretKey, sign_json};
+use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
+
+const HEAD: &str = "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: test
+";
+
+/// A graph with inputs of all kinds, which returns them.
+const ECHO: &str = "permissions: [rye.execute.tool.rye.bash]
+config_schema:
+  type: object
+  properties:
+    name: { type: string }
+    count: { type: integer, default: 1, maximum: 9 }
+    ratio: { type: number, default: 0.5 }
+    loud: { type: boolean, default: false }
+    tags: { type: array, items: { type: string }, default: [] }
+  required: [name]
+config:
+  start: say
+  nodes:
+    say:
+      action:
+        item_id: rye/bash
+        params: { command: 'printf %s \"$NAME\"', env: { NAME: \"${inputs.name}\" } }
+      assign: { said: \"${result.stdout}\" }
+      next: done
+    done:
+      type: return
+      output:
+        said: \"${state.said}\"
+        count: \"${inputs.count}\"
+        ratio: \"${inputs.ratio}\"
+        loud: \"${inputs.loud}\"
+        tags: \"${inputs.tags}\"
+";
+
+/// A graph that takes no inputs and runs one command, and then another.
+fn commands(first: &str, second: &str) -> String {
+    format!(
+        "permissions: [rye.execute.tool.rye.bash]
+config:
+  start: one
+  nodes:
+    one:
+      action: {{ item_id: rye/bash, params: {{ command: '{first}' }} }}
+      assign: {{ first: \"${{result.stdout}}\" }}
+      next: two
+    two:
+      action: {{ item_id: rye/bash, params: {{ command: '{second}' }} }}
+      assign: {{ second: \"${{result.stdout}}\" }}
+      next: done
+    done: {{ type: return }}
+"
+    )
+}
+
+impl Place {
+    /// Writes a signed file of the tree.
+    fn sign(&self, name: &str, text: &str) {
+        let text = if name.contains("tools/") { text.to_owned() } else { format!("{HEAD}{text}") };
+        self.write(name, &text);
+        let signed = self.graph(&["sign", name]);
+        assert_eq!(signed.code, 0, "{}", signed.err);
+    }
+
+    /// A place with the graph `graphs/g.yaml`.
+    fn with_graph(text: &str) -> Self {
+        let place = Self::with_key();
+        place.sign("graphs/g.yaml", text);
+        place
+    }
+
+    /// Runs `graphs/g.yaml`.
+    fn run(&self, arguments: &[&str]) -> Ran {
+        self.graph(&[&["run", "graphs/g.yaml"], arguments].concat())
+    }
+
+    /// Runs it with something on stdin.
+    fn pipe(&self, arguments: &[&str], stdin: &str) -> Ran {
+        let mut child = self.start(arguments);
+        child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+        self.ran(child.wait_with_output().unwrap())
+    }
+
+    /// Starts it, with a pipe for stdin that stays open.
+    fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(&[&["run", "graphs/g.yaml"], arguments].concat());
+        piped(&mut command)
+    }
+
+    fn key(&self) -> SecretKey {
+        SecretKey::load(&self.path(".ai/config/keys/signing/private_key.pem")).unwrap()
+    }
+}
+
+fn piped(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+impl Ran {
+    /// What stdout holds: one JSON value on one line.
+    fn result(&self) -> Value {
+        assert_eq!(self.out.matches('\n').count(), 1, "{}{}", self.out, self.err);
+        serde_json::from_str(&self.out).unwrap()
+    }
+
+    fn error(&self) -> String {
+        let result = self.result();
+        assert_eq!(result["success"], false, "{result}");
+        result["error"].as_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn a_result_is_one_json_value_and_progress_goes_to_stderr() {
+    let place = Place::with_graph(ECHO);
+    let ran = place.run(&["--input", "name=ann", "--run-id", "r-1"]);
+    let output = json!({"said": "ann", "count": 1, "ratio": 0.5, "loud": false, "tags": []});
+    let inputs = json!({"name": "ann", "count": 1, "ratio": 0.5, "loud": false, "tags": []});
+    let expected = json!({
+        "success": true, "status": "completed", "graph_run_id": "r-1", "steps": 2, "output": output,
+        "state": {"inputs": inputs, "said": "ann"},
+    });
+    assert_eq!((ran.code, ran.result()), (0, expected), "{}", ran.err);
+    assert!(ran.err.starts_with("note: granted, as the graph declares: rye.execute.tool.rye.bash\n"), "{}", ran.err);
+    assert!(ran.err.contains("[graph:g] step 1/2 say ✓"), "{}", ran.err);
+    let quiet = place.run(&["--input", "name=ann", "--quiet"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""));
+    let mut silenced = place.command(&["run", "graphs/g.yaml", "--input", "name=ann"]);
+    assert_eq!(place.ran(silenced.env("RYE_GRAPH_QUIET", "1").output().unwrap()).err, "");
+    let pretty = place.run(&["--input", "name=ann", "--pretty"]);
+    assert!(pretty.out.starts_with("{\n  \"success\": true,\n"), "{}", pretty.out);
+}
+
+#[test]
+fn a_graph_is_found_by_its_id() {
+    let place = Place::with_graph(ECHO);
+    let ran = place.graph(&["run", "test/g", "--input", "name=ann"]);
+    assert_eq!(ran.result()["output"]["said"], "ann");
+    let ran = place.graph(&["run", "test/h"]);
+    assert_eq!(
+        (ran.code, ran.error()),
+        (1, "there is no file `test/h`, and no graph of that id in the tree `graphs`".into())
+    );
+}
+
+#[test]
+fn inputs_are_read_as_the_graph_says_and_those_by_name_win() {
+    let place = Place::with_graph(ECHO);
+    let named = ["--input", "name=a=b", "--input", "count=3", "--input", "loud=true", "--input", "tags=[\"x\"]"];
+    let output = place.run(&named).result()["output"].clone();
+    assert_eq!(output, json!({"said": "a=b", "count": 3, "ratio": 0.5, "loud": true, "tags": ["x"]}));
+    let json = r#"{"name": "json", "count": 2, "ratio": 2}"#;
+    let output = json!({"said": "json", "count": 3, "ratio": 2.0, "loud": false, "tags": []});
+    assert_eq!(place.run(&["--json", json, "--input", "count=3"]).result()["output"], output);
+    assert_eq!(place.pipe(&["--input", "count=3"], json).result()["output"], output);
+    assert_eq!(place.pipe(&["--json", "-", "--input", "count=3"], json).result()["output"], output);
+    // Where the JSON is on the command line, stdin is somebody else's.
+    assert_eq!(place.pipe(&["--json", json, "--input", "count=3"], "").result()["output"], output);
+    assert_eq!(place.pipe(&["--input", "name=ann"], " \n").result()["output"]["said"], "ann");
+}
+
+#[test]
+fn an_open_and_silent_stdin_holds_nothing_up() {
+    let place = Place::with_graph(ECHO);
+    let mut child = place.start(&["--input", "name=ann"]);
+    // The pipe is held open until the run has ended.
+    let stdin = child.stdin.take().unwrap();
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    drop(stdin);
+    let ran = place.ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(out.contains("\"said\":\"ann\""), "{out}");
+    assert!(ran.err.contains("note: stdin is open and silent"), "{}", ran.err);
+}
+
+#[test]
+fn inputs_that_do_not_fit_exit_with_2_and_say_why() {
+    let place = Place::with_graph(ECHO);
+    for (arguments, part) in [
+        (&["--input", "nmae=ann"][..], "the graph has no input `nmae`; did you mean `name`?"),
+        (&["--json", r#"{"name": "a", "colour": 1}"#], "the graph has no input `colour`; it takes `name`, `count`"),
+        (&["--input", "name=a", "--input", "count=x"], "the input `count` must be a whole number, and is `x`"),
+        (&["--input", "name=a", "--input", "name=b"], "the input `name` is given twice"),
+        (&["--input", "name=a", "--input", "count=10"], "what `maximum: 9` allows"),
+        (&["--json", "[1]"], "the inputs of `--json` must be a JSON object"),
+        (&["--json", "{"], "the inputs of `--json` are no JSON"),
+        (&[], "expected a string, found nothing at `name`"),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.out);
+        let error = ran.error();
+        assert!(error.contains(part), "{arguments:?}: {error}");
+        assert!(ran.err.contains(&error), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_prints_json_too() {
+    let place = Place::with_graph(ECHO);
+    for (arguments, part) in [
+        (&["run"][..], "required arguments"),
+        (&["run", "g.yaml", "--nope"], "--nope"),
+        (&["run", "g.yaml", "--input", "name"], "write `name=value`"),
+        (&["run", "g.yaml", "--grant", "bash"], "grants nothing"),
+        (&["run", "g.yaml", "--timeout", "soon"], "a length of time"),
+        (&["run", "g.yaml", "--max-steps", "0"], "--max-steps"),
+        (&["run", "g.yaml", "--run-id", "a b"], "a b"),
+        (&["run", "g.yaml", "--resume", "r"], "required arguments"),
+        (&["run", "g.yaml", "--store", "s", "--resume", "r", "--json", "{}"], "cannot be used with"),
+        (&["run", "graphs/g.yaml", "--json", "{\"name\": \"a\"}", "--allow-host", "a b"], "does not name a host"),
+        (&["run", "graphs/g.yaml", "--json", "{\"name\": \"a\"}", "--root", "nowhere"], "cannot be opened for tools"),
+    ] {
+        let ran = place.graph(arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);
+        let error = ran.error();
+        assert!(error.contains(part), "{arguments:?}: {error}");
+        assert_eq!(ran.result()["status"], "error");
+    }
+}
+
+#[test]
+fn a_graph_with_mistakes_is_not_run_and_they_are_shown() {
+    let place = Place::with_graph(&ECHO.replace("start: say", "start: syy"));
+    let ran = place.run(&["--input", "name=ann"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains(" --> graphs/g.yaml:17:10"), "{}", ran.err);
+    assert!(ran.error().starts_with("the graph has mistakes: "), "{}", ran.out);
+    place.write("graphs/g.yaml", &format!("{HEAD}{ECHO}"));
+    let ran = place.run(&["--input", "name=ann"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.starts_with("error[G0010]: `graphs/g.yaml` is not signed\n"), "{}", ran.err);
+    assert_eq!(ran.error(), "the graph has mistakes: `graphs/g.yaml` is not signed (graphs/g.yaml:1:1)");
+}
+
+#[test]
+fn what_is_granted_by_name_is_all_that_is_granted() {
+    let place = Place::with_graph(ECHO);
+    let ran = place.run(&["--input", "name=ann", "--grant", "rye.execute.tool.other"]);
+    assert_eq!(ran.code, 3);
+    assert_eq!(ran.error(), "the graph `test/g` needs `rye.execute.tool.rye.bash`, which was not granted");
+    let ran = place.run(&["--input", "name=ann", "--grant", "rye.execute.tool.x", "--grant", "rye.execute.tool.rye.*"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(!ran.err.contains("granted"), "{}", ran.err);
+}
+
+#[test]
+fn a_run_that_fails_exits_with_1_and_says_where() {
+    let place = Place::with_graph(&commands("echo a", "echo no luck >&2; exit 3"));
+    let ran = place.run(&["--run-id", "r"]);
+    let expected = json!({
+        "success": false, "status": "error", "graph_run_id": "r", "steps": 1, "error": "exit code 3: no luck",
+        "node": "two", "state": {"inputs": {}, "first": "a"},
+    });
+    let mut result = ran.result();
+    result["state"].as_object_mut().unwrap().shift_remove("_last_error");
+    assert_eq!((ran.code, result), (1, expected), "{}", ran.err);
+}
+
+#[test]
+fn limits_of_steps_and_time_are_kept() {
+    let place = Place::with_graph(&commands("sleep 60", "true"));
+    let ran = place.run(&["--timeout", "50ms"]);
+    assert_eq!((ran.code, ran.result()["status"].as_str()), (1, Some("error")), "{}", ran.out);
+    let place = Place::with_graph(&commands("true", "true"));
+    let ran = place.run(&["--max-steps", "1", "--timeout", "0"]);
+    assert_eq!((ran.code, ran.error()), (1, "Max steps exceeded (1)".into()));
+}
+
+#[test]
+fn the_history_tells_every_committed_visit_also_of_a_run_that_failed() {
+    let place = Place::with_graph(&commands("echo a", "exit 3"));
+    assert_eq!(place.run(&[]).result().get("history"), None);
+    let history = place.run(&["--history"]).result()["history"].clone();
+    let nodes: Vec<&str> = history.as_array().unwrap().iter().map(|visit| visit["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, ["one"]);
+    assert_eq!(history[0]["result"]["stdout"], "a");
+}
+
+#[test]
+fn a_run_in_a_store_is_resumed_where_it_was_stopped() {
+    let place = Place::with_graph(&commands("echo x >>ran; echo a", "test -e ready && echo b"));
+    let store = ["--store", "runs.db"];
+    let ran = place.run(&[&store[..], &["--run-id", "r"]].concat());
+    assert_eq!((ran.code, ran.result()["node"].as_str()), (1, Some("two")), "{}", ran.err);
+    assert!(ran.err.contains("note: the run `r` is kept in runs.db\n"), "{}", ran.err);
+    place.write("ready", "");
+    let ran = place.run(&[&store[..], &["--resume", "r", "--history"]].concat());
+    assert_eq!((ran.code, ran.result()["state"].clone()), (0, json!({"inputs": {}, "first": "a", "second": "b"})));
+    assert_eq!(ran.result()["history"].as_array().unwrap().len(), 3);
+    assert_eq!(place.read("ran"), "x\n", "the step that was committed is not made again");
+    let again = place.run(&[&store[..], &["--run-id", "r"]].concat());
+    assert_eq!(again.code, 3);
+    assert!(again.error().contains("there is a run `r` already"), "{}", again.out);
+    let none = place.run(&[&store[..], &["--resume", "s"]].concat());
+    assert!(none.code == 3 && none.error().contains("there is no run `s`"), "{}", none.out);
+    let none = place.run(&["--store", "nothing.db", "--resume", "r"]);
+    assert!(none.code == 3 && !place.path("nothing.db").exists(), "{}", none.out);
+}
+
+#[test]
+fn a_store_needs_a_key_and_none_is_made_in_passing() {
+    let place = Place::with_graph(ECHO);
+    std::fs::remove_dir_all(place.path(".ai")).unwrap();
+    let ran = place.run(&["--input", "name=ann", "--store", "runs.db"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.error().ends_with("make one first: `graph keys generate`"), "{}", ran.out);
+    assert!(!place.path(".ai").exists() && !place.path("runs.db").exists());
+    assert_eq!(place.run(&["--input", "name=ann"]).code, 0, "without a store no key is needed");
+}
+
+fn kill(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+}
+
+#[test]
+fn a_signal_stops_a_run_after_its_step_and_a_second_one_at_once() {
+    // The command waits until it may go on, so that no time decides what the test sees.
+    let place = Place::with_graph(&commands("touch begun; while ! test -e go; do sleep 0.01; done; echo a", "echo b"));
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let mut child = place.start(&["--json", "{}", "--run-id", "r"]);
+        let mut err = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        while !place.path("begun").exists() {
+            std::thread::yield_now();
+        }
+        kill(&child, signal);
+        let note = format!("note: SIG{signal}: the run stops after this step; once more, and it stops at once");
+        assert!(err.any(|line| line == note));
+        place.write("go", "");
+        let ran = place.ran(child.wait_with_output().unwrap());
+        let expected = json!({
+            "success": false, "status": "cancelled", "graph_run_id": "r", "steps": 1,
+            "error": "the run was cancelled", "state": {"inputs": {}, "first": "a"},
+        });
+        assert_eq!((ran.code, ran.result()), (code, expected));
+        for file in ["go", "begun"] {
+            std::fs::remove_file(place.path(file)).unwrap();
+        }
+    }
+    let mut child = place.start(&["--json", "{}"]);
+    let mut err = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    while !place.path("begun").exists() {
+        std::thread::yield_now();
+    }
+    kill(&child, "INT");
+    assert!(err.any(|line| line.starts_with("note: SIGINT")));
+    kill(&child, "TERM");
+    let ran = place.ran(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.result()["status"].as_str()), (143, Some("cancelled")));
+}
+
+/// Runs `graphs/g.yaml` as the thread `t-1` would, whose file holds `thread`.
+fn as_thread(place: &Place, thread: Option<&str>, arguments: &[&str]) -> Ran {
+    let path = ".ai/state/threads/t-1/thread.json";
+    match thread {
+        Some(text) => place.write(path, text),
+        None => assert!(!place.path(path).exists()),
+    }
+    let mut command = place.command(&[&["run", "graphs/g.yaml", "--input", "name=ann"], arguments].concat());
+    place.ran(command.env("RYE_PARENT_THREAD_ID", "t-1").output().unwrap())
+}
+
+fn thread(place: &Place, fields: Value) -> String {
+    let Value::Object(mut fields) = fields else { unreachable!("tests give objects") };
+    sign_json(&mut fields, &place.key(), SystemTime::UNIX_EPOCH);
+    Value::Object(fields).to_string()
+}
+
+#[test]
+fn a_run_may_what_the_thread_may_that_started_it_and_no_more() {
+    let place = Place::with_graph(ECHO);
+    let text = thread(&place, json!({"capabilities": ["rye.execute.tool.rye.*"], "limits": {"depth": 2}}));
+    let ran = as_thread(&place, Some(&text), &[]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("granted, as the thread `t-1` may: rye.execute.tool.rye.*"), "{}", ran.err);
+    let ran = as_thread(&place, Some(&text), &["--grant", "rye.execute.tool.other"]);
+    assert_eq!(ran.code, 3, "a child may ask for less: {}", ran.out);
+    let less = thread(&place, json!({"capabilities": ["rye.execute.tool.other"]}));
+    for grant in [&[][..], &["--grant", "*"]] {
+        let ran = as_thread(&place, Some(&less), grant);
+        assert_eq!(ran.code, 3, "and never gets more: {}", ran.out);
+    }
+}
+
+#[test]
+fn without_the_word_of_the_thread_nothing_is_granted() {
+    let place = Place::with_graph(ECHO);
+    let ran = as_thread(&place, None, &["--grant", "*"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.error().contains("what the thread `t-1` may do cannot be told"), "{}", ran.out);
+    assert!(ran.err.starts_with("error: what the thread `t-1` may do cannot be told: "), "{}", ran.err);
+    let unsigned = json!({"capabilities": ["*"], "limits": {"depth": 5}}).to_string();
+    let ran = as_thread(&place, Some(&unsigned), &[]);
+    assert!(ran.code == 3 && ran.error().contains("it is not signed"), "{}", ran.out);
+    let forged = thread(&place, json!({"capabilities": ["rye.execute.tool.none"]})).replace("tool.none", "tool.*");
+    let ran = as_thread(&place, Some(&forged), &[]);
+    assert!(ran.code == 3 && ran.error().contains("changed after it was signed"), "{}", ran.out);
+}
+
+#[test]
+fn the_depth_of_nesting_is_bounded_by_the_thread_and_the_command_line() {
+    let place = Place::with_key();
+    let child = "permissions: [rye.execute.tool.rye.bash]\nconfig: { start: a, nodes: { a: { type: return, output: { x: 1 } } } }\n";
+    place.sign("graphs/child.yaml", child);
+    let parent = "permissions: [rye.execute.tool.test.child]
+config_schema: { type: object, properties: { name: { type: string, default: a } } }
+config:
+  start: a
+  nodes:
+    a: { action: { item_id: test/child }, assign: { x: \"${result.output.x}\" }, next: b }
+    b: { type: return }
+";
+    place.sign("graphs/g.yaml", parent);
+    let ran = place.run(&[]);
+    assert_eq!((ran.code, &ran.result()["state"]["x"]), (0, &json!(1)), "{}", ran.err);
+    let ran = place.run(&["--depth", "0"]);
+    assert!(ran.code == 1 && ran.error().contains("nested deeper"), "{}", ran.out);
+    let text = thread(&place, json!({"capabilities": ["*"], "limits": {"depth": 0}}));
+    let ran = as_thread(&place, Some(&text), &["--depth", "9"]);
+    assert!(ran.code == 1 && ran.error().contains("nested deeper"), "{}", ran.out);
+}
+
+#[test]
+fn tools_reach_what_the_command_line_names_and_nothing_else() {
+    let place = Place::with_key();
+    let tool = "version: \"1.0.0\"\ntool_type: subprocess\nconfig: { command: [bin/twice] }\nconfig_schema: { type: object, properties: { number: { type: integer } }, required: [number] }\nresult_schema: { type: object, properties: { number: { type: integer } }, required: [number] }\n";
+    place.sign("graphs/tools/test/twice.yaml", tool);
+    place.write(
+        "graphs/bin/twice",
+        "#!/bin/sh\nread -r line\nn=${line##*:}; n=${n%\\}}\necho \"{\\\"number\\\": $((n * 2))}\"\n",
+    );
+    assert!(Command::new("chmod").arg("+x").arg(place.path("graphs/bin/twice")).status().unwrap().success());
+    place.sign(
+        "graphs/g.yaml",
+        "permissions: [rye.execute.tool.*]
+config:
+  start: a
+  nodes:
+    a: { action: { item_id: test/twice, params: { number: 21 } }, assign: { twice: \"${result.number}\" }, next: b }
+    b: { action: { item_id: rye/file-system/read, params: { path: note.txt } }, assign: { note: \"${result.content}\" }, next: c }
+    c: { type: return }
+",
+    );
+    place.write("data/note.txt", "hello");
+    let ran = place.run(&["--root", "data"]);
+    assert_eq!(
+        (ran.code, ran.result()["state"].clone()),
+        (0, json!({"inputs": {}, "twice": 42, "note": "hello"})),
+        "{}",
+        ran.out
+    );
+    let ran = place.run(&[]);
+    assert!(ran.code == 1 && ran.result()["node"] == "b", "{}", ran.out);
+    let ran = place.run(&["--root", "data", "--programs", "data"]);
+    assert!(ran.code == 1 && ran.result()["node"] == "a", "{}", ran.out);
+}
+
+#[test]
+fn requests_go_to_the_hosts_that_the_command_line_names() {
+    let place = Place::with_graph(
+        "permissions: [rye.execute.tool.rye.http.request]
+config_schema: { type: object, properties: { url: { type: string } }, required: [url] }
+config:
+  start: a
+  nodes:
+    a: { action: { item_id: rye/http/request, params: { url: \"${inputs.url}\" } }, assign: { body: \"${result.body}\" }, next: b }
+    b: { type: return }
+",
+    );
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("http://{}", server.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").unwrap();
+    });
+    let input = format!("url={host}/");
+    for refused in [&["--input", input.as_str()][..], &["--input", &input, "--allow-host", &host]] {
+        let ran = place.run(refused);
+        assert_eq!(ran.code, 1, "{}", ran.out);
+    }
+    let ran = place.run(&["--input", &input, "--allow-internal-host", &host]);
+    assert_eq!((ran.code, &ran.result()["state"]["body"]), (0, &json!("hi")), "{}", ran.out);
+    answering.join().unwrap();
+}
+
+#[test]
+fn items_are_found_in_the_projects_space_around_the_graph() {
+    let place = Place::with_key();
+    place.sign(
+        "graphs/g.yaml",
+        "permissions: [rye.fetch.knowledge.*]
+config:
+  start: a
+  nodes:
+    a: { action: { primary: fetch, item_type: knowledge, item_id: notes/tea }, assign: { text: \"${result.content}\" }, next: b }
+    b: { type: return }
+",
+    );
+    let page = |directory: &str, text: &str| {
+        let path = format!("{directory}.ai/knowledge/notes/tea.md");
+        place.write(&path, text);
+        assert_eq!(place.graph(&["sign", &path]).code, 0);
+    };
+    let text = |arguments: &[&str]| place.run(arguments).result()["state"]["text"].clone();
+    page("", "of the project\n");
+    page("other/", "of another project\n");
+    page("someone/", "of a user\n");
+    // The tree's keys are trusted, so the page needs no key in the space.
+    assert_eq!(text(&[]), "of the project\n");
+    assert_eq!(text(&["--project", "other"]), "of another project\n");
+    std::fs::remove_file(place.path(".ai/knowledge/notes/tea.md")).unwrap();
+    assert_eq!(text(&["--user", "someone"]), "of a user\n");
+    assert_eq!(text(&["--system", "other"]), "of another project\n");
+    let ran = place.run(&[]);
+    assert_eq!((ran.code, &ran.result()["node"]), (1, &json!("a")), "{}", ran.out);
+}
