@@ -10,8 +10,8 @@ use graph_model::signature::{ItemKind, KeyFile, sign};
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, RunSummary, Storing};
 use graph_runtime::{
-    Clock, Grants, ManualClock, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime, SecretKey,
-    Spaces, Status, Store, TokioClock, ToolConfig, Value,
+    Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
+    SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -201,9 +201,9 @@ fn key() -> SecretKey {
 }
 
 /// Calls `work` on a runtime of tokio's, whose time is virtual unless real things take part.
-fn within<T>(case: &Case, work: impl Future<Output = T>) -> T {
+fn within<T>(is_real: bool, work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().start_paused(!case.real);
+    builder.enable_all().start_paused(!is_real);
     builder.build().expect("a runtime can be built").block_on(work)
 }
 
@@ -268,7 +268,7 @@ fn write(directory: &Path, files: Vec<(String, String)>) {
 
 /// Runs a case from its beginning.
 fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came {
-    within(case, async {
+    within(case.real, async {
         let began = tokio::time::Instant::now();
         if let Some(log) = log {
             log.begin(began, Duration::ZERO);
@@ -329,7 +329,7 @@ fn resume(
     kept: usize,
     given: &Given,
 ) -> Result<(Value, Log), ResumeError> {
-    within(case, async {
+    within(case.real, async {
         let (again, elapsed) = log.first(kept).await;
         stage.set_again(case, given);
         again.begin(tokio::time::Instant::now(), elapsed);
@@ -337,6 +337,54 @@ fn resume(
         let ended = runtime.resume(machine.clone(), &run_id()).await?.await;
         Ok((end(ended), again))
     })
+}
+
+/// What came of a run of a random graph.
+pub(crate) struct Whole {
+    pub(crate) end: Value,
+    pub(crate) took: Duration,
+}
+
+/// Runs a graph in virtual time.
+pub(crate) fn play<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
+    graph: G,
+    inputs: Map<String, Value>,
+    log: Option<&Log>,
+) -> Whole {
+    within(false, async {
+        let began = tokio::time::Instant::now();
+        if let Some(log) = log {
+            log.begin(began, Duration::ZERO);
+        }
+        let end = match virtual_runtime(log, Duration::ZERO).start_as(run_id(), graph, inputs).await {
+            Ok(run) => end(run.await),
+            Err(error) => json!({"kind": "not_started", "error": error.to_string()}),
+        };
+        Whole { end, took: began.elapsed() }
+    })
+}
+
+/// Resumes what the first `kept` records of a log are the beginning of.
+pub(crate) fn play_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
+    graph: G,
+    log: &Log,
+    kept: usize,
+) -> Result<Value, ResumeError> {
+    within(false, async {
+        let (again, elapsed) = log.first(kept).await;
+        again.begin(tokio::time::Instant::now(), elapsed);
+        let run = virtual_runtime(Some(&again), elapsed).resume(graph, &run_id()).await?;
+        Ok(end(run.await))
+    })
+}
+
+fn virtual_runtime(log: Option<&Log>, elapsed: Duration) -> Runtime {
+    let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN + elapsed));
+    let mut builder = Runtime::builder().clock(clock).grant("*").expect("a pattern of capabilities");
+    if let Some(log) = log {
+        builder = builder.store(log.clone()).sign_with(key());
+    }
+    builder.build().expect("a runtime can be built")
 }
 
 /// A store in memory that knows in which order the records of all runs were written, and when.
@@ -396,13 +444,13 @@ impl Log {
     }
 
     /// Returns after which records a process may have died: those that are written together are all there, or none is.
-    fn ends(&self) -> Vec<usize> {
+    pub(crate) fn ends(&self) -> Vec<usize> {
         let written = self.written();
         (1..=written.records.len()).filter(|at| written.records[at - 1].is_last).collect()
     }
 
     /// Returns the records' texts, in the order in which they were written.
-    fn bodies(&self) -> Vec<String> {
+    pub(crate) fn bodies(&self) -> Vec<String> {
         self.written().records.iter().map(|entered| entered.sealed.body.clone()).collect()
     }
 

@@ -7,6 +7,7 @@
 
 mod case;
 mod machines;
+mod property;
 mod script;
 
 use std::path::{Path, PathBuf};
@@ -120,7 +121,7 @@ fn names() -> Vec<String> {
 
 fn interpreted(name: &str, library: &Library) -> Interpreted {
     let file = library.root().join(format!("{name}.yaml"));
-    library.graph(&file).unwrap_or_else(|error| panic!("{error}"))
+    library.graph(&file).map_err(|error| error.to_string()).unwrap()
 }
 
 /// Calls `check` with each graph and its script, a few graphs at a time, and fails with all that it says.
@@ -133,11 +134,10 @@ fn each(check: impl Fn(&Bench, &script::Case) -> Vec<String> + Sync) {
         loop {
             let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let Some(name) = names.get(at) else { return };
-            let script =
-                Script::read(&directory().join(format!("scripts/{name}.yaml"))).unwrap_or_else(|e| panic!("{e}"));
+            let script = Script::read(&directory().join(format!("scripts/{name}.yaml"))).unwrap();
             let bench = Bench {
                 stage: stage.clone(),
-                compiled: machines::machine(name, &stage).unwrap_or_else(|| panic!("{name} is not listed")),
+                compiled: machines::machine(name, &stage).expect("SIGN_FIXTURES=1 lists every graph"),
                 interpreted: Erased(Arc::new(interpreted(name, &library))),
             };
             for case in &script.cases {
