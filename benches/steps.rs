@@ -62,9 +62,12 @@ impl tally::Actions for Counter {
     }
 }
 
-impl sweep::Actions for Counter {
-    async fn bench_tick(&self, _: &Call, _: sweep::BenchTick) -> Result<sweep::BenchTickResult, ActionError> {
-        Ok(sweep::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+/// Squares numbers; its future is ready when it is first asked.
+struct Squares;
+
+impl sweep::Actions for Squares {
+    async fn bench_square(&self, _: &Call, params: sweep::BenchSquare) -> Result<i64, ActionError> {
+        Ok(params.number.wrapping_mul(params.number))
     }
 }
 
@@ -86,14 +89,14 @@ fn time_interpreted(tokio: &Tokio, runtime: &Runtime, name: &str, count: u64) ->
 
 /// Times a foreach over `count` items.
 fn time_sweep(tokio: &Tokio, runtime: &Runtime, count: u64) -> Duration {
-    let items = (0..i64::try_from(count).expect("criterion counts in moderation")).collect();
-    let graph = Sweep::new(Counter::from(count));
+    let numbers = (0..i64::try_from(count).expect("criterion counts in moderation")).collect();
+    let graph = Sweep::new(Squares);
     tokio.block_on(async {
         let began = Instant::now();
-        let run = runtime.start(graph, sweep::Inputs { items }).await.expect("the run starts");
+        let run = runtime.start(graph, sweep::Inputs { numbers }).await.expect("the run starts");
         let finished = run.await.expect("the run ends");
         let elapsed = began.elapsed();
-        assert_eq!(finished.output.left.len() as u64, count, "every item has its result");
+        assert_eq!(finished.output.squares.len() as u64, count, "every item has its result");
         elapsed
     })
 }
@@ -114,7 +117,7 @@ where
 /// A step of a run without a store: the run as a whole, over its steps.
 fn in_memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("in memory");
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.tick").expect("a pattern").build().expect("built");
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     let tokio = tokio();
     // A call, and two edges of which the second is taken.
     group.bench_function("step", |bencher| {
@@ -237,7 +240,7 @@ async fn durable_runtime(directory: &Path) -> Runtime {
     Runtime::builder()
         .store(store)
         .sign_with(SecretKey::from_seed(&[1; 32]))
-        .grant("rye.execute.tool.bench.tick")
+        .grant("rye.execute.tool.bench.*")
         .expect("a pattern")
         .build()
         .expect("built")
@@ -272,7 +275,7 @@ fn pairs() {
     const CHOICES: u64 = 100_000;
     const COMMITS: u64 = 50;
     let tokio = tokio();
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.tick").expect("a pattern").build().expect("built");
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     let nanoseconds = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / count as f64;
     let own = measure(|| nanoseconds(own_futures(&tokio, STEPS), STEPS));
     println!("the tool's own future, boxed: {own}");

@@ -53,6 +53,13 @@ pub struct Field {
     pub description: Option<String>,
 }
 
+impl Field {
+    /// Whether it must be given.
+    pub fn is_required(&self) -> bool {
+        !self.ty.nullable && self.default.is_none()
+    }
+}
+
 /// Deeper types are `any`: a value that holds its own predecessor would otherwise have no end.
 const MOST_LEVELS: usize = 8;
 

@@ -4,6 +4,8 @@
 //! code is data that rustc reads in microseconds a node; the runtime resolves the names and parses the texts once, when
 //! the graph is first used. Both ways to run a graph, compiled and interpreted, begin with the same `Program`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
@@ -191,6 +193,9 @@ pub struct Settings {
     /// The graph's hooks, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
+    /// The inputs that must be given, in the order of the schema (R49).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<String>,
     /// The schema of the inputs, where it says more than their types do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
@@ -207,6 +212,7 @@ impl Default for Settings {
             depth: 5,
             timeout_ms: None,
             hooks: Vec::new(),
+            required: Vec::new(),
             schema: None,
         }
     }
@@ -413,7 +419,7 @@ impl Default for Retry {
 }
 
 /// An edge in a [`Body`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
     /// The target's name; none ends the run (R91).
@@ -425,4 +431,19 @@ pub struct Edge {
     /// What it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+}
+
+impl fmt::Display for Edge {
+    /// Writes where the edge leads, and its description; without one, its condition.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.to {
+            Some(to) => write!(f, "`{to}`")?,
+            None => f.write_str("the end")?,
+        }
+        match (&self.description, &self.when) {
+            (Some(description), _) => write!(f, " ({description})"),
+            (None, Some(when)) => write!(f, " when {when}"),
+            (None, None) => Ok(()),
+        }
+    }
 }

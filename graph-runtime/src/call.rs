@@ -19,6 +19,8 @@ pub struct Call {
     pub(crate) node: u16,
     pub(crate) tool: u16,
     pub(crate) step: u64,
+    /// The item's index, where the node is a foreach.
+    pub(crate) item: Option<u64>,
     /// What only some calls have; behind a pointer, for a call is made at each step.
     pub(crate) more: Option<Box<More>>,
 }
@@ -27,7 +29,6 @@ pub struct Call {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct More {
     pub(crate) id: Option<ItemId>,
-    pub(crate) item: Option<u64>,
     pub(crate) remote: Option<Arc<str>>,
     /// Which hook makes the call, if one does.
     pub(crate) hook: Option<String>,
@@ -99,7 +100,7 @@ impl Call {
 
     /// Returns the item's index, from 0, where the node is a foreach.
     pub fn item(&self) -> Option<u64> {
-        self.more.as_ref()?.item
+        self.item
     }
 
     /// Returns where an agent is to do it: the `remote` of the node (R11).

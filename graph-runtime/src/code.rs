@@ -485,8 +485,18 @@ impl Look<'_> {
                 return value;
             }
         }
-        notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
+        self.found_nothing(references, notes);
         Value::Null
+    }
+
+    /// Notes that none of `references` found anything, unless one asks what the node returned last: that there is nothing
+    /// the first time is no surprise.
+    #[cold]
+    fn found_nothing(&self, references: &[Reference], notes: &mut Notes) {
+        let looks_back = |reference: &Reference| matches!(reference.root, Base::Previous);
+        if self.sight.previous.is_some() || !references.iter().any(looks_back) {
+            notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
+        }
     }
 
     #[inline]
@@ -521,7 +531,7 @@ impl Look<'_> {
                 return view.write_text(text);
             }
         }
-        notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
+        self.found_nothing(references, notes);
     }
 
     /// Returns where the first edge leads whose condition holds (R89).

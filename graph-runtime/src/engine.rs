@@ -136,6 +136,10 @@ impl Engine {
                 return Err(error);
             }
             if !self.may_walk() || !self.walk(&mut visits).await {
+                // Somebody may have stopped the run on its way: no other step is begun then.
+                if self.facts.stop.is_set() {
+                    continue;
+                }
                 if self.is_others_turn() {
                     yield_now().await;
                 }
@@ -254,7 +258,7 @@ impl Engine {
     }
 
     fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, more: None };
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, item: None, more: None };
         Slot { lane: self.machine.lane(), call }
     }
 
@@ -361,6 +365,12 @@ impl Engine {
             match self.machine.advance(&visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
                 Ok(next) => visit.next = next,
                 Err(failure) => {
+                    // What a foreach collected, which is all that one writes, is not lost with its way on.
+                    if let (Some(results), Some(Change { value: Value::Array(collected), .. })) =
+                        (&mut visit.results, visit.changes.pop())
+                    {
+                        *results = collected;
+                    }
                     visit.changes.clear();
                     visit.failure = Some(failure);
                 }
@@ -392,17 +402,19 @@ impl Engine {
             retries.insert(node.name.clone(), Value::from(visit.calls - 1));
         }
         let sight = Sight { retries: &retries, ..*sight };
-        // The items that failed are in their places, and where there was no list to go over there are none; of a call that
-        // failed, the edges see the failure as `result`.
-        let collects = matches!(node.kind, Kind::Foreach(_));
-        let outcome =
-            if collects { Outcome::Each(visit.results.get_or_insert_default()) } else { Outcome::Failed(failure) };
+        // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in
+        // their places, and where there was no list to go over it is empty. Of a call that failed, the edges see the
+        // failure as `result`.
+        let outcome = match &node.kind {
+            Kind::Foreach(_) => Outcome::Each(visit.results.get_or_insert_default()),
+            _ => Outcome::Failed(failure),
+        };
         // If the edges cannot be followed either, the run ends with the failure.
         if let Ok(next) = self.machine.advance(&visit.activation, &sight, outcome, notes, &mut visit.changes) {
             visit.next = next;
             visit.suppressed = true;
         }
-        if !collects || !visit.suppressed {
+        if !visit.suppressed {
             visit.changes.clear();
         }
     }

@@ -316,7 +316,15 @@ pub enum StartError {
     /// Environment variables that the graph requires are not set (R280).
     #[error("missing environment variables: {}", .0.join(", "))]
     MissingEnvironment(Vec<String>),
-    /// An input is missing or of the wrong type.
+    /// Inputs that the graph requires are missing (R49).
+    #[error("the inputs do not fit the graph `{graph}`: {}", missing_inputs(missing))]
+    MissingInputs {
+        /// The graph.
+        graph: String,
+        /// Their names, in the order of the schema.
+        missing: Vec<String>,
+    },
+    /// An input is of the wrong type, or breaks a rule of the schema.
     #[error("the inputs do not fit the graph `{graph}`: {mismatch}")]
     Inputs {
         /// The graph.
@@ -343,6 +351,11 @@ pub enum StartError {
         /// Why.
         source: StoreError,
     },
+}
+
+fn missing_inputs(missing: &[String]) -> String {
+    let missing: Vec<String> = missing.iter().map(|name| format!("missing required input: '{name}'")).collect();
+    missing.join(", ")
 }
 
 /// Why a run could not be resumed. Nothing was changed.

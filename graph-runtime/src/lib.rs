@@ -31,6 +31,7 @@ mod clock;
 mod code;
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
+mod edges;
 mod engine;
 mod error;
 pub mod hooks;
@@ -51,12 +52,14 @@ pub mod tools;
 pub use graph_macros::{graph, include_graphs};
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::name::RunId;
+pub use graph_model::program::Edge;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use call::Call;
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
+pub use edges::{Edges, Fired};
 pub use error::{
     ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
     SuppressedError,

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use graph_model::capability::Pattern;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
@@ -92,6 +93,9 @@ pub struct Start {
     /// How many steps it may take, where the caller said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// What it may use of what is granted, where the caller said; it holds for those who resume the run too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Vec<Pattern>>,
 }
 
 /// The visit that a nested run belongs to (R188).

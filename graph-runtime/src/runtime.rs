@@ -263,7 +263,8 @@ impl Runtime {
 
     fn begin_with(&self, run: RunId, options: Options) -> Begin {
         let mut begin = Begin::of(run, &self.inner.grants);
-        begin.ceiling.extend(options.capabilities);
+        begin.ceiling.extend(options.capabilities.clone());
+        begin.capabilities = options.capabilities;
         begin.depth = options.depth;
         begin.max_steps = options.max_steps;
         begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
@@ -299,6 +300,11 @@ impl Runtime {
     ) -> Result<Engine, StartError> {
         let code = machine.code();
         let allowed = allowed(code, &begin.ceiling)?;
+        let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
+        let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
+        if !missing.is_empty() {
+            return Err(StartError::MissingInputs { graph: code.id.to_string(), missing });
+        }
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
         if let Some(schema) = &code.settings.schema {
@@ -405,10 +411,14 @@ impl Runtime {
             Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
-        if let Some(ended) = result_of(code, &*machine, &read().await?).map_err(misfit)? {
+        let journal = read().await?;
+        if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(ended));
         }
-        let allowed = allowed(code, &begin.ceiling)?;
+        // What its first caller did not let it use, who takes it up does not either.
+        let capabilities = journal.start.capabilities.map(Grants::new);
+        let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
+        let allowed = allowed(code, &ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
         // What was read before the lease may have grown since.
         let journal = read().await?;
@@ -421,12 +431,12 @@ impl Runtime {
         }
         let mut chain = journal.chain;
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: granted(&begin.ceiling) };
+        let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record], Status::Running).await.map_err(store_failed)?;
         let writing = Some(Writing { lease, chain });
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
-        let begin = Begin { depth, ..begin };
+        let begin = Begin { depth, ceiling, ..begin };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, state, standing, writing, false))))
     }
 }
@@ -456,12 +466,14 @@ pub(crate) struct Begin {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
     pub(crate) max_steps: Option<u32>,
+    /// What the caller says that it may use; it is in the ceiling too.
+    pub(crate) capabilities: Option<Grants>,
 }
 
 impl Begin {
     fn of(run: RunId, grants: &Grants) -> Self {
         let (ceiling, stop) = (vec![grants.clone()], Stop::default());
-        Self { run, parent: None, depth: None, ceiling, deadline: None, stop, max_steps: None }
+        Self { run, parent: None, depth: None, ceiling, deadline: None, stop, max_steps: None, capabilities: None }
     }
 }
 
@@ -477,6 +489,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, begin: &Begin) -
         parent: begin.parent.clone(),
         depth: begin.depth,
         limit: begin.max_steps,
+        capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
     }
 }
 

@@ -105,6 +105,8 @@ pub fn check(definition: &Definition, items: &Items, diagnostics: &mut Diagnosti
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
 fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
     let definition = facts.definition;
+    let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
+    let required: Vec<String> = required.map(|field| field.name.clone()).collect();
     Graph {
         outline,
         source: Arc::clone(definition.source()),
@@ -114,6 +116,7 @@ fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
         start: index(facts.start.expect("a graph without start is an error")),
         settings: Settings {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
+            required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             ..definition.settings.clone()
         },

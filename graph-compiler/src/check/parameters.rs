@@ -46,6 +46,8 @@ impl Given<'_, '_> {
     ) {
         for (key, term) in given {
             match fields.iter().find(|field| field.name == key.value) {
+                // Null is left out, so that the default applies (R74).
+                Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => self.check_term(term, &field.ty, &format!("`{}` of {whose}", key.value), diagnostics),
                 None => {
                     let message = format!("{whose} takes no parameter `{}`", key.value);
@@ -89,8 +91,8 @@ impl Given<'_, '_> {
                     .for_each(|term| self.check_term(term, items, &format!("an element of {whose}"), diagnostics));
             }
             (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => return,
-            // Null is left out of parameters, so that the tool's default applies (R74).
-            (TermKind::Literal(value), _) if value.is_null() && target.nullable => return,
+            // Null is left out of parameters (R74).
+            _ if is_null(term) && target.nullable => return,
             _ => {}
         }
         let ty = type_of_term(self.facts, self.node, self.site, term);
@@ -123,6 +125,10 @@ impl Given<'_, '_> {
             diagnostic.note(format!("the graph is `{}`", graph.file));
         }
     }
+}
+
+fn is_null(term: &Term) -> bool {
+    matches!(&term.kind, TermKind::Literal(value) if value.is_null())
 }
 
 /// The type of a place, without the null that leaving the parameter out would be.

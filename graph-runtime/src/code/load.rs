@@ -173,7 +173,7 @@ impl Loader<'_> {
             .as_ref()
             .map(|name| self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`")));
         let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when, &[]))?;
-        let shown = if shows { shown(edge) } else { String::new() };
+        let shown = if shows { edge.to_string() } else { String::new() };
         Ok(Edge { to: to.transpose()?, when: when.into(), shown })
     }
 
@@ -280,16 +280,6 @@ fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
     let params = tool.params.map(|params| params.iter().map(|param| param.name.to_owned()).collect());
     Ok(Tool { id, verb: tool.verb, item: tool.item, by: tool.by, capability, params, typed: tool.typed })
-}
-
-/// Shows an edge in a message: where it leads, and when.
-fn shown(edge: &program::Edge) -> String {
-    let to = edge.to.as_ref().map_or_else(|| "the end".to_owned(), |to| format!("`{to}`"));
-    match (&edge.description, &edge.when) {
-        (Some(description), _) => format!("{to} ({description})"),
-        (None, Some(when)) => format!("{to} when {when}"),
-        (None, None) => to,
-    }
 }
 
 fn read_json(text: &str) -> Result<Value, String> {

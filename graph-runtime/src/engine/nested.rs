@@ -48,6 +48,7 @@ impl Engine {
                 deadline: self.facts.deadline,
                 stop: self.facts.stop.clone(),
                 max_steps: None,
+                capabilities: None,
             };
             let runtime = Runtime::of(&self.runtime);
             let taken = match runtime.begin(begin.clone(), machine.clone(), inputs).await {

@@ -194,7 +194,8 @@ impl Engine {
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
                 slot.call.step = job.step;
-                slot.call.more = more(job, request.id.take(), node.remote.clone());
+                slot.call.item = job.item.map(|(index, _)| index);
+                slot.call.more = more(request.id.take(), node.remote.clone());
                 let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
                     let name = slot.call.tool();
                     Failure::permanent(format!("the parameters of `{name}` do not fit: {mismatch}"))
@@ -514,13 +515,8 @@ impl Visit {
 }
 
 /// Returns what only some calls have, if this one has any of it.
-fn more(
-    job: &Job<'_>,
-    id: Option<graph_model::name::ItemId>,
-    remote: Option<std::sync::Arc<str>>,
-) -> Option<Box<More>> {
-    let item = job.item.map(|(index, _)| index);
-    (id.is_some() || item.is_some() || remote.is_some()).then(|| Box::new(More { id, item, remote, hook: None }))
+fn more(id: Option<graph_model::name::ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
+    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, hook: None }))
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).

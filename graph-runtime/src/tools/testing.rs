@@ -23,7 +23,7 @@ pub(super) fn call(config: ToolConfig, env: &[&str]) -> Call {
         deadline: None,
         stop: crate::stop::Stop::default(),
     };
-    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, more: None }
+    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, item: None, more: None }
 }
 
 /// Compares the parameters that a tool reads with those of its contract: names, in order, and defaults.

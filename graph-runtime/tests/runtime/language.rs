@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{ItemType, Key, Performer, Program, Tool, Verb};
 use graph_runtime::{
-    ActionError, Call, Control, Finished, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId, Runtime, SecretKey,
-    Status, TokioClock, Told, Value,
+    ActionError, Call, Control, Edges, Finished, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId, Runtime,
+    SecretKey, Status, TokioClock, Told, Value,
 };
 use serde_json::json;
 
@@ -322,6 +322,35 @@ async fn a_node_that_is_visited_again_sees_what_it_returned_the_last_time() {
     let history: Vec<_> = finished.history.iter().map(|visit| (visit.node.as_str(), visit.edge)).collect();
     assert_eq!(history, [("call", Some(1)), ("call", Some(1)), ("call", Some(0)), ("done", None)]);
     assert_eq!(finished.last_results()["call"], &json!({"said": "after 3"}));
+    let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
+    assert!(warnings.is_empty(), "that nothing came before the first visit is no surprise: {warnings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_tells_which_edge_each_visit_took_and_how_often_each_edge_was_taken() {
+    let nodes: &[(&str, &str)] = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"params":{"n":"${visit.number}"},"next":[{"to":"done","when":{"path":"result","op":"eq","value":99}},{"when":{"path":"result","op":"gte","value":6},"description":"enough"},{"to":"call"}],"on_error":1}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, ..PROGRAM };
+    let history = async |tool: fn(&Call, Value) -> Result<Value, ActionError>| {
+        let runtime = builder().keep_history().build().unwrap();
+        run_on(runtime, Interpreted::new(&program, tool), json!({})).await.unwrap().history
+    };
+    let visits = history(double).await;
+    let edges = Edges::of(&program);
+    let taken: Vec<String> = visits.iter().map(|visit| edges.taken(visit).unwrap().to_string()).collect();
+    assert_eq!(taken, ["`call`", "`call`", "the end (enough)"]);
+    let fired: Vec<_> = edges.fired(&visits).iter().map(|fired| (fired.from, fired.index, fired.times)).collect();
+    assert_eq!(fired, [("call", 0, 0), ("call", 1, 1), ("call", 2, 2)]);
+    assert_eq!((edges.leaving("call").len(), edges.leaving("no_node").len()), (3, 0));
+
+    let visits = history(|_, _| Err(ActionError::permanent("no luck"))).await;
+    assert_eq!(visits.iter().map(|visit| edges.taken(visit)).collect::<Vec<_>>(), [None, None]);
+    assert!(edges.fired(&visits).iter().all(|fired| fired.times == 0), "`on_error` is none of the edges");
 }
 
 #[tokio::test(start_paused = true)]
@@ -451,4 +480,133 @@ async fn a_nested_runs_journal_names_its_parent_and_goes_on_with_it() {
     assert_eq!(runtime.history(&nested).await.unwrap().len(), 2);
     let alone = runtime.resume(child(), &nested).await.unwrap_err();
     assert_eq!(alone.to_string(), "cannot resume run `run-1` by itself: resume `run`, which it is part of");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_inputs_that_are_missing_are_named_before_anything_runs() {
+    let nodes = &[("done", r#"{"line":1,"does":"return"}"#)];
+    let program = Program { nodes, settings: r#"{"required":["b","a"]}"#, ..PROGRAM };
+    let start = async |inputs: Value| {
+        let inputs = inputs.as_object().unwrap().clone();
+        builder().build().unwrap().start(Interpreted::new(&program, double), inputs).await.map(drop)
+    };
+    let error = start(json!({})).await.unwrap_err().to_string();
+    assert!(error.ends_with("missing required input: 'b', missing required input: 'a'"), "{error}");
+    assert!(start(json!({"b": 1})).await.unwrap_err().to_string().ends_with(": missing required input: 'a'"));
+    start(json!({"b": 1, "a": false})).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_know_the_time_and_see_a_foreach_as_one_step() {
+    let settings = r#"{"hooks":[{"event":"after_step","tool":0,"params":{"at":"${_now}","ms":"${_timestamp}","node":"${node}","steps":"${step_count}"}}]}"#;
+    let nodes = &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${item}","kept":null},"each":{"over":"${inputs.list}","as":"item","collect":"a","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
+        told.lock().unwrap().push(format!("{} {:?} {params}", call.hook().unwrap_or("call"), call.item()));
+        Ok(json!({"n": params["n"]}))
+    });
+    let finished = run(machine, json!({"list": [1, null]})).await.unwrap();
+    assert_eq!(finished.output, json!({"a": [{"n": 1}, {"n": null}]}));
+    let at = r#""at":"2027-01-15T08:00:00Z","ms":1800000000000"#;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            r#"call Some(0) {"n":1}"#.to_owned(),
+            "call Some(1) {}".to_owned(),
+            format!(r#"1 (after_step) None {{{at},"node":"each","steps":1}}"#),
+            format!(r#"1 (after_step) None {{{at},"node":"done","steps":2}}"#),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_hooks_all_are_asked_and_the_first_wish_counts() {
+    let settings = r#"{"hooks":[{"event":"error","tool":0,"params":{"first":true}},{"event":"error","params":{"action":"fail","error":"the second"}},{"event":"error","tool":0,"params":{"third":true}}]}"#;
+    let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
+        let Some(_) = call.hook() else { return Err(ActionError::transient("no luck")) };
+        told.lock().unwrap().push(params.to_string());
+        Ok(json!({"action": if params["third"] == true { "abort" } else { "skip" }}))
+    });
+    let error = run(machine, json!({})).await.unwrap_err();
+    assert_eq!(error.to_string(), "node `call` failed: the second");
+    assert_eq!(*seen.lock().unwrap(), [r#"{"first":true}"#, r#"{"third":true}"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_does_not() {
+    const TOOLS: &[Tool<'static>] = &[
+        Tool {
+            id: "rye/agent/threads/internal/note",
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            params: None,
+            typed: true,
+        },
+        Tool {
+            id: "test/tool",
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            params: None,
+            typed: true,
+        },
+    ];
+    let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
+    let settings = r#"{"hooks":[{"event":"after_step","tool":1}]}"#;
+    let start = async |settings: &'static str, tools: &'static [Tool<'static>]| {
+        let program =
+            Program { keys: &[A], nodes, settings, tools, permissions: &["rye.execute.tool.nothing"], ..PROGRAM };
+        let runtime = Runtime::builder().grant("rye.execute.tool.nothing").unwrap().build().unwrap();
+        let machine = Interpreted::new(&program, |_, _| Ok(json!("done")));
+        runtime
+            .start(machine, Map::new())
+            .await
+            .map_err(|error| error.to_string())?
+            .await
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(start("{}", &TOOLS[..1]).await.unwrap().output["a"], "done");
+    let error = start(settings, TOOLS).await.unwrap_err();
+    assert!(error.contains("needs `rye.execute.tool.test.tool`, which was not granted"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
+    const ANY: &[Tool<'static>] = &[Tool {
+        id: "",
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Performer::Program,
+        params: None,
+        typed: false,
+    }];
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"item":"shop/${inputs.which}","assign":{"a":"${result.tool}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let run = async |which: Value| {
+        let program = Program { keys: &[A], nodes, tools: ANY, permissions: &["rye.execute.tool.shop.s*"], ..PROGRAM };
+        let machine = Interpreted::new(&program, |call, _| Ok(json!({"tool": call.tool()})));
+        run(machine, json!({ "which": which })).await.map_err(|error| error.to_string())
+    };
+    assert_eq!(run(json!("sell")).await.unwrap().output["a"], "shop/sell");
+    assert_eq!(
+        run(json!("buy")).await.unwrap_err(),
+        "node `call` failed: Permission denied: 'rye.execute.tool.shop.buy' not covered by capabilities"
+    );
+    assert!(run(json!("../etc")).await.unwrap_err().contains("`item_id` is no id"));
 }

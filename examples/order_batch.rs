@@ -1,0 +1,55 @@
+//! Sells a list of orders with the graph `graphs/order_batch.yaml`, which runs `graphs/order.yaml` for each of them.
+//!
+//! `cargo run --example order_batch`
+
+use std::error::Error;
+
+use graph_runtime::{ActionError, Call, Runtime};
+use state_graphs::{OrderBatch, order, order_batch};
+
+/// A shop without a database.
+struct Shop;
+
+// The tools of the nested graph are the program's too. The outer graph calls none itself.
+impl order_batch::Actions for Shop {}
+
+impl order::Actions for Shop {
+    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+        let in_stock = if params.article == "tea" { 12 } else { 0 };
+        Ok(order::ShopLookUpResult { price_cents: 450, in_stock })
+    }
+
+    async fn shop_charge_card(
+        &self,
+        call: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        if params.card == "tok_broke" {
+            return Err(ActionError::permanent("insufficient funds"));
+        }
+        // Each order is a run of its own, so its key is its own too.
+        let (total, key) = (params.price_cents * params.quantity, call.idempotency_key());
+        Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let order = |article: &str, quantity, card: &str| order_batch::InputsOrdersItem {
+        article: article.to_owned(),
+        quantity,
+        card: card.to_owned(),
+    };
+    let orders = vec![order("tea", 3, "tok_1"), order("coffee", 1, "tok_2"), order("tea", 1, "tok_broke")];
+    let runtime = Runtime::builder().grant("rye.execute.tool.shop.*")?.build()?;
+    let finished = runtime.start(OrderBatch::new(Shop), order_batch::Inputs { orders }).await?.await?;
+
+    for sale in &finished.output.sales {
+        // What a nested run returned has the type of its graph's output.
+        if let Some(output) = &sale.output {
+            println!("{} steps: {} ({})", sale.steps, output.message, output.status);
+            println!("  receipt: {}", output.receipt.as_deref().unwrap_or("none"));
+        }
+    }
+    Ok(())
+}

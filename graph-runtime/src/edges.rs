@@ -1,0 +1,67 @@
+//! The edges of a graph, to read a run's history with: which was taken at each visit, and how often each was.
+
+use std::collections::HashMap;
+
+use graph_model::program::{Body, Edge, Program};
+
+use crate::record::Visit;
+
+/// The edges of a graph, node by node.
+///
+/// A history names an edge by its index in its node's list. This is what that index means:
+/// `Edges::of(&tool_router::PROGRAM)`.
+#[derive(Debug, Clone)]
+pub struct Edges {
+    /// The nodes in the order of the file, each with its edges.
+    nodes: Vec<(String, Vec<Edge>)>,
+}
+
+/// An edge, and how often it was taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fired<'a> {
+    /// The node that it leads away from.
+    pub from: &'a str,
+    /// Its index in the node's list.
+    pub index: u16,
+    /// The edge.
+    pub edge: &'a Edge,
+    /// How often it was taken; 0 if never.
+    pub times: u64,
+}
+
+impl Edges {
+    /// Reads the edges of a graph that was compiled: its module's `PROGRAM`.
+    pub fn of(program: &Program<'_>) -> Self {
+        let edges = |body: &str| {
+            let body: Body = serde_json::from_str(body).expect("the compiler writes only bodies that can be read");
+            body.next
+        };
+        Self { nodes: program.nodes.iter().map(|(name, body)| ((*name).to_owned(), edges(body))).collect() }
+    }
+
+    /// Returns the edges of a node in the order in which they are tried; none where there is no such node.
+    pub fn leaving(&self, node: &str) -> &[Edge] {
+        self.nodes.iter().find(|(name, _)| name == node).map_or(&[], |(_, edges)| edges)
+    }
+
+    /// Returns the edge that a visit took.
+    ///
+    /// None where the run ended without one, and where the node failed and led to its `on_error`.
+    pub fn taken(&self, visit: &Visit) -> Option<&Edge> {
+        self.leaving(&visit.node).get(usize::from(visit.edge?))
+    }
+
+    /// Returns every edge of the graph, in the order of the file, with how often the visits of `history` took it.
+    pub fn fired(&self, history: &[Visit]) -> Vec<Fired<'_>> {
+        let mut times = HashMap::<_, u64>::new();
+        for visit in history {
+            *times.entry((visit.node.as_str(), visit.edge)).or_default() += 1;
+        }
+        let edges = self.nodes.iter().flat_map(|(from, edges)| (0..).zip(edges).map(move |edge| (from.as_str(), edge)));
+        let fired = |(from, (index, edge))| {
+            let times = times.get(&(from, Some(index))).copied().unwrap_or_default();
+            Fired { from, index, edge, times }
+        };
+        edges.map(fired).collect()
+    }
+}

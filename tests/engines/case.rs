@@ -1,0 +1,473 @@
+//! Running a case: on both engines, with a journal and without, whole and cut.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use graph_model::signature::{ItemKind, KeyFile, sign};
+use graph_runtime::record::{Entry, Record, Sealed};
+use graph_runtime::store::{Lease, RunSummary, Storing};
+use graph_runtime::{
+    Clock, Grants, ManualClock, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime, SecretKey,
+    Spaces, Status, Store, TokioClock, ToolConfig, Value,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::script::{Asked, Case, Given, Stage};
+use super::{Compiled, Erased};
+
+/// When every run begins: 2026-11-21T20:00:00Z.
+const BEGAN: Duration = Duration::from_secs(1_795_291_200);
+
+/// A graph on both engines, with the stage that its tools perform on.
+pub(crate) struct Bench {
+    pub(crate) stage: Stage,
+    pub(crate) compiled: Compiled,
+    pub(crate) interpreted: Erased,
+}
+
+/// Where runs are cut before they are resumed.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Cut {
+    /// They are resumed when they have ended.
+    Nowhere,
+    /// After each record that was written, by the run or by those that it nests.
+    Everywhere,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq)]
+struct Came {
+    /// What the run says of itself: `kind` beside what the result or the error says.
+    end: Value,
+    calls: Vec<Asked>,
+    took: Duration,
+}
+
+impl Bench {
+    /// Runs a case on both engines, with a journal and without, and says what differs from the script or from each other.
+    pub(crate) fn four_ways(&self, case: &Case) -> Vec<String> {
+        let mut found = Vec::new();
+        let logs = [Log::default(), Log::default()];
+        let ways = [
+            ("compiled, without a journal", &self.compiled.machine, None),
+            ("interpreted, without a journal", &self.interpreted, None),
+            ("compiled", &self.compiled.machine, Some(&logs[0])),
+            ("interpreted", &self.interpreted, Some(&logs[1])),
+        ];
+        let mut all = Vec::new();
+        for (way, machine, log) in ways {
+            self.stage.set(case);
+            let came = run(case, &self.stage, machine, log);
+            found.extend(self.stage.problems().into_iter().map(|problem| format!("{way}: {problem}")));
+            found.extend(self.differences(case, &came).into_iter().map(|problem| format!("{way}: {problem}")));
+            all.push((way, came));
+        }
+        if std::env::var_os("SHOW").is_some() {
+            eprintln!("{}: {:#}\n{:#?}", case.name, all[3].1.end, all[3].1.calls);
+        }
+        for pair in all.windows(2) {
+            let [(one, first), (two, second)] = pair else { continue };
+            if first != second {
+                found.push(format!("{one} and {two} differ:\n  {first:?}\n  {second:?}"));
+            }
+        }
+        let [compiled, interpreted] = logs.map(|log| log.bodies());
+        if compiled != interpreted {
+            let pairs = compiled.iter().zip(&interpreted).find(|(one, two)| one != two);
+            found.push(format!("the journals differ: {pairs:?} of {} and {}", compiled.len(), interpreted.len()));
+        }
+        found.extend(warnings(case, &interpreted));
+        found
+    }
+
+    /// Says what differs from what the script expects.
+    fn differences(&self, case: &Case, came: &Came) -> Vec<String> {
+        let (expect, end) = (&case.expect, &came.end);
+        let mut found = Vec::new();
+        let mut same = |what: &str, expected: Value, actual: &Value| {
+            if expected != *actual {
+                found.push(format!("expected the {what} {expected}, found {actual} (of {end})"));
+            }
+        };
+        same("status", json!(expect.status), &end["kind"]);
+        same("error", json!(expect.error), &end["error"]);
+        same("node", json!(expect.node), &end["node"]);
+        if let Some(output) = &expect.output {
+            same("output", output.clone(), &end["output"]);
+        }
+        if let Some(steps) = expect.steps {
+            same("steps", json!(steps), &end["steps"]);
+        }
+        let errors: Vec<String> = end["errors"].as_array().into_iter().flatten().map(suppressed).collect();
+        same("errors", json!(expect.errors), &json!(errors));
+        for (name, value) in expect.state.iter().flatten() {
+            same(&format!("state key `{name}`"), value.clone(), &end["state"][name]);
+        }
+        same("exhaustion", json!(expect.exhausted), &json!(end["max_steps_reached"] == json!(true)));
+        if let Some(calls) = &expect.calls {
+            let calls: Vec<Value> = calls.iter().flatten().map(|(tool, params)| json!([tool, params])).collect();
+            let made: Vec<Value> = came.calls.iter().map(|asked| json!([asked.tool, asked.params])).collect();
+            same("calls", json!(calls), &json!(made));
+        }
+        if let Some(took) = expect.took {
+            same("time", json!(Duration::from_secs_f64(took).as_millis()), &json!(came.took.as_millis()));
+        }
+        if let Some(output) = end.get("output")
+            && let Err(mismatch) = (self.compiled.typed)(output.clone())
+        {
+            found.push(format!("the output {output} is not of the graph's type: {mismatch}"));
+        }
+        found
+    }
+
+    /// Runs a case whole on one engine, cuts it, and resumes it on the other.
+    pub(crate) fn cut(&self, case: &Case, cut: Cut) -> Vec<String> {
+        let mut found = Vec::new();
+        let pairs = [
+            ("on the interpreter", &self.compiled.machine, &self.interpreted),
+            ("compiled", &self.interpreted, &self.compiled.machine),
+        ];
+        for (way, first, second) in pairs {
+            let log = Log::default();
+            self.stage.set(case);
+            let whole = run(case, &self.stage, first, Some(&log));
+            let given = self.stage.given();
+            let records = log.len();
+            let cuts = match cut {
+                Cut::Nowhere if whole.end["success"] == json!(true) => vec![records],
+                Cut::Everywhere if case.resumes => log.ends().into_iter().filter(|&at| at < records).collect(),
+                _ => continue,
+            };
+            for at in cuts {
+                let resumed = resume(case, &self.stage, second, &log, at, &given);
+                let kept = |end: &Value| {
+                    let mut end = end.clone();
+                    // What hooks are told before a resume they are not told again.
+                    end.as_object_mut().map(|end| end.shift_remove("kind"));
+                    end
+                };
+                match resumed {
+                    Ok((end, _)) if kept(&end) != kept(&whole.end) => {
+                        found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
+                    }
+                    Ok((_, again)) => {
+                        let (before, after) = (log.visits(), again.visits());
+                        if before != after {
+                            let first = before.iter().find(|(run, visits)| after.get(*run) != Some(visits));
+                            found.push(format!(
+                                "resumed {way} after record {at}, the steps differ: {first:?}\n  now {:?}",
+                                first.map(|(run, _)| after.get(run))
+                            ));
+                        }
+                    }
+                    Err(error) => found.push(format!("not resumed {way} after record {at}: {error}")),
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Writes a suppressed failure as scripts do.
+fn suppressed(error: &Value) -> String {
+    format!("{}: {}", error["node"].as_str().unwrap_or_default(), error["error"].as_str().unwrap_or_default())
+}
+
+/// Says which warnings were expected and are not in the journal, and how many there are besides.
+fn warnings(case: &Case, bodies: &[String]) -> Vec<String> {
+    let Some(expected) = &case.expect.warnings else { return Vec::new() };
+    let said: Vec<String> = bodies
+        .iter()
+        .map(|body| serde_json::from_str::<Record>(body).expect("the engine writes records"))
+        .flat_map(|record| match record.entry {
+            Entry::Step(step) => step.visits.into_iter().flat_map(|visit| visit.warnings).collect(),
+            Entry::End(end) => end.warnings,
+            _ => Vec::new(),
+        })
+        .collect();
+    if *expected == said { Vec::new() } else { vec![format!("expected the warnings {expected:?}, found {said:?}")] }
+}
+
+fn run_id() -> RunId {
+    RunId::new("run").expect("it has the letters of an id")
+}
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[3; 32])
+}
+
+/// Calls `work` on a runtime of tokio's, whose time is virtual unless real things take part.
+fn within<T>(case: &Case, work: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(!case.real);
+    builder.build().expect("a runtime can be built").block_on(work)
+}
+
+/// Returns an empty directory: the same path in each run, since errors name it.
+fn directory(name: &str) -> PathBuf {
+    thread_local! {
+        static BASE: TempDir = tempfile::tempdir().expect("there is room for a directory");
+    }
+    let path = BASE.with(|base| base.path().join(name));
+    if path.exists() {
+        fs::remove_dir_all(&path).expect("it is a directory of this test");
+    }
+    fs::create_dir(&path).expect("there is room for a directory");
+    path
+}
+
+fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> Runtime {
+    let at = SystemTime::UNIX_EPOCH + BEGAN + elapsed;
+    let clock: Arc<dyn Clock> = if case.real { Arc::new(ManualClock::at(at)) } else { Arc::new(TokioClock::at(at)) };
+    let mut builder = Runtime::builder().clock(clock);
+    for grant in case.grants.clone().unwrap_or_else(|| vec!["*".to_owned()]) {
+        builder = builder.grant(&grant).expect("a pattern of capabilities");
+    }
+    if let Some(log) = log {
+        builder = builder.store(log.clone()).sign_with(key());
+    }
+    if case.threads.is_some() {
+        builder = builder.threads(stage.clone());
+    }
+    if let Some(files) = &case.space {
+        let directory = directory("space");
+        let trusted = KeyFile::new(key().public(), "the key of a test");
+        let name = format!("config/keys/trusted/{}.toml", trusted.fingerprint);
+        let mut all = vec![(name, trusted.to_signed_toml(&key(), SystemTime::UNIX_EPOCH))];
+        for (name, text) in files {
+            let kind = match name.split('/').next() {
+                Some("directives") => ItemKind::Directive,
+                Some("knowledge") => ItemKind::Knowledge,
+                _ => ItemKind::YAML,
+            };
+            all.push((name.clone(), sign(kind, text, &key(), SystemTime::UNIX_EPOCH).expect("it can be signed")));
+        }
+        write(&directory.join(".ai"), all);
+        builder = builder.spaces(Spaces::at(directory).sign_with(key()));
+    }
+    let mut tools = ToolConfig::new();
+    if let Some(files) = &case.files {
+        let directory = directory("files");
+        write(&directory, files.clone().into_iter().collect());
+        tools = tools.root(&directory).expect("it is a directory");
+    }
+    builder.tools(tools).build().expect("a runtime can be built")
+}
+
+fn write(directory: &Path, files: Vec<(String, String)>) {
+    for (name, text) in files {
+        let path = directory.join(name);
+        fs::create_dir_all(path.parent().expect("it is in a directory")).expect("there is room for a directory");
+        fs::write(path, text).expect("there is room for a file");
+    }
+}
+
+/// Runs a case from its beginning.
+fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came {
+    within(case, async {
+        let began = tokio::time::Instant::now();
+        if let Some(log) = log {
+            log.begin(began, Duration::ZERO);
+        }
+        let runtime = runtime(case, stage, log, Duration::ZERO);
+        let patterns = |patterns: &Vec<String>| {
+            Grants::new(patterns.iter().map(|text| Pattern::new(text).expect("a pattern of capabilities")))
+        };
+        let options = Options {
+            run: Some(run_id()),
+            capabilities: case.options.capabilities.as_ref().map(patterns),
+            depth: case.options.depth,
+            max_steps: case.options.max_steps,
+            timeout: case.options.timeout.map(Duration::from_secs_f64),
+        };
+        let end = match runtime.start_with(options, machine.clone(), case.inputs.clone()).await {
+            Ok(run) => {
+                if let Some(seconds) = case.cancelled_after {
+                    let canceller = run.canceller();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+                        canceller.cancel();
+                    });
+                }
+                end(run.await)
+            }
+            Err(error) => json!({"kind": "not_started", "error": error.to_string()}),
+        };
+        Came { end, calls: stage.calls(), took: if case.real { Duration::ZERO } else { began.elapsed() } }
+    })
+}
+
+fn end(ended: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
+    let (kind, mut value) = match ended {
+        Ok(finished) => (finished.status.name(), finished.to_value()),
+        Err(error) => (kind(&error), error.to_value()),
+    };
+    value["kind"] = json!(kind);
+    value
+}
+
+fn kind(error: &RunError) -> &'static str {
+    match error {
+        RunError::Node { .. } => "error",
+        RunError::MaxSteps { .. } => "max_steps",
+        RunError::Deadline { .. } => "deadline",
+        RunError::Cancelled { .. } => "cancelled",
+        _ => "broken",
+    }
+}
+
+/// Resumes what the first `kept` records of a log are the beginning of.
+fn resume(
+    case: &Case,
+    stage: &Stage,
+    machine: &Erased,
+    log: &Log,
+    kept: usize,
+    given: &Given,
+) -> Result<(Value, Log), ResumeError> {
+    within(case, async {
+        let (again, elapsed) = log.first(kept).await;
+        stage.set_again(case, given);
+        again.begin(tokio::time::Instant::now(), elapsed);
+        let runtime = runtime(case, stage, Some(&again), elapsed);
+        let ended = runtime.resume(machine.clone(), &run_id()).await?.await;
+        Ok((end(ended), again))
+    })
+}
+
+/// A store in memory that knows in which order the records of all runs were written, and when.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Log {
+    store: MemoryStore,
+    written: Arc<Mutex<Written>>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    began: Option<tokio::time::Instant>,
+    /// How much time had gone by when the store was set up.
+    before: Duration,
+    records: Vec<Entered>,
+}
+
+/// A record that was written.
+#[derive(Debug, Clone)]
+struct Entered {
+    run: RunId,
+    /// The graph, where the run began with the record.
+    graph: Option<String>,
+    status: Status,
+    sealed: Sealed,
+    /// Whether it is the last of those that were written together.
+    is_last: bool,
+    elapsed: Duration,
+}
+
+impl Log {
+    fn written(&self) -> std::sync::MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, at: tokio::time::Instant, before: Duration) {
+        let mut written = self.written();
+        (written.began, written.before) = (Some(at), before);
+    }
+
+    fn enter(&self, run: &RunId, graph: Option<&str>, records: &[Sealed], status: Status) {
+        let mut written = self.written();
+        let elapsed = written.before + written.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let entered = |(at, sealed): (usize, &Sealed)| Entered {
+            run: run.clone(),
+            graph: graph.filter(|_| at == 0).map(str::to_owned),
+            status,
+            sealed: sealed.clone(),
+            is_last: at + 1 == records.len(),
+            elapsed,
+        };
+        written.records.extend(records.iter().enumerate().map(entered));
+    }
+
+    fn len(&self) -> usize {
+        self.written().records.len()
+    }
+
+    /// Returns after which records a process may have died: those that are written together are all there, or none is.
+    fn ends(&self) -> Vec<usize> {
+        let written = self.written();
+        (1..=written.records.len()).filter(|at| written.records[at - 1].is_last).collect()
+    }
+
+    /// Returns the records' texts, in the order in which they were written.
+    fn bodies(&self) -> Vec<String> {
+        self.written().records.iter().map(|entered| entered.sealed.body.clone()).collect()
+    }
+
+    /// Returns the visits of each run without what depends on when it was resumed.
+    fn visits(&self) -> BTreeMap<String, Vec<Value>> {
+        let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for entered in &self.written().records {
+            let body: Value = serde_json::from_str(&entered.sealed.body).expect("the engine writes JSON");
+            for visit in body["visits"].as_array().into_iter().flatten() {
+                let mut visit = visit.clone();
+                visit.as_object_mut().map(|visit| visit.shift_remove("ms"));
+                runs.entry(entered.run.to_string()).or_default().push(visit);
+            }
+        }
+        runs
+    }
+
+    /// Returns a store with only the first records, and how much time had gone by when the last of them was written.
+    async fn first(&self, count: usize) -> (Self, Duration) {
+        let again = Self::default();
+        let mut leases: BTreeMap<RunId, (Lease, u64)> = BTreeMap::new();
+        let records: Vec<Entered> = self.written().records.iter().take(count).cloned().collect();
+        for Entered { run, graph, status, sealed, .. } in &records {
+            match graph {
+                Some(graph) => {
+                    let lease = again.create(run, graph, vec![sealed.clone()]).await.expect("it is new");
+                    leases.insert(run.clone(), (lease, 1));
+                }
+                None => {
+                    let (lease, known) = leases.get_mut(run).expect("its first record came before");
+                    again.append(lease, *known, vec![sealed.clone()], *status).await.expect("it follows");
+                    *known += 1;
+                }
+            }
+        }
+        (again, records.last().map_or(Duration::ZERO, |entered| entered.elapsed))
+    }
+}
+
+impl Store for Log {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        Box::pin(async move {
+            let lease = self.store.create(run, graph, records.clone()).await?;
+            self.enter(run, Some(graph), &records, Status::Running);
+            Ok(lease)
+        })
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            self.store.append(lease, expected, records.clone(), status).await?;
+            self.enter(lease.run(), None, &records, status);
+            Ok(())
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.store.load(run)
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        self.store.lease(run)
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        self.store.list()
+    }
+}

@@ -1,0 +1,346 @@
+//! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.
+//!
+//! Written by `SIGN_FIXTURES=1 cargo test --test engine_graphs`.
+
+use graph_model::value::AsView;
+use graph_runtime::graph;
+
+use super::script::Stage;
+use super::{Compiled, compiled};
+
+graph!("tests/engines/graphs/approval_gate.yaml");
+graph!("tests/engines/graphs/batch_chunk.yaml");
+graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
+graph!("tests/engines/graphs/cancelled_between_steps.yaml");
+graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
+graph!("tests/engines/graphs/critique_without_new_research.yaml");
+graph!("tests/engines/graphs/errors_are_seen_by_the_edges.yaml");
+graph!("tests/engines/graphs/errors_end_the_run.yaml");
+graph!("tests/engines/graphs/errors_go_round_until_the_steps_run_out.yaml");
+graph!("tests/engines/graphs/errors_lead_to_their_own_node.yaml");
+graph!("tests/engines/graphs/fields_keep_their_order.yaml");
+graph!("tests/engines/graphs/files_are_read_and_written.yaml");
+graph!("tests/engines/graphs/flow_assigns_in_order.yaml");
+graph!("tests/engines/graphs/flow_ends_where_nothing_follows.yaml");
+graph!("tests/engines/graphs/flow_must_match.yaml");
+graph!("tests/engines/graphs/foreach_beside_each_other.yaml");
+graph!("tests/engines/graphs/foreach_collects_whatever_its_edges_do.yaml");
+graph!("tests/engines/graphs/foreach_fails_with_its_first_item.yaml");
+graph!("tests/engines/graphs/foreach_leads_to_its_own_node.yaml");
+graph!("tests/engines/graphs/foreach_of_typed_calls.yaml");
+graph!("tests/engines/graphs/foreach_one_after_the_other.yaml");
+graph!("tests/engines/graphs/foreach_over_what_may_be_no_list.yaml");
+graph!("tests/engines/graphs/foreach_tries_items_again.yaml");
+graph!("tests/engines/graphs/greeting_child.yaml");
+graph!("tests/engines/graphs/greeting_parent.yaml");
+graph!("tests/engines/graphs/hooks_after_steps_may_stop.yaml");
+graph!("tests/engines/graphs/hooks_of_every_event.yaml");
+graph!("tests/engines/graphs/hooks_that_a_tool_answers_for.yaml");
+graph!("tests/engines/graphs/hooks_that_end_a_run_before_it_begins.yaml");
+graph!("tests/engines/graphs/import_goes_on_after_failures.yaml");
+graph!("tests/engines/graphs/inputs_follow_rules.yaml");
+graph!("tests/engines/graphs/inputs_have_defaults_inside.yaml");
+graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
+graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
+graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
+graph!("tests/engines/graphs/limits_of_steps.yaml");
+graph!("tests/engines/graphs/limits_of_time.yaml");
+graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
+graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
+graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
+graph!("tests/engines/graphs/map_reduce_words.yaml");
+graph!("tests/engines/graphs/negotiation_loop.yaml");
+graph!("tests/engines/graphs/nested_area.yaml");
+graph!("tests/engines/graphs/nested_beside_each_other.yaml");
+graph!("tests/engines/graphs/nested_that_fails.yaml");
+graph!("tests/engines/graphs/nested_too_deep.yaml");
+graph!("tests/engines/graphs/nested_with_less_permission.yaml");
+graph!("tests/engines/graphs/nested_with_types.yaml");
+graph!("tests/engines/graphs/operators_on_any_value.yaml");
+graph!("tests/engines/graphs/operators_on_typed_values.yaml");
+graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
+graph!("tests/engines/graphs/poll_until_done.yaml");
+graph!("tests/engines/graphs/retry_after_any_failure.yaml");
+graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
+graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
+graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
+graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
+graph!("tests/engines/graphs/saga_with_compensation.yaml");
+graph!("tests/engines/graphs/scraper_pipeline.yaml");
+graph!("tests/engines/graphs/templates_fall_back.yaml");
+graph!("tests/engines/graphs/templates_find_parts.yaml");
+graph!("tests/engines/graphs/templates_keep_types_or_make_text.yaml");
+graph!("tests/engines/graphs/templates_know_the_time.yaml");
+graph!("tests/engines/graphs/templates_write_for_a_shell.yaml");
+graph!("tests/engines/graphs/threads_are_told_their_parent.yaml");
+graph!("tests/engines/graphs/threads_fan_out.yaml");
+graph!("tests/engines/graphs/threads_go_on_in_others.yaml");
+graph!("tests/engines/graphs/tools_are_programs.yaml");
+graph!("tests/engines/graphs/tools_are_routed_by_name.yaml");
+graph!("tests/engines/graphs/tools_denied_at_dispatch.yaml");
+graph!("tests/engines/graphs/tools_on_a_remote.yaml");
+graph!("tests/engines/graphs/tools_with_a_contract_are_typed.yaml");
+graph!("tests/engines/graphs/tools_with_half_a_contract.yaml");
+graph!("tests/engines/graphs/tools_without_contract_answer_in_envelopes.yaml");
+graph!("tests/engines/graphs/types_join_over_all_ways.yaml");
+graph!("tests/engines/graphs/types_of_lists_and_nulls.yaml");
+graph!("tests/engines/graphs/visits_look_back.yaml");
+graph!("tests/engines/graphs/visits_look_back_at_what_was_collected.yaml");
+graph!("tests/engines/graphs/visits_without_feedback.yaml");
+
+super::all_machines! {
+    "approval_gate" approval_gate ApprovalGate {
+        approval_request(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        approval_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        approval_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        deploy_run(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "batch_chunk" batch_chunk BatchChunk {
+        import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
+        import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "cancelled_between_steps" cancelled_between_steps CancelledBetweenSteps {
+        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_c(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "cancelled_in_typed_steps" cancelled_in_typed_steps CancelledInTypedSteps {
+        math_area(cancelled_in_typed_steps::MathArea { width: "width", height: "height" }) -> cancelled_in_typed_steps::MathAreaResult;
+    }
+    "critique_without_new_research" critique_without_new_research CritiqueWithoutNewResearch {
+        agent_research(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_write(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        agent_critique(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
+        test_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_end_the_run" errors_end_the_run ErrorsEndTheRun {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_two(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_go_round_until_the_steps_run_out" errors_go_round_until_the_steps_run_out ErrorsGoRoundUntilTheStepsRunOut {
+        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "errors_lead_to_their_own_node" errors_lead_to_their_own_node ErrorsLeadToTheirOwnNode {
+        test_risky(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_recover(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "fields_keep_their_order" fields_keep_their_order FieldsKeepTheirOrder {
+        test_order(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "files_are_read_and_written" files_are_read_and_written FilesAreReadAndWritten {
+    }
+    "flow_assigns_in_order" flow_assigns_in_order FlowAssignsInOrder {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "flow_ends_where_nothing_follows" flow_ends_where_nothing_follows FlowEndsWhereNothingFollows {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "flow_must_match" flow_must_match FlowMustMatch {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_beside_each_other" foreach_beside_each_other ForeachBesideEachOther {
+        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_collects_whatever_its_edges_do" foreach_collects_whatever_its_edges_do ForeachCollectsWhateverItsEdgesDo {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_fails_with_its_first_item" foreach_fails_with_its_first_item ForeachFailsWithItsFirstItem {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_leads_to_its_own_node" foreach_leads_to_its_own_node ForeachLeadsToItsOwnNode {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_of_typed_calls" foreach_of_typed_calls ForeachOfTypedCalls {
+        shop_charge(foreach_of_typed_calls::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> foreach_of_typed_calls::ShopChargeResult;
+    }
+    "foreach_one_after_the_other" foreach_one_after_the_other ForeachOneAfterTheOther {
+        test_job(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_over_what_may_be_no_list" foreach_over_what_may_be_no_list ForeachOverWhatMayBeNoList {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "foreach_tries_items_again" foreach_tries_items_again ForeachTriesItemsAgain {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "greeting_child" greeting_child GreetingChild {
+        text_say(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "greeting_parent" greeting_parent GreetingParent {
+    }
+    "hooks_after_steps_may_stop" hooks_after_steps_may_stop HooksAfterStepsMayStop {
+        rye_bash(hooks_after_steps_may_stop::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> hooks_after_steps_may_stop::RyeBashResult;
+    }
+    "hooks_of_every_event" hooks_of_every_event HooksOfEveryEvent {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_started(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_step(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_error(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_limit(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        log_completed(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "hooks_that_a_tool_answers_for" hooks_that_a_tool_answers_for HooksThatAToolAnswersFor {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "hooks_that_end_a_run_before_it_begins" hooks_that_end_a_run_before_it_begins HooksThatEndARunBeforeItBegins {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "import_goes_on_after_failures" import_goes_on_after_failures ImportGoesOnAfterFailures {
+        import_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "inputs_follow_rules" inputs_follow_rules InputsFollowRules {
+    }
+    "inputs_have_defaults_inside" inputs_have_defaults_inside InputsHaveDefaultsInside {
+    }
+    "inputs_of_any_kind" inputs_of_any_kind InputsOfAnyKind {
+    }
+    "items_are_executed_and_signed" items_are_executed_and_signed ItemsAreExecutedAndSigned {
+    }
+    "items_are_fetched_and_found" items_are_fetched_and_found ItemsAreFetchedAndFound {
+    }
+    "limits_of_steps" limits_of_steps LimitsOfSteps {
+    }
+    "limits_of_time" limits_of_time LimitsOfTime {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_long(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_raised_by_a_hook" limits_raised_by_a_hook LimitsRaisedByAHook {
+    }
+    "limits_return_what_there_is" limits_return_what_there_is LimitsReturnWhatThereIs {
+        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_return_with_a_flag" limits_return_with_a_flag LimitsReturnWithAFlag {
+        test_improve(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "map_reduce_words" map_reduce_words MapReduceWords {
+        words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "negotiation_loop" negotiation_loop NegotiationLoop {
+        side_buyer(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        side_seller(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "nested_area" nested_area NestedArea {
+        math_area(nested_area::MathArea { width: "width", height: "height" }) -> nested_area::MathAreaResult;
+    }
+    "nested_beside_each_other" nested_beside_each_other NestedBesideEachOther {
+    }
+    "nested_that_fails" nested_that_fails NestedThatFails {
+    }
+    "nested_too_deep" nested_too_deep NestedTooDeep {
+        test_level(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "nested_with_less_permission" nested_with_less_permission NestedWithLessPermission {
+    }
+    "nested_with_types" nested_with_types NestedWithTypes {
+    }
+    "operators_on_any_value" operators_on_any_value OperatorsOnAnyValue {
+    }
+    "operators_on_typed_values" operators_on_typed_values OperatorsOnTypedValues {
+    }
+    "order_is_paid_or_refused" order_is_paid_or_refused OrderIsPaidOrRefused {
+        shop_look_up(order_is_paid_or_refused::ShopLookUp { article: "article" }) -> order_is_paid_or_refused::ShopLookUpResult;
+        shop_charge(order_is_paid_or_refused::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> order_is_paid_or_refused::ShopChargeResult;
+    }
+    "poll_until_done" poll_until_done PollUntilDone {
+        jobs_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        jobs_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_after_any_failure" retry_after_any_failure RetryAfterAnyFailure {
+        test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_as_the_node_says" retry_as_the_node_says RetryAsTheNodeSays {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_by_a_hook_in_place" retry_by_a_hook_in_place RetryByAHookInPlace {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_by_the_control_tool" retry_by_the_control_tool RetryByTheControlTool {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_what_is_transient_by_itself" retry_what_is_transient_by_itself RetryWhatIsTransientByItself {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "saga_with_compensation" saga_with_compensation SagaWithCompensation {
+        trip_book(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        trip_cancel(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "scraper_pipeline" scraper_pipeline ScraperPipeline {
+        rye_bash(scraper_pipeline::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> scraper_pipeline::RyeBashResult;
+        scraper_parse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_analyse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_store(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        scraper_done(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_fall_back" templates_fall_back TemplatesFallBack {
+    }
+    "templates_find_parts" templates_find_parts TemplatesFindParts {
+    }
+    "templates_keep_types_or_make_text" templates_keep_types_or_make_text TemplatesKeepTypesOrMakeText {
+        test_echo(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_know_the_time" templates_know_the_time TemplatesKnowTheTime {
+        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "templates_write_for_a_shell" templates_write_for_a_shell TemplatesWriteForAShell {
+        rye_bash(templates_write_for_a_shell::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> templates_write_for_a_shell::RyeBashResult;
+    }
+    "threads_are_told_their_parent" threads_are_told_their_parent ThreadsAreToldTheirParent {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "threads_fan_out" threads_fan_out ThreadsFanOut {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        collect_all(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "threads_go_on_in_others" threads_go_on_in_others ThreadsGoOnInOthers {
+        rye_agent_threads_thread_directive(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_are_programs" tools_are_programs ToolsArePrograms {
+    }
+    "tools_are_routed_by_name" tools_are_routed_by_name ToolsAreRoutedByName {
+        agent_choose(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_denied_at_dispatch" tools_denied_at_dispatch ToolsDeniedAtDispatch {
+        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_on_a_remote" tools_on_a_remote ToolsOnARemote {
+        test_work(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "tools_with_a_contract_are_typed" tools_with_a_contract_are_typed ToolsWithAContractAreTyped {
+        test_typed(tools_with_a_contract_are_typed::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> tools_with_a_contract_are_typed::TestTypedResult;
+    }
+    "tools_with_half_a_contract" tools_with_half_a_contract ToolsWithHalfAContract {
+        test_loose(tools_with_half_a_contract::TestLoose { a: "a", b: "b" }) -> graph_runtime::Value;
+    }
+    "tools_without_contract_answer_in_envelopes" tools_without_contract_answer_in_envelopes ToolsWithoutContractAnswerInEnvelopes {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "types_join_over_all_ways" types_join_over_all_ways TypesJoinOverAllWays {
+    }
+    "types_of_lists_and_nulls" types_of_lists_and_nulls TypesOfListsAndNulls {
+        test_typed(types_of_lists_and_nulls::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> types_of_lists_and_nulls::TestTypedResult;
+    }
+    "visits_look_back" visits_look_back VisitsLookBack {
+        test_guess(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "visits_look_back_at_what_was_collected" visits_look_back_at_what_was_collected VisitsLookBackAtWhatWasCollected {
+        test_do(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_single(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "visits_without_feedback" visits_without_feedback VisitsWithoutFeedback {
+        test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_b(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+}

@@ -1,0 +1,172 @@
+//! One meaning: each graph is run compiled and interpreted, with a journal and without, and comes to what its script says.
+//!
+//! A script in `tests/engines/scripts` says what the tools of the graph of the same name answer, and what is to come of it.
+//! `CASES=name` runs the graphs whose names begin so; `SHOW=1` prints what came of each case.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+mod case;
+mod machines;
+mod script;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use graph_model::value::AsView;
+use graph_runtime::__private::Code;
+use graph_runtime::dynamic::{Interpreted, Library};
+use graph_runtime::{Cells, FromValue, Graph, Lane, Machine, Map, Mismatch, Value};
+
+use case::{Bench, Cut};
+use script::{Script, Stage};
+
+/// A graph whose Rust types are forgotten, so that all graphs are run by the same code.
+#[derive(Clone)]
+pub(crate) struct Erased(Arc<dyn Machine>);
+
+impl Graph for Erased {
+    type Inputs = Map<String, Value>;
+    type Output = Value;
+}
+
+impl Machine for Erased {
+    fn code(&self) -> &Code {
+        self.0.code()
+    }
+
+    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+        self.0.open(inputs)
+    }
+
+    fn lane(&self) -> Box<dyn Lane> {
+        self.0.lane()
+    }
+
+    fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
+        self.0.nested(tool)
+    }
+}
+
+/// A compiled graph.
+pub(crate) struct Compiled {
+    machine: Erased,
+    /// Reads an output as the graph's type and writes it again.
+    typed: fn(Value) -> Result<Value, Mismatch>,
+}
+
+pub(crate) fn compiled<G: Graph>(graph: G) -> Compiled
+where
+    G::Output: AsView,
+{
+    let typed = |value| G::Output::from_value(value).map(|output| output.view().to_value());
+    Compiled { machine: Erased(Arc::new(graph)), typed }
+}
+
+/// Implements the tools of every graph for [`Stage`], and lists the graphs.
+macro_rules! all_machines {
+    ($($name:literal $module:ident $machine:ident {
+        $($method:ident($params:path $({ $($field:ident: $key:literal),* })?) -> $result:ty;)*
+    })*) => {
+        $(
+            impl $module::Actions for Stage {
+                $(
+                    fn $method(
+                        &self,
+                        call: &graph_runtime::Call,
+                        params: $params,
+                    ) -> impl Future<Output = Result<$result, graph_runtime::ActionError>> + Send {
+                        let shown = super::all_machines!(@shown params $({ $($field: $key),* })?);
+                        self.perform(call, shown)
+                    }
+                )*
+            }
+        )*
+
+        /// Returns the compiled graph of that name, with the tools of a stage.
+        pub(crate) fn machine(name: &str, stage: &Stage) -> Option<Compiled> {
+            match name {
+                $($name => Some(compiled($machine::new(stage.clone()))),)*
+                _ => None,
+            }
+        }
+    };
+    (@shown $params:ident) => {
+        $params.view().to_value()
+    };
+    // The fields that are null are left out, as an interpreted graph has it.
+    (@shown $params:ident { $($field:ident: $key:literal),* }) => {{
+        let mut shown = graph_runtime::Map::new();
+        $(
+            if !$params.$field.view().is_null() {
+                shown.insert($key.to_owned(), $params.$field.view().to_value());
+            }
+        )*
+        graph_runtime::Value::Object(shown)
+    }};
+}
+pub(crate) use all_machines;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines")
+}
+
+/// Returns the names of the graphs.
+fn names() -> Vec<String> {
+    let only = std::env::var("CASES").unwrap_or_default();
+    let files = graph_compiler::graph_files(&directory().join("graphs")).unwrap();
+    let names = files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned());
+    names.filter(|name| name.starts_with(&only)).collect()
+}
+
+fn interpreted(name: &str, library: &Library) -> Interpreted {
+    let file = library.root().join(format!("{name}.yaml"));
+    library.graph(&file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Calls `check` with each graph and its script, a few graphs at a time, and fails with all that it says.
+fn each(check: impl Fn(&Bench, &script::Case) -> Vec<String> + Sync) {
+    let names = names();
+    let (next, said) = (std::sync::atomic::AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
+    let work = || {
+        let stage = Stage::default();
+        let library = Library::open(&directory().join("graphs"), stage.clone());
+        loop {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(name) = names.get(at) else { return };
+            let script =
+                Script::read(&directory().join(format!("scripts/{name}.yaml"))).unwrap_or_else(|e| panic!("{e}"));
+            let bench = Bench {
+                stage: stage.clone(),
+                compiled: machines::machine(name, &stage).unwrap_or_else(|| panic!("{name} is not listed")),
+                interpreted: Erased(Arc::new(interpreted(name, &library))),
+            };
+            for case in &script.cases {
+                let found = check(&bench, case);
+                let found = found.into_iter().map(|found| format!("{name}: {}: {found}", case.name));
+                said.lock().unwrap().extend(found);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+    let mut said = said.into_inner().unwrap();
+    said.sort();
+    assert!(said.is_empty(), "{} found:\n{}", said.len(), said.join("\n"));
+}
+
+#[test]
+fn every_case_comes_to_what_its_script_says_on_both_engines_with_a_journal_and_without() {
+    each(|bench, case| bench.four_ways(case));
+}
+
+#[test]
+fn a_run_that_ended_is_resumed_to_the_same_result_on_either_engine() {
+    each(|bench, case| bench.cut(case, Cut::Nowhere));
+}
+
+#[test]
+fn a_run_that_was_cut_after_any_record_comes_to_the_same_end_on_the_other_engine() {
+    each(|bench, case| bench.cut(case, Cut::Everywhere));
+}

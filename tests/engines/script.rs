@@ -1,0 +1,368 @@
+//! Scripts: what the tools of a graph answer, and what is expected to come of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use graph_compiler::graph::Tool;
+use graph_runtime::dynamic::{Performing, Toolbox, Tools};
+use graph_runtime::threads::{Finding, Thread};
+use graph_runtime::{ActionError, Call, Category, FromValue, Map, Threads, Value};
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::json;
+
+/// The cases of a graph.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Script {
+    pub(crate) cases: Vec<Case>,
+}
+
+impl Script {
+    /// Reads a script.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_yaml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+/// A run with its answers and what is expected of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    /// The sentence that it proves.
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) inputs: Map<String, Value>,
+    /// What the runtime grants; everything where nothing is said.
+    #[serde(default)]
+    pub(crate) grants: Option<Vec<String>>,
+    /// The answers of each tool.
+    #[serde(default)]
+    pub(crate) tools: IndexMap<String, Vec<Answer>>,
+    /// What the registry says of each thread, one answer after the other; the last again and again.
+    #[serde(default)]
+    pub(crate) threads: Option<BTreeMap<String, Vec<ThreadAnswer>>>,
+    /// The files of the project's space, which are signed; none where there are no spaces.
+    #[serde(default)]
+    pub(crate) space: Option<BTreeMap<String, String>>,
+    /// The files that the file tools find.
+    #[serde(default)]
+    pub(crate) files: Option<BTreeMap<String, String>>,
+    /// After how many seconds somebody cancels the run.
+    #[serde(default)]
+    pub(crate) cancelled_after: Option<f64>,
+    #[serde(default)]
+    pub(crate) options: RunOptions,
+    /// Whether processes or files take part, for which no virtual time goes by.
+    #[serde(default)]
+    pub(crate) real: bool,
+    /// Whether a run that was cut and resumed comes to the same end; false where time runs anew.
+    #[serde(default = "yes")]
+    pub(crate) resumes: bool,
+    pub(crate) expect: Expect,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What holds for the run beside the graph.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunOptions {
+    #[serde(default)]
+    pub(crate) max_steps: Option<u32>,
+    #[serde(default)]
+    pub(crate) depth: Option<u32>,
+    #[serde(default)]
+    pub(crate) capabilities: Option<Vec<String>>,
+    /// In seconds.
+    #[serde(default)]
+    pub(crate) timeout: Option<f64>,
+}
+
+/// What a tool answers: a value, unless it says that it fails, hangs or panics.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The parameters for which it is the answer, as often as they come; all of them must be as here, others may be there.
+    /// An answer without is given once, in the order of the list.
+    #[serde(default)]
+    when: Option<Map<String, Value>>,
+    #[serde(default)]
+    returns: Value,
+    #[serde(default)]
+    fails: Option<String>,
+    /// The category that the error says; without one it says none.
+    #[serde(default)]
+    category: Option<String>,
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    status: Option<u16>,
+    /// In seconds.
+    #[serde(default)]
+    retry_after: Option<f64>,
+    #[serde(default)]
+    data: Option<Value>,
+    #[serde(default)]
+    panics: Option<String>,
+    #[serde(default)]
+    hangs: bool,
+    /// How many seconds it takes.
+    #[serde(default)]
+    after: f64,
+}
+
+impl Answer {
+    fn fits(&self, params: &Value) -> bool {
+        self.when.as_ref().is_some_and(|when| when.iter().all(|(name, value)| params.get(name) == Some(value)))
+    }
+
+    #[expect(clippy::panic, reason = "a tool that panics is what the case is about")]
+    async fn give(self) -> Result<Value, ActionError> {
+        if self.after > 0.0 {
+            tokio::time::sleep(Duration::from_secs_f64(self.after)).await;
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        if let Some(text) = self.panics {
+            panic!("{text}");
+        }
+        let Some(message) = self.fails else { return Ok(self.returns) };
+        let mut error = match self.category.as_deref() {
+            None => ActionError::unclassified(message),
+            Some(name) => ActionError::new(Category::named(name).expect("a category of the documentation"), message),
+        };
+        if let Some(code) = self.code {
+            error = error.with_code(code);
+        }
+        if let Some(status) = self.status {
+            error = error.with_status(status);
+        }
+        if let Some(seconds) = self.retry_after {
+            error = error.with_retry_after(Duration::from_secs_f64(seconds));
+        }
+        if let Some(data) = self.data {
+            error = error.with_data(data);
+        }
+        Err(error)
+    }
+}
+
+/// What the registry says of a thread.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ThreadAnswer {
+    status: String,
+    #[serde(default)]
+    continuation: Option<String>,
+    #[serde(default)]
+    result: Option<Value>,
+}
+
+/// What is expected of a case. What is not named is not looked at, but for `error`, `node` and `errors`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expect {
+    /// `completed`, `completed_with_errors`, `error`, `max_steps`, `deadline`, `cancelled`, or `not_started`.
+    pub(crate) status: String,
+    #[serde(default, deserialize_with = "present")]
+    pub(crate) output: Option<Value>,
+    #[serde(default)]
+    pub(crate) steps: Option<u64>,
+    /// The whole message.
+    #[serde(default)]
+    pub(crate) error: Option<String>,
+    /// The node that failed.
+    #[serde(default)]
+    pub(crate) node: Option<String>,
+    /// The failures that the run went on after: `node: message`.
+    #[serde(default)]
+    pub(crate) errors: Vec<String>,
+    /// What the state holds at the end; other keys may be there.
+    #[serde(default)]
+    pub(crate) state: Option<Map<String, Value>>,
+    /// Every call in order: the tool's id and its parameters.
+    #[serde(default)]
+    pub(crate) calls: Option<Vec<IndexMap<String, Value>>>,
+    /// Parts of what the journal says was noticed.
+    #[serde(default)]
+    pub(crate) warnings: Option<Vec<String>>,
+    /// How many seconds went by.
+    #[serde(default)]
+    pub(crate) took: Option<f64>,
+    /// Whether the result says that the run had taken all its steps.
+    #[serde(default)]
+    pub(crate) exhausted: bool,
+}
+
+/// Tells a value that is null from one that is not there.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// What calls are told apart by: the tool, and the call's idempotency key.
+type CallKey = (String, String);
+
+/// What performs the tools of a run as the script says, and writes down what was asked.
+#[derive(Default, Clone)]
+pub(crate) struct Stage {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    tools: IndexMap<String, Vec<Answer>>,
+    /// For each tool, the answers that were given: which of those in order come next, and which were given at all.
+    given: HashMap<String, Vec<usize>>,
+    threads: BTreeMap<String, Vec<ThreadAnswer>>,
+    calls: Vec<Asked>,
+    problems: Vec<String>,
+    /// The answers that calls got before the run was cut, one an attempt.
+    before: HashMap<CallKey, Vec<Answer>>,
+    answered: HashMap<CallKey, Vec<Answer>>,
+}
+
+/// A call that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) tool: String,
+    pub(crate) params: Value,
+    /// Where it was made from, and what the tool was told.
+    pub(crate) facts: Value,
+}
+
+impl Stage {
+    /// Sets the stage for a run of `case`.
+    pub(crate) fn set(&self, case: &Case) {
+        let mut state = self.state();
+        *state =
+            State { tools: case.tools.clone(), threads: case.threads.clone().unwrap_or_default(), ..State::default() };
+    }
+
+    /// Sets the stage for the rest of a run that was cut: calls that are made again get the answers that they got.
+    pub(crate) fn set_again(&self, case: &Case, before: &Given) {
+        self.set(case);
+        self.state().before.clone_from(&before.0);
+    }
+
+    /// Returns the answers that calls got.
+    pub(crate) fn given(&self) -> Given {
+        Given(self.state().answered.clone())
+    }
+
+    /// Returns the calls that were made, in order.
+    pub(crate) fn calls(&self) -> Vec<Asked> {
+        self.state().calls.clone()
+    }
+
+    /// Returns what was asked and is not in the script, and what is in the script and was not asked for.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let state = self.state();
+        let mut problems = state.problems.clone();
+        for (tool, answers) in &state.tools {
+            let given = state.given.get(tool).map_or(&[][..], Vec::as_slice);
+            let left = (0..answers.len()).filter(|at| !given.contains(at));
+            problems.extend(left.map(|at| format!("answer {} of `{tool}` was not given", at + 1)));
+        }
+        problems
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Performs a tool of a compiled graph.
+    pub(crate) fn perform<R: FromValue>(
+        &self,
+        call: &Call,
+        params: Value,
+    ) -> impl Future<Output = Result<R, ActionError>> + Send + use<R> {
+        let answer = self.answer(call, params);
+        async move { Ok(R::from_value(answer?.give().await?)?) }
+    }
+
+    fn answer(&self, call: &Call, params: Value) -> Result<Answer, ActionError> {
+        let mut state = self.state();
+        let tool = call.tool().to_owned();
+        let facts = json!({
+            "run": call.run_id().as_str(),
+            "graph": call.graph_id().as_str(),
+            "node": call.node(),
+            "step": call.step(),
+            "item": call.item(),
+            "hook": call.hook(),
+            "remote": call.remote(),
+            "depth": call.depth(),
+            "parent": call.parent().map(|parent| parent.run.as_str()),
+        });
+        state.calls.push(Asked { tool: tool.clone(), params: params.clone(), facts });
+        let key = (tool.clone(), call.idempotency_key());
+        let attempt = state.answered.get(&key).map_or(0, Vec::len);
+        let again = state.before.get(&key).and_then(|answers| answers.get(attempt)).cloned();
+        let Some(answer) = again.or_else(|| state.next(&tool, &params)) else {
+            let problem = format!("the script has no answer of `{tool}` to {params}");
+            state.problems.push(problem.clone());
+            return Err(ActionError::permanent(problem));
+        };
+        state.answered.entry(key).or_default().push(answer.clone());
+        Ok(answer)
+    }
+}
+
+impl State {
+    fn next(&mut self, tool: &str, params: &Value) -> Option<Answer> {
+        let answers = self.tools.get(tool)?;
+        let given = self.given.entry(tool.to_owned()).or_default();
+        let fits = |(at, answer): &(usize, &Answer)| match &answer.when {
+            Some(_) => answer.fits(params),
+            None => !given.contains(at),
+        };
+        let (at, answer) = answers.iter().enumerate().find(fits)?;
+        given.push(at);
+        Some(answer.clone())
+    }
+}
+
+/// The answers that the calls of a run got.
+#[derive(Debug, Clone)]
+pub(crate) struct Given(HashMap<CallKey, Vec<Answer>>);
+
+/// Whether the runtime performs a tool itself: the tests of it are not those of scripts.
+pub(crate) fn is_real(id: &str, tool: &Tool) -> bool {
+    tool.subprocess.is_some() || id.starts_with("rye/file-system/")
+}
+
+impl Tools for Stage {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+        if is_real(call.tool(), row) {
+            static BUILTINS: LazyLock<Toolbox> = LazyLock::new(Toolbox::new);
+            return BUILTINS.perform(call, row, params);
+        }
+        let answer = self.answer(call, Value::Object(params));
+        Box::pin(async move { answer?.give().await })
+    }
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stage")
+    }
+}
+
+impl Threads for Stage {
+    fn thread<'a>(&'a self, id: &'a str) -> Finding<'a> {
+        Box::pin(async move {
+            let mut state = self.state();
+            let Some(answers) = state.threads.get_mut(id) else { return Ok(None) };
+            let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
+            let ThreadAnswer { status, continuation, result } = answer;
+            Ok(Some(Thread { status, continuation, result }))
+        })
+    }
+}
