@@ -2,20 +2,12 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// How many requirements there are.
 const LAST: u16 = 190;
-
-/// What is not there yet, or not all of it. Nothing is added to this list: it shrinks to nothing.
-const PENDING: [u16; 77] = [
-    2, 3, 4, 8, 9, 10, 11, 18, 21, 38, 41, 49, 53, 57, 58, 71, 72, 73, 93, 105, 106, 107, 108, 109, 110, 111, 112, 113,
-    114, 115, 116, 118, 119, 120, 131, 134, 135, 136, 137, 138, 139, 140, 141, 143, 144, 145, 146, 147, 148, 149, 150,
-    151, 152, 153, 154, 155, 156, 158, 159, 160, 167, 172, 173, 174, 177, 178, 179, 180, 181, 182, 183, 185, 186, 187,
-    188, 189, 190,
-];
 
 /// A row of the page.
 struct Row {
@@ -25,10 +17,6 @@ struct Row {
 }
 
 impl Row {
-    fn is_pending(&self) -> bool {
-        self.proof.split(", ").any(|part| part == "pending")
-    }
-
     /// Returns what the proof names: what stands in backticks.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.proof.split('`').skip(1).step_by(2)
@@ -87,21 +75,15 @@ fn each_row_names_tests_and_files_that_exist_or_says_why_it_does_not_apply() {
             assert!(!reason.is_empty(), "R{} gives no reason", row.number);
             continue;
         }
-        assert!(row.is_pending() || row.names().next().is_some(), "R{} has no proof", row.number);
+        assert!(row.names().next().is_some(), "R{} has no proof", row.number);
         for name in row.names() {
             if let Some(problem) = problem(name) {
                 panic!("R{}: {problem}", row.number);
             }
         }
         let mut parts = row.proof.split(", ").filter(|part| !(part.starts_with('`') && part.ends_with('`')));
-        assert!(parts.all(|part| part == "pending"), "R{}: {}", row.number, row.proof);
+        assert!(parts.next().is_none(), "R{}: {}", row.number, row.proof);
     }
-}
-
-#[test]
-fn nothing_is_pending_but_what_the_list_says() {
-    let found: BTreeSet<u16> = rows().iter().filter(|row| row.is_pending()).map(|row| row.number).collect();
-    assert_eq!(found, BTreeSet::from(PENDING));
 }
 
 #[test]

@@ -136,7 +136,7 @@ async fn an_agent_without_an_answer_is_stopped_and_the_result_says_so() {
 struct Writers {
     content_with: usize,
     researches: Arc<AtomicUsize>,
-    asked: Arc<Mutex<Vec<(Option<String>, String)>>>,
+    asked: Arc<Mutex<Vec<AgentsWrite>>>,
     judged: Arc<AtomicUsize>,
 }
 
@@ -147,9 +147,8 @@ impl selective_feedback::Actions for Writers {
     }
 
     async fn agents_write(&self, _: &Call, params: AgentsWrite) -> Result<AgentsWriteResult, ActionError> {
-        assert_eq!((params.topic.as_str(), params.facts), ("tea", vec!["tea is wet".to_owned()]));
         let mut asked = self.asked.lock().unwrap();
-        asked.push((params.before, params.notes));
+        asked.push(params);
         Ok(AgentsWriteResult { text: format!("text {}", asked.len()) })
     }
 
@@ -169,8 +168,13 @@ async fn a_critic_leads_back_to_the_writer_who_sees_the_last_text_and_the_resear
     let finished = run.await.unwrap();
     assert_eq!(way(&finished.history), ["research", "write", "critique", "write", "critique"]);
     assert_eq!(writers.researches.load(Ordering::Relaxed), 1);
-    let expected = [(None, String::new()), (Some("text 1".to_owned()), "note 1".to_owned())];
-    assert_eq!(*writers.asked.lock().unwrap(), expected);
+    let asked = |before: Option<&str>, notes: &str| AgentsWrite {
+        topic: "tea".into(),
+        facts: vec!["tea is wet".into()],
+        before: before.map(str::to_owned),
+        notes: notes.into(),
+    };
+    assert_eq!(*writers.asked.lock().unwrap(), [asked(None, ""), asked(Some("text 1"), "note 1")]);
     assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 2"), Some(Verdict::Good)));
     let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
     assert!(warnings.is_empty(), "{warnings:?}");

@@ -14,6 +14,7 @@ graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
+graph!("tests/engines/graphs/environment_must_be_set.yaml");
 graph!("tests/engines/graphs/errors_are_seen_by_the_edges.yaml");
 graph!("tests/engines/graphs/errors_end_the_run.yaml");
 graph!("tests/engines/graphs/errors_go_round_until_the_steps_run_out.yaml");
@@ -34,6 +35,7 @@ graph!("tests/engines/graphs/foreach_tries_items_again.yaml");
 graph!("tests/engines/graphs/greeting_child.yaml");
 graph!("tests/engines/graphs/greeting_parent.yaml");
 graph!("tests/engines/graphs/hooks_after_steps_may_stop.yaml");
+graph!("tests/engines/graphs/hooks_look_things_up.yaml");
 graph!("tests/engines/graphs/hooks_of_every_event.yaml");
 graph!("tests/engines/graphs/hooks_that_a_tool_answers_for.yaml");
 graph!("tests/engines/graphs/hooks_that_end_a_run_before_it_begins.yaml");
@@ -59,12 +61,15 @@ graph!("tests/engines/graphs/nested_with_types.yaml");
 graph!("tests/engines/graphs/operators_on_any_value.yaml");
 graph!("tests/engines/graphs/operators_on_typed_values.yaml");
 graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
+graph!("tests/engines/graphs/outputs_of_any_kind.yaml");
+graph!("tests/engines/graphs/permissions_are_patterns.yaml");
 graph!("tests/engines/graphs/poll_until_done.yaml");
 graph!("tests/engines/graphs/retry_after_any_failure.yaml");
 graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
 graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
 graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
 graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
+graph!("tests/engines/graphs/retry_with_jitter.yaml");
 graph!("tests/engines/graphs/saga_with_compensation.yaml");
 graph!("tests/engines/graphs/scraper_pipeline.yaml");
 graph!("tests/engines/graphs/templates_fall_back.yaml");
@@ -113,6 +118,9 @@ super::all_machines! {
         agent_research(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         agent_write(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         agent_critique(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "environment_must_be_set" environment_must_be_set EnvironmentMustBeSet {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
         test_fetch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -174,6 +182,9 @@ super::all_machines! {
     }
     "hooks_after_steps_may_stop" hooks_after_steps_may_stop HooksAfterStepsMayStop {
         rye_bash(hooks_after_steps_may_stop::RyeBash { command: "command", cwd: "cwd", env: "env", stdin: "stdin", timeout: "timeout", output_limit: "output_limit", ok_exit_codes: "ok_exit_codes" }) -> hooks_after_steps_may_stop::RyeBashResult;
+    }
+    "hooks_look_things_up" hooks_look_things_up HooksLookThingsUp {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "hooks_of_every_event" hooks_of_every_event HooksOfEveryEvent {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -250,6 +261,13 @@ super::all_machines! {
         shop_look_up(order_is_paid_or_refused::ShopLookUp { article: "article" }) -> order_is_paid_or_refused::ShopLookUpResult;
         shop_charge(order_is_paid_or_refused::ShopCharge { card: "card", amount: "amount", currency: "currency", note: "note" }) -> order_is_paid_or_refused::ShopChargeResult;
     }
+    "outputs_of_any_kind" outputs_of_any_kind OutputsOfAnyKind {
+    }
+    "permissions_are_patterns" permissions_are_patterns PermissionsArePatterns {
+        a_x(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        b_7(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        c_deep_down(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "poll_until_done" poll_until_done PollUntilDone {
         jobs_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         jobs_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -269,6 +287,9 @@ super::all_machines! {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "retry_what_is_transient_by_itself" retry_what_is_transient_by_itself RetryWhatIsTransientByItself {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retry_with_jitter" retry_with_jitter RetryWithJitter {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "saga_with_compensation" saga_with_compensation SagaWithCompensation {

@@ -1,10 +1,10 @@
-//! Ids of tools and graphs mean one thing, and graphs that are nested can stand beside each other as modules.
+//! Ids of tools and graphs mean one thing, hooks run no graphs, and graphs that are nested can stand beside each other as modules.
 
 use std::collections::BTreeMap;
 
 use graph_model::program::{ItemType, Verb};
 
-use super::facts::Facts;
+use super::facts::{Caller, Facts};
 use crate::definition::Call;
 use crate::diagnostic::{Diagnostics, code};
 use crate::expand::module_name;
@@ -25,6 +25,17 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 )
                 .note(format!("they are {}", files.join(" and ")))
                 .help("rename all but one of them");
+        }
+    }
+    for (caller, call) in facts.calls() {
+        if let (Caller::Hook(..), Some(graph)) = (caller, facts.tool(call).graph) {
+            diagnostics
+                .error(
+                    code::NOT_SUPPORTED,
+                    facts.place(&call.item.span),
+                    format!("{caller} runs the graph `{}`, which is not supported by this version", graph.file),
+                )
+                .help("call a tool of the program");
         }
     }
     if !facts.items.ambiguous.is_empty() {

@@ -185,7 +185,7 @@ async fn inputs_that_no_schema_names_are_there_and_the_final_state_shows_all() {
 async fn a_node_whose_failure_leads_to_itself_ends_at_max_steps() {
     let nodes = &[("call", r#"{"line":1,"does":{"action":0},"on_error":0}"#)];
     let error = run_with(nodes, r#"{"max_steps":5}"#, json!({}), refuse).await.unwrap_err();
-    assert_eq!(error.to_string(), "max steps exceeded (5)");
+    assert_eq!(error.to_string(), "Max steps exceeded (5)");
 }
 
 #[tokio::test]
