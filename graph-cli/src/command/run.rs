@@ -27,9 +27,12 @@ use crate::outcome::Error;
 use authority::Authority;
 use signals::{Signal, Signals};
 
-/// How a run ended that could not be started: exit codes, as `docs/cli.md` lists them.
+// The exit codes, as `docs/cli.md` lists them.
+/// The graph has mistakes, or the run failed.
 const PROBLEMS: u8 = 1;
+/// The command line is wrong, or the inputs.
 const USAGE: u8 = 2;
+/// The run could not be started, or be kept.
 const UNDONE: u8 = 3;
 
 #[derive(Args)]
@@ -205,7 +208,7 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     }
     let options = Options {
         run: arguments.run_id.clone(),
-        capabilities: authority.narrowed.clone(),
+        capabilities: authority.inherited.clone(),
         depth: authority.depth,
         max_steps: arguments.max_steps,
         timeout: arguments.timeout.0,
@@ -452,7 +455,8 @@ async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &m
 }
 
 fn unstarted(error: StartError) -> Failure {
-    let code = if matches!(error, StartError::Inputs { .. }) { USAGE } else { UNDONE };
+    let is_misfit = matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. });
+    let code = if is_misfit { USAGE } else { UNDONE };
     Failure::of(code, error)
 }
 

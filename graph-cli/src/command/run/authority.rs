@@ -20,8 +20,8 @@ const MOST_BYTES: u64 = 1024 * 1024;
 /// What a run may do.
 pub(super) struct Authority {
     grants: Grants,
-    /// What it may use of that.
-    pub(super) narrowed: Option<Grants>,
+    /// What the thread lets it use of that. The run's journal keeps it, so that it holds after a resume too.
+    pub(super) inherited: Option<Grants>,
     /// How deep graphs may stand one in the other.
     pub(super) depth: Option<u32>,
     source: Source,
@@ -51,18 +51,21 @@ impl Authority {
                 Some(named) => (named, Source::Person),
                 None => (graph.permissions().clone(), Source::Graph),
             };
-            return Self { grants, narrowed: None, depth: arguments.depth, source };
+            return Self { grants, inherited: None, depth: arguments.depth, source };
         };
         let ring = || ring(arguments, library, places);
         let thread = thread.to_string_lossy().into_owned();
         match inherited(&thread, places.project.as_deref(), ring) {
             Ok(Inherited { grants, depth }) => {
                 let depth = Some(arguments.depth.map_or(depth, |own| own.min(depth)));
-                Self { grants, narrowed: named, depth, source: Source::Thread(thread) }
+                let source = Source::Thread(thread);
+                Self { grants: named.unwrap_or_else(|| grants.clone()), inherited: Some(grants), depth, source }
             }
             Err(reason) => {
                 let reason = format!("what the thread `{thread}` may do cannot be told: {reason}");
-                Self { grants: Grants::default(), narrowed: None, depth: Some(0), source: Source::Nobody(reason) }
+                let nothing = Grants::default();
+                let source = Source::Nobody(reason);
+                Self { grants: nothing.clone(), inherited: Some(nothing), depth: Some(0), source }
             }
         }
     }
@@ -74,7 +77,8 @@ impl Authority {
     /// Says what is granted that nobody named, and what keeps everything from being granted.
     pub(super) fn tell(&self, voice: Voice) {
         let shown = || {
-            let patterns: Vec<&str> = self.patterns().map(Pattern::as_str).collect();
+            let grants = self.inherited.as_ref().unwrap_or(&self.grants);
+            let patterns: Vec<&str> = grants.patterns().iter().map(Pattern::as_str).collect();
             if patterns.is_empty() { "nothing".to_owned() } else { patterns.join(", ") }
         };
         match &self.source {
