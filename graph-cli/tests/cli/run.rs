@@ -184,6 +184,14 @@ fn an_open_and_silent_stdin_holds_nothing_up() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(out.contains("\"said\":\"ann\""), "{out}");
     assert!(ran.err.contains("note: stdin is open and silent"), "{}", ran.err);
+    // Without inputs by name, some may still be on their way.
+    let mut child = place.start(&[]);
+    let stdin = child.stdin.take().unwrap();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    drop(stdin);
+    let ran = place.ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("say `--json -` to wait for inputs"), "{}", ran.err);
 }
 
 #[test]

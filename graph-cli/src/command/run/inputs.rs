@@ -54,8 +54,11 @@ impl Given {
         }
     }
 
-    /// Returns the text, and what to call it in messages.
-    fn text(self, voice: Voice) -> Result<(String, &'static str), Failure> {
+    /// Returns the text, and what to call it in messages. `named` says whether the command line names inputs.
+    ///
+    /// Of a stdin that is open and silent nobody can tell whether inputs are still to come. Who names inputs on the command
+    /// line has others; who does not must say, for a run without its inputs is another run.
+    fn text(self, named: bool, voice: Voice) -> Result<(String, &'static str), Failure> {
         let (reading, wait) = match self {
             Self::Nothing => return Ok((String::new(), "")),
             Self::Json(text) => return Ok((text, "`--json`")),
@@ -63,6 +66,11 @@ impl Given {
         };
         let gone = |_| Failure::usage("stdin cannot be read");
         let mut told = match reading.recv_timeout(GRACE) {
+            Err(RecvTimeoutError::Timeout) if !wait && !named => {
+                return Err(Failure::usage(
+                    "stdin is open and silent: say `--json -` to wait for inputs on it, or write `</dev/null` if there are none",
+                ));
+            }
             Err(RecvTimeoutError::Timeout) if !wait => {
                 voice.note("stdin is open and silent, so no inputs are read from it; `--json -` waits for them");
                 return Ok((String::new(), ""));
@@ -120,7 +128,7 @@ pub(super) fn collect(
     outline: &Outline,
     voice: Voice,
 ) -> Result<Inputs, Failure> {
-    let (text, place) = given.text(voice)?;
+    let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
         "" => Inputs::new(),
         text => match serde_json::from_str(text) {
