@@ -426,6 +426,11 @@ impl Runtime {
             return Ok(Taken::Ended(ended));
         }
         let (state, mut standing) = replay(code, &*machine, &journal).map_err(misfit)?;
+        if standing.frontier.is_empty() {
+            // A run's last step and its end are written together: somebody took the end away.
+            let reason = "the run had ended, and the record of its end is missing".to_owned();
+            return Err(misfit(JournalError::Misfit { seq: journal.chain.len(), reason }));
+        }
         if let Some(most) = begin.max_steps {
             standing.limit = Some(u64::from(most));
         }

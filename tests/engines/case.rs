@@ -36,6 +36,8 @@ pub(crate) enum Cut {
     Nowhere,
     /// After each record that was written, by the run or by those that it nests.
     Everywhere,
+    /// Between the last step and the end, which are written together: no crash does that.
+    BeforeEnd,
 }
 
 /// What came of a run.
@@ -139,6 +141,7 @@ impl Bench {
             let records = log.len();
             let cuts = match cut {
                 Cut::Nowhere if whole.end["success"] == json!(true) => vec![records],
+                Cut::BeforeEnd if whole.end["success"] == json!(true) && log.ends_within_a_batch() => vec![records - 1],
                 Cut::Everywhere if case.resumes => log.ends().into_iter().filter(|&at| at < records).collect(),
                 _ => continue,
             };
@@ -151,6 +154,10 @@ impl Bench {
                     end
                 };
                 match resumed {
+                    Err(ResumeError::Journal { .. }) if cut == Cut::BeforeEnd => {}
+                    Ok((end, _)) if cut == Cut::BeforeEnd => {
+                        found.push(format!("resumed {way} without its end: {end}"))
+                    }
                     Ok((end, _)) if kept(&end) != kept(&whole.end) => {
                         found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
                     }
@@ -441,6 +448,11 @@ impl Log {
 
     fn len(&self) -> usize {
         self.written().records.len()
+    }
+
+    /// Whether the last two records were written together.
+    fn ends_within_a_batch(&self) -> bool {
+        self.written().records.iter().rev().nth(1).is_some_and(|record| !record.is_last)
     }
 
     /// Returns after which records a process may have died: those that are written together are all there, or none is.

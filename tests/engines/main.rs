@@ -170,3 +170,8 @@ fn a_run_that_ended_is_resumed_to_the_same_result_on_either_engine() {
 fn a_run_that_was_cut_after_any_record_comes_to_the_same_end_on_the_other_engine() {
     each(|bench, case| bench.cut(case, Cut::Everywhere));
 }
+
+#[test]
+fn a_journal_whose_end_was_taken_away_is_not_taken_for_a_run_at_work() {
+    each(|bench, case| bench.cut(case, Cut::BeforeEnd));
+}
