@@ -371,6 +371,7 @@ impl Code {
         }))
     }
 
+    #[inline(always)]
     fn look<'a>(&'a self, sight: &'a Sight<'a>) -> Look<'a> {
         Look { sight, changes: &[], result: View::Null, local: View::Null, code: self }
     }
