@@ -156,7 +156,7 @@ impl Bench {
                 match resumed {
                     Err(ResumeError::Journal { .. }) if cut == Cut::BeforeEnd => {}
                     Ok((end, _)) if cut == Cut::BeforeEnd => {
-                        found.push(format!("resumed {way} without its end: {end}"))
+                        found.push(format!("resumed {way} without its end: {end}"));
                     }
                     Ok((end, _)) if kept(&end) != kept(&whole.end) => {
                         found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
