@@ -16,6 +16,9 @@ fn page() -> String {
     );
     for code in ALL {
         write!(page, "\n## {}: {}\n\n{}\n", code.id, code.title, wrapped(code.explanation, 120)).unwrap();
+        if let Some(level) = code.lint {
+            write!(page, "\nA lint: `{}` where nothing else is set.\n", level.name()).unwrap();
+        }
     }
     page
 }

@@ -11,6 +11,37 @@ pub struct Code {
     pub title: &'static str,
     /// What it means and how to mend it, in Markdown.
     pub explanation: &'static str,
+    /// What is done about it where nothing else is set; `None` where it is always an error.
+    ///
+    /// A mistake of the second kind leaves no graph that could be compiled. One of the first kind, a lint, leaves a graph that
+    /// probably does not do what its author meant.
+    pub lint: Option<Level>,
+}
+
+/// What is done about a lint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Nothing.
+    Allow,
+    /// It is a warning.
+    Warn,
+    /// It is an error.
+    Deny,
+}
+
+impl Level {
+    /// Every level with its spelling.
+    pub const TABLE: [(Self, &'static str); 3] = [(Self::Allow, "allow"), (Self::Warn, "warn"), (Self::Deny, "deny")];
+
+    /// Finds the level that is written `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, spelling)| *spelling == name).map(|(level, _)| *level)
+    }
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(level, _)| *level == self).map_or("", |(_, spelling)| spelling)
+    }
 }
 
 impl PartialEq for Code {
@@ -35,8 +66,14 @@ impl Code {
 }
 
 macro_rules! codes {
-    ($($name:ident = $id:literal, $title:literal, $explanation:literal;)*) => {
-        $(#[doc = $title] pub const $name: Code = Code { id: $id, title: $title, explanation: $explanation };)*
+    (@lint) => { None };
+    (@lint $level:ident) => { Some(Level::$level) };
+    ($($name:ident = $id:literal $(($level:ident))?, $title:literal, $explanation:literal;)*) => {
+        $(
+            #[doc = $title]
+            pub const $name: Code =
+                Code { id: $id, title: $title, explanation: $explanation, lint: codes!(@lint $($level)?) };
+        )*
 
         /// Every code, in the order of the ids.
         pub const ALL: &[Code] = &[$($name),*];

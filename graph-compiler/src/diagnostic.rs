@@ -226,6 +226,17 @@ impl Diagnostics {
         self.0.last_mut().expect("one was just pushed")
     }
 
+    /// Adds what a lint found, as serious as the lint is where nothing else is set, and returns it for what else is to be said.
+    ///
+    /// What is set takes effect when all is said: a rule need not know of it.
+    pub fn lint(&mut self, code: Code, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+        let diagnostic = self.error(code, place, message);
+        if code.lint.is_some_and(|level| level < code::Level::Deny) {
+            diagnostic.severity = Severity::Warning;
+        }
+        diagnostic
+    }
+
     /// Returns the one that was added last.
     pub(crate) fn last(&mut self) -> Option<&mut Diagnostic> {
         self.0.last_mut()
