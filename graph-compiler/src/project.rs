@@ -18,7 +18,7 @@ use crate::graph::{Graph, Outline};
 use crate::parallel;
 use crate::source::Source;
 use crate::tree;
-use crate::verify::verify;
+use crate::verify::{Origin, verify};
 use nesting::Nesting;
 
 /// The directory of a tree that holds its trusted keys.
@@ -145,24 +145,50 @@ impl Project {
         self.finish(&path, self.examine(&source))
     }
 
+    /// As [`Project::compile`], but of a file that cannot be verified all else is said too that is wrong with it. No graph comes
+    /// of it.
+    pub fn review(&self, file: &Path) -> Compilation {
+        match self.read(file) {
+            Ok(source) => self.review_source(source),
+            Err(problem) => self.finish(file, problem.into()),
+        }
+    }
+
+    /// As [`Project::review`], for a text that is already in memory, as an editor has it.
+    pub fn review_source(&self, source: Arc<Source>) -> Compilation {
+        let examined = match verify(&source, &self.ring) {
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
+            Err(problem) => self.examine_text(Origin::Draft(Arc::clone(&source)), Diagnostics::from(*problem)),
+        };
+        self.finish(&source.path, examined)
+    }
+
+    fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+        Source::read(file, &display_name(&self.package, file))
+    }
+
     fn examine_file(&self, file: &Path) -> Examined {
-        match Source::read(file, &display_name(&self.package, file)) {
+        match self.read(file) {
             Ok(source) => self.examine(&source),
             Err(problem) => problem.into(),
         }
     }
 
     fn examine(&self, source: &Arc<Source>) -> Examined {
-        let verified = match verify(source, &self.ring) {
-            Ok(verified) => verified,
-            Err(problem) => return problem.into(),
-        };
-        let mut examined = Examined::default();
+        match verify(source, &self.ring) {
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
+            Err(problem) => problem.into(),
+        }
+    }
+
+    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics) -> Examined {
+        let source = &Arc::clone(origin.source());
+        let mut examined = Examined { diagnostics, ..Examined::default() };
         let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return examined };
         let again = || tree::read_again(source, &yaml);
         let (disagreement, mut examined) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
-            let Some(definition) = definition::parse(verified, &yaml, diagnostics) else { return examined };
+            let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
             let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
             let checked = check::check(&definition, &items, diagnostics);

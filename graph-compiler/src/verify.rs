@@ -40,6 +40,31 @@ impl Verified {
     }
 }
 
+/// What is parsed: a verified source, or one that is only looked at while its author writes it.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// A trusted key signed it. Only of this a graph is made.
+    Verified(Verified),
+    /// Nobody vouches for it: what is wrong with it can be said, and nothing more is done with it.
+    Draft(Arc<Source>),
+}
+
+impl Origin {
+    /// Returns the text.
+    pub fn source(&self) -> &Arc<Source> {
+        match self {
+            Self::Verified(verified) => verified.source(),
+            Self::Draft(source) => source,
+        }
+    }
+}
+
+impl From<Verified> for Origin {
+    fn from(verified: Verified) -> Self {
+        Self::Verified(verified)
+    }
+}
+
 /// Verifies that a key of `ring` signed `source` (R41).
 ///
 /// # Errors

@@ -32,6 +32,7 @@ use crate::definition::{
 use crate::diagnostic::Diagnostics;
 use crate::graph::{Graph, Inner, Node, Outline};
 use crate::types::Type;
+use crate::verify::{Origin, Verified};
 use facts::Facts;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
@@ -98,21 +99,24 @@ pub fn check(definition: &Definition, items: &Items, diagnostics: &mut Diagnosti
         rule(&facts, diagnostics);
     }
     let outline = facts.outline();
-    let graph = if diagnostics.has_errors() { None } else { Some(build(&facts, outline.clone())) };
+    let graph = match &definition.origin {
+        Origin::Verified(verified) if !diagnostics.has_errors() => Some(build(&facts, verified, outline.clone())),
+        _ => None,
+    };
     Checked { outline, graph }
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
-fn build(facts: &Facts<'_>, outline: Outline) -> Graph {
+fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
     let definition = facts.definition;
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
     Graph {
         outline,
         source: Arc::clone(definition.source()),
-        digest: definition.verified.digest().to_hex(),
-        signer: definition.verified.signer().to_string(),
-        owner: definition.verified.owner().to_owned(),
+        digest: verified.digest().to_hex(),
+        signer: verified.signer().to_string(),
+        owner: verified.owner().to_owned(),
         start: index(facts.start.expect("a graph without start is an error")),
         settings: Settings {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),

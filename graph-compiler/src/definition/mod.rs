@@ -39,15 +39,15 @@ pub use template::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::{Source, Span};
 use crate::tree;
-use crate::verify::Verified;
+use crate::verify::{Origin, Verified};
 use reader::{Fields, Reader};
 use rules::Checked;
 
 /// What a graph's file says.
 #[derive(Debug)]
 pub struct Definition {
-    /// The verified file.
-    pub verified: Verified,
+    /// The file.
+    pub origin: Origin,
     /// Category and file name: `workflows/test/project_stats`.
     pub id: GraphId,
     /// The author's version.
@@ -122,7 +122,7 @@ impl Contract {
 impl Definition {
     /// Returns the file.
     pub fn source(&self) -> &Arc<Source> {
-        self.verified.source()
+        self.origin.source()
     }
 
     /// Returns what its nodes and hooks call, in the order of the file.
@@ -149,11 +149,12 @@ impl Definition {
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
 const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
 
-/// Reads a verified graph, of which `file` is the YAML.
+/// Reads a graph, of which `file` is the YAML.
 ///
 /// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
-pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostics) -> Option<Definition> {
-    let source = Arc::clone(verified.source());
+pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Diagnostics) -> Option<Definition> {
+    let origin = origin.into();
+    let source = Arc::clone(origin.source());
     let mut reader = Reader { source: &source, diagnostics };
     let fields = reader.map(&file.root, "a graph")?;
     let head = is_graph(&mut reader, &fields)?;
@@ -203,7 +204,7 @@ pub fn parse(verified: Verified, file: &tree::File, diagnostics: &mut Diagnostic
         is_complete,
         nodes: nodes.nodes,
         unreadable: nodes.unreadable,
-        verified,
+        origin,
     })
 }
 
