@@ -257,6 +257,43 @@ codes! {
     BAD_HOOK = "G0141", "a hook that would not do what it says",
         "A hook steers the run in one way. `retry` does something about `error` only, and `continue` about `limit` only. The \
          layer of a hook, which decides the order of graph's and runtime's hooks, cannot be chosen.";
+
+    NOT_ALWAYS_SET = "G0150"(Deny), "a state key that is not set on every way",
+        "On some ways to this place nothing has set the key, so it would be null there: one such way is shown. Give the key a \
+         first value in `config.state` (`null`, where nothing is meant to be one), name something to fall back on \
+         (`${state.price || inputs.price}`), or come here only where it is set: behind an edge with `op: exists`, or one that \
+         compares the key. A key is set by `assign`, by `collect`, and by a first value; a failure that leads along `on_error` \
+         leaves out what the node would have assigned.";
+    NEVER_SET = "G0151"(Deny), "a state key that is set only later, or elsewhere",
+        "Something sets the key, but not before this place: on no way to here. It would always be null. Set it earlier, or read \
+         another key.";
+    UNREAD = "G0152"(Warn), "a value that nothing reads",
+        "The key is written, and on no way from here is it read before it is written again or the run ends. A return node \
+         without `output`, and an end without a return node, return the whole state and so read every key.";
+    WIDENED = "G0153"(Warn), "values of different types meet",
+        "A state key, a list or a fallback holds values of types that have nothing in common, so nothing is known of it: what is \
+         done with it is checked when the graph runs, no longer when it is compiled.";
+    MAYBE_NOTHING = "G0154"(Deny), "a value that may be missing where one is needed",
+        "The parameter is needed, and what it is given may be null: an input that need not be given, a field that a result need \
+         not have, an element that a list may not have. The call would fail then. Name something to fall back on, make the \
+         value needed where it comes from (`required` in the schema), or come here only where it is there: behind an edge with \
+         `op: exists`.";
+
+    UNCOVERED = "G0160"(Deny), "edges that leave a case open",
+        "The values that the conditions look at are few: booleans, words of an `enum`. In one of the cases, which is shown, no \
+         edge is followed, and the run ends there as if it had succeeded. Add an edge for the case, or a last edge without \
+         `when`. One without `to` says that the run is to end; `on_no_match: fail` that it is a failure.";
+    OPEN_CASE = "G0161"(Warn), "edges that may leave a case open",
+        "There is a case, which is shown, in which no edge is followed: the run ends there as if it had succeeded. Add a last \
+         edge without `when`. One without `to` says that the run is to end; `on_no_match: fail` that it is a failure.";
+    NEVER_FOLLOWED = "G0162"(Deny), "an edge that can never be followed",
+        "Its condition never holds, or wherever it holds an edge before it is followed. What it leads to never happens.";
+    NEEDLESS_DEFAULT = "G0163"(Warn), "a last edge that is never followed",
+        "The edges before it cover every case, so there is nothing left for the edge without `when`. Remove it, so that a case \
+         which comes later is noticed; or one of the conditions says more than was meant.";
+    ALWAYS_SAME = "G0164"(Warn), "a comparison that comes out the same whatever the value is",
+        "By its type, and by what the ways to here say of it, the value can only be what is shown, and for all of that the \
+         comparison comes out the same. Either it is not needed or it does not say what was meant.";
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Performer, RETRIES, Verb};
 
 use super::Items;
-use super::flow::Flow;
+use super::flow::{Flow, Moment};
 use super::infer::{self, Types};
 use crate::definition::{
     Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction,
@@ -44,6 +44,8 @@ pub(super) struct Facts<'d> {
 struct Onward {
     /// The targets of its edges, in order, without those behind an edge that always matches.
     next: Vec<usize>,
+    /// Which edges these are.
+    edges: Vec<usize>,
     on_error: Option<usize>,
 }
 
@@ -170,6 +172,18 @@ pub(super) enum Site {
     Hook,
 }
 
+impl Site {
+    /// Returns the moment of the node at which what stands here is looked at; a hook has none.
+    fn moment(self) -> Option<Moment> {
+        match self {
+            Self::Params | Self::Over | Self::Item | Self::Output => Some(Moment::Before),
+            Self::Assign(count) => Some(Moment::Assigned(count)),
+            Self::Next => Some(Moment::After),
+            Self::Hook => None,
+        }
+    }
+}
+
 /// A path that is read somewhere.
 pub(super) struct Read<'d> {
     /// The node, or the hook where it stands in one.
@@ -177,6 +191,14 @@ pub(super) struct Read<'d> {
     pub(super) site: Site,
     pub(super) path: &'d Path,
     pub(super) span: Span,
+    /// Whether another path stands behind it, for when it leads to nothing.
+    pub(super) has_fallback: bool,
+}
+
+impl<'d> Read<'d> {
+    fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
+        Self { node, site, path: &test.path.value, span: test.path.span.clone(), has_fallback: false }
+    }
 }
 
 impl<'d> Facts<'d> {
@@ -244,6 +266,11 @@ impl<'d> Facts<'d> {
     /// Returns the nodes that `next` may lead to, in order, leaving out edges behind one that always matches.
     pub(super) fn successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].next.iter().copied()
+    }
+
+    /// Returns which edges lead to the nodes of [`Facts::successors`]: their indices in the list.
+    pub(super) fn ways(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.onward[node].edges.iter().copied()
     }
 
     pub(super) fn error_successor(&self, node: usize) -> Option<usize> {
@@ -348,7 +375,7 @@ impl<'d> Facts<'d> {
                 self.reads_of(at, site, term, visit);
             }
             for test in tests(node) {
-                visit(Read { node: at, site: Site::Next, path: &test.path.value, span: test.path.span.clone() });
+                visit(Read::of_test(at, Site::Next, test));
             }
         }
         for (at, hook) in self.definition.hooks.iter().enumerate() {
@@ -356,7 +383,7 @@ impl<'d> Facts<'d> {
                 self.reads_of(at, Site::Hook, term, visit);
             }
             hook.condition.tests(&mut |test| {
-                visit(Read { node: at, site: Site::Hook, path: &test.path.value, span: test.path.span.clone() });
+                visit(Read::of_test(at, Site::Hook, test));
             });
         }
     }
@@ -364,9 +391,10 @@ impl<'d> Facts<'d> {
     fn reads_of(&self, node: usize, site: Site, term: &'d Term, visit: &mut impl FnMut(Read<'d>)) {
         term.templates(&mut |term, template, text| {
             for expression in template.expressions() {
-                for (path, range) in expression.paths.iter().zip(&expression.ranges) {
+                for (at, (path, range)) in expression.paths.iter().zip(&expression.ranges).enumerate() {
                     let span = crate::definition::locate(self.definition.source(), &term.span, text, range);
-                    visit(Read { node, site, path, span });
+                    let has_fallback = at + 1 < expression.paths.len();
+                    visit(Read { node, site, path, span, has_fallback });
                 }
             }
         });
@@ -393,27 +421,45 @@ impl<'d> Facts<'d> {
                 None => (Type::of(Kind::Map(Box::new(Type::any()))), [].as_slice()),
             },
         };
-        // A part that does not exist is reported by its own rule, and has no type that another could object to.
-        segments.iter().try_fold(root, |ty, segment| ty.step(segment).map_err(|_| ())).unwrap_or_else(|()| Type::any())
+        let (mut ty, mut done) = (root, path.segments.len() - segments.len());
+        for segment in segments {
+            // A part that does not exist is reported by its own rule, and has no type that another could object to.
+            let Ok(part) = ty.step(segment) else { return Type::any() };
+            done += 1;
+            ty = if part.nullable && self.is_something(node, site, path, done) { part.not_null() } else { part };
+        }
+        ty
+    }
+
+    /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.
+    pub(super) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
+        let Some(moment) = site.moment() else { return false };
+        if !matches!(path.root, Root::State | Root::Inputs) {
+            return false;
+        }
+        let part = Path { root: path.root, segments: path.segments[..parts].to_vec() };
+        self.flow.is_something(node, moment, &part)
+    }
+
+    /// Whether a key is sure to be set at a place.
+    pub(super) fn is_set(&self, node: usize, site: Site, key: usize) -> bool {
+        site.moment().is_none_or(|moment| self.flow.is_set(node, moment, key))
     }
 
     /// Returns what is known of a state key, at a place where it may not be set yet.
     pub(super) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
-        match name {
-            LAST_ERROR => return infer::last_error(),
-            RETRIES => return infer::retries(),
-            _ => {}
-        }
-        let Some(key) = self.types.key(name) else { return Type::any() };
-        let ty = self.types.keys[key].ty.clone();
-        let written_here = match site {
-            Site::Params | Site::Over | Site::Item | Site::Output | Site::Hook => 0,
-            Site::Assign(before) => before,
-            Site::Next if self.may_skip_assign(node) => 0,
-            Site::Next => usize::MAX,
+        let (Some(key), false) = (self.flow.key(self, name), name == RETRIES) else {
+            return if name == RETRIES { infer::retries() } else { Type::any() };
         };
-        let here = self.definition.nodes[node].written().take(written_here).any(|key| key.value.as_str() == name);
-        if here || self.flow.is_set_before(node, key) { ty } else { ty.or_null() }
+        let ty = if name == LAST_ERROR { infer::last_error() } else { self.types.keys[key].ty.clone() };
+        // A failure leaves nothing else in the last error.
+        let ty = if name == LAST_ERROR { ty.not_null() } else { ty };
+        let path = Path { root: Root::State, segments: vec![name.to_owned()] };
+        match site.moment() {
+            Some(moment) if self.flow.is_something(node, moment, &path) => ty.not_null(),
+            Some(moment) if self.flow.is_set(node, moment, key) => ty,
+            _ => ty.or_null(),
+        }
     }
 
     /// Returns what the graph looks like from outside.
@@ -471,10 +517,9 @@ fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
 
 fn onward(node: &NodeDefinition, by_name: &HashMap<&str, usize>) -> Onward {
     let index = |to: &Spanned<NodeName>| by_name.get(to.value.as_str()).copied();
-    Onward {
-        next: followed(node.next()).into_iter().filter_map(|edge| index(edge.to?)).collect(),
-        on_error: node.on_error().and_then(index),
-    }
+    let targets = followed(node.next()).into_iter().enumerate().filter_map(|(at, edge)| Some((index(edge.to?)?, at)));
+    let (next, edges) = targets.unzip();
+    Onward { next, edges, on_error: node.on_error().and_then(index) }
 }
 
 /// An edge as the rules see it.

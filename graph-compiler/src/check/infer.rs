@@ -6,7 +6,7 @@ use graph_model::program::{OnError, THREAD_DIRECTIVE};
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
-use super::flow::Keys;
+use super::flow::{Known, Moment};
 use crate::definition::{Definition, Foreach, NodeKind, Term, TermKind};
 use crate::graph::Key;
 use crate::types::{Field, Kind, Type, join_all};
@@ -17,18 +17,36 @@ pub(super) struct Types {
     pub(super) inputs: Type,
     /// What the keys of the state are; null where nothing was learned yet.
     pub(super) keys: Vec<Key>,
+    /// For each key, all values that it can have, where all that is written to it stands in the graph.
+    pub(super) values: Vec<Option<Vec<Value>>>,
     by_name: HashMap<String, usize>,
 }
 
 impl Types {
     /// Collects the keys of the state: those of `config.state`, then those that are assigned, in the order of the file.
     pub(super) fn new(inputs: Type, definition: &Definition) -> Self {
-        let mut types = Self { inputs, keys: Vec::new(), by_name: HashMap::new() };
+        let mut types = Self { inputs, keys: Vec::new(), values: Vec::new(), by_name: HashMap::new() };
         for (key, value) in &definition.state {
             types.add(key.value.as_str(), Type::of_value(&value.value), Some(value.value.clone()));
         }
         for key in definition.nodes.iter().flat_map(|node| node.written()) {
             types.add(key.value.as_str(), Type { kind: Kind::Never, nullable: false }, None);
+        }
+        types.values = vec![Some(Vec::new()); types.keys.len()];
+        for (key, value) in &definition.state {
+            types.add_value(key.value.as_str(), Some(&value.value));
+        }
+        for node in &definition.nodes {
+            for assignment in node.assign() {
+                let value = match &assignment.value.kind {
+                    TermKind::Literal(value) => Some(value),
+                    _ => None,
+                };
+                types.add_value(assignment.key.value.as_str(), value);
+            }
+            if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
+                types.add_value(key.value.as_str(), None);
+            }
         }
         types
     }
@@ -37,6 +55,18 @@ impl Types {
         if !self.by_name.contains_key(name) {
             self.by_name.insert(name.to_owned(), self.keys.len());
             self.keys.push(Key { name: name.to_owned(), ty, initial });
+        }
+    }
+
+    /// Adds a value that a key can have; `None` for one that is not known, or too large to look at.
+    fn add_value(&mut self, name: &str, value: Option<&Value>) {
+        const MOST_VALUES: usize = 32;
+        let Some(values) = self.key(name).map(|key| &mut self.values[key]) else { return };
+        let value = value.filter(|value| !value.is_array() && !value.is_object());
+        match (value, values.as_mut().filter(|values| values.len() < MOST_VALUES)) {
+            (Some(value), Some(values)) if !values.contains(value) => values.push(value.clone()),
+            (Some(_), Some(_)) => {}
+            _ => *values = None,
         }
     }
 
@@ -169,9 +199,9 @@ pub(super) fn output(facts: &Facts<'_>) -> Type {
         match &node.kind {
             NodeKind::Return(returns) => match &returns.output {
                 Some(term) => exits.push(type_of_term(facts, at, Site::Output, term)),
-                None => exits.extend(state(facts, facts.flow.after(at))),
+                None => exits.extend(state(facts, facts.flow.at(at, Moment::After))),
             },
-            _ if facts.may_end(at) => exits.extend(state(facts, facts.flow.after(at))),
+            _ if facts.may_end(at) => exits.extend(state(facts, facts.flow.at(at, Moment::After))),
             _ => {}
         }
     }
@@ -182,7 +212,7 @@ pub(super) fn output(facts: &Facts<'_>) -> Type {
             facts.successors(at).chain(facts.error_successor(at)).for_each(|next| entered[next] = true);
         }
         for at in (0..entered.len()).filter(|&at| entered[at]) {
-            exits.extend(state(facts, facts.flow.before(at)));
+            exits.extend(state(facts, facts.flow.at(at, Moment::Before)));
         }
     }
     let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
@@ -190,7 +220,7 @@ pub(super) fn output(facts: &Facts<'_>) -> Type {
 }
 
 /// Returns the state as an object type where these keys are set; `None` if no run comes there.
-fn state(facts: &Facts<'_>, set: Option<Keys>) -> Option<Type> {
+fn state(facts: &Facts<'_>, set: Option<Known>) -> Option<Type> {
     let set = set?;
     let key = |(at, key): (usize, &Key)| {
         let ty = if set.contains(at) { key.ty.clone() } else { key.ty.clone().or_null() };

@@ -1,5 +1,8 @@
 //! Parameters are those that the tool's contract or the nested graph's inputs ask for.
 
+use graph_model::path::Root;
+use graph_model::template::Template;
+
 use super::facts::{Facts, Site, ToolFacts};
 use super::infer::{is_member, type_of_term};
 use crate::definition::{Term, TermKind};
@@ -8,10 +11,26 @@ use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    check_all(facts, Looks::AtTypes, diagnostics);
+}
+
+/// Checks that what a call needs is there; types are another rule's.
+pub(super) fn check_missing(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    check_all(facts, Looks::ForNothing, diagnostics);
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    AtTypes,
+    ForNothing,
+}
+
+fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
     for (caller, call) in facts.calls() {
         let tool = facts.tool(call);
         let (node, site) = caller.site();
-        let given = Given { facts, node, site, tool };
+        let given = Given { facts, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(Kind::String).or_null();
             given.check_term(term, &text, "an `item_id`", diagnostics);
@@ -33,6 +52,7 @@ struct Given<'f, 'd> {
     node: usize,
     site: Site,
     tool: &'f ToolFacts<'d>,
+    looks: Looks,
 }
 
 impl Given<'_, '_> {
@@ -48,7 +68,11 @@ impl Given<'_, '_> {
             match fields.iter().find(|field| field.name == key.value) {
                 // Null is left out, so that the default applies (R74).
                 Some(field) if field.default.is_some() && is_null(term) => {}
-                Some(field) => self.check_term(term, &field.ty, &format!("`{}` of {whose}", key.value), diagnostics),
+                Some(field) => {
+                    let whose = format!("`{}` of {whose}", key.value);
+                    self.check_value(term, &field.ty, &whose, field.is_required(), diagnostics);
+                }
+                None if self.looks == Looks::ForNothing => {}
                 None => {
                     let message = format!("{whose} takes no parameter `{}`", key.value);
                     let diagnostic = diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), message);
@@ -62,7 +86,10 @@ impl Given<'_, '_> {
                 }
             }
         }
-        for field in fields.iter().filter(|field| !field.ty.nullable && field.default.is_none()) {
+        if self.looks == Looks::ForNothing {
+            return;
+        }
+        for field in fields.iter().filter(|field| field.is_required()) {
             if !given.iter().any(|(key, _)| key.value == field.name) {
                 let message = format!("{whose} needs the parameter `{}`", field.name);
                 let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.facts.place(place), message);
@@ -74,7 +101,31 @@ impl Given<'_, '_> {
         }
     }
 
+    /// Says that a value may be null where the call needs one.
+    fn report_missing(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+        let TermKind::Template { text, template: Template::Whole(expression) } = &term.kind else { return };
+        // A key that is not set on every way is another rule's, and this follows from it.
+        let last = expression.paths.last().filter(|path| path.root == Root::State);
+        let key = last.and_then(|path| self.facts.flow.key(self.facts, path.segments.first()?));
+        if key.is_some_and(|key| !self.facts.is_set(self.node, self.site, key)) {
+            return;
+        }
+        diagnostics
+            .lint(
+                code::MAYBE_NOTHING,
+                self.facts.place(&term.span),
+                format!("{whose} needs {}, and `{}` may be nothing", shown(target), text.trim()),
+            )
+            .label("may be null when the graph runs")
+            .help("name something to fall back on with `||`, or come here only where it is there: `when: { path: …, op: exists }`");
+    }
+
     fn check_term(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+        self.check_value(term, target, whose, false, diagnostics);
+    }
+
+    /// Checks a value; one that `needs` to be there must not be null.
+    fn check_value(&self, term: &Term, target: &Type, whose: &str, needs: bool, diagnostics: &mut Diagnostics) {
         match (&term.kind, &target.kind) {
             (TermKind::Object(given), Kind::Object(fields)) => {
                 return self.check_object(given, fields, &term.span, whose, diagnostics);
@@ -101,6 +152,12 @@ impl Given<'_, '_> {
             TermKind::Literal(_) => ty.clone(),
             _ => ty.clone().not_null(),
         };
+        if self.looks == Looks::ForNothing {
+            if needs && ty.nullable && !matches!(ty.kind, Kind::Any | Kind::Never) {
+                self.report_missing(term, target, whose, diagnostics);
+            }
+            return;
+        }
         if certain.fits(target) {
             return;
         }

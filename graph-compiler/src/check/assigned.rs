@@ -1,0 +1,131 @@
+//! State keys that are read are set on every way to where they are read.
+
+use graph_model::path::{Path, Root};
+use graph_model::program::{LAST_ERROR, RETRIES};
+
+use super::facts::{Facts, Read, Site};
+use super::guards;
+use crate::definition::{EdgeList, Next};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    // Of a graph with holes it is not known what is on the ways.
+    if !facts.is_whole() {
+        return;
+    }
+    let mut said = Vec::new();
+    let mut check = |read: &Read<'_>| {
+        let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
+        let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return };
+        // One report for a key that is missed several times in a node: the mending is one.
+        if facts.is_set(read.node, read.site, key) || said.contains(&(read.node, key)) {
+            return;
+        }
+        said.push((read.node, key));
+        report(facts, read, name, key, diagnostics);
+    };
+    facts.reads(&mut |read| {
+        if !read.has_fallback && !matches!(read.site, Site::Next | Site::Hook) {
+            check(&read);
+        }
+    });
+    for (node, definition) in facts.definition.nodes.iter().enumerate() {
+        let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
+        let mut known: Vec<&Path> = Vec::new();
+        for edge in edges {
+            guards::walk(&edge.when, &mut known, &mut |test, known| {
+                let path = &test.path.value;
+                let is_guarded = known
+                    .iter()
+                    .any(|known| known.root == path.root && known.segments.first() == path.segments.first());
+                if !is_guarded && !guards::asks_for_null(test) {
+                    check(&Read { node, site: Site::Next, path, span: test.path.span.clone(), has_fallback: false });
+                }
+            });
+            known.extend(guards::proven(&edge.when, false));
+        }
+    }
+}
+
+fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostics: &mut Diagnostics) {
+    let nodes = &facts.definition.nodes;
+    let node = &nodes[read.node].name;
+    let place = facts.place(&read.span);
+    let setters = facts.flow.setters_before(facts, key, read.node);
+    let way = facts.flow.way_without(facts, key, read.node).unwrap_or_default();
+    let shown = show_way(way.iter().map(|&at| nodes[at].name.value.as_str()));
+    if name == LAST_ERROR {
+        let diagnostic = match setters.as_slice() {
+            [] => diagnostics.lint(
+                code::NEVER_SET,
+                place,
+                format!("node `{node}` reads the last error, and no failure leads there"),
+            ),
+            _ => diagnostics.lint(
+                code::NOT_ALWAYS_SET,
+                place,
+                format!("node `{node}` reads the last error, which there need not be"),
+            ),
+        };
+        diagnostic.label(format!("nothing has failed on the way {shown}")).help(
+            "lead here with `on_error` only, or read it behind an edge `when: { path: state._last_error, op: exists }`",
+        );
+        return;
+    }
+    let written = |at: usize| nodes[at].written().find(|written| written.value.as_str() == name);
+    let own =
+        written(read.node).filter(|_| matches!(read.site, Site::Assign(_) | Site::Params | Site::Item | Site::Over));
+    let diagnostic = if setters.is_empty() {
+        let message = format!("node `{node}` reads `state.{name}`, which is never set before");
+        let diagnostic = diagnostics.lint(code::NEVER_SET, place, message);
+        diagnostic.label(format!("not set on any way, as {shown}"));
+        diagnostic
+    } else {
+        let message = format!("node `{node}` reads `state.{name}`, which is not set on every way there");
+        let diagnostic = diagnostics.lint(code::NOT_ALWAYS_SET, place, message);
+        diagnostic.label(format!("not set on the way {shown}"));
+        diagnostic
+    };
+    if let Some(&skipped) = way.iter().find(|&&at| facts.may_skip_assign(at) && written(at).is_some()) {
+        diagnostic.note(format!(
+            "where `{}` fails, the run goes on without its assignments: `config.on_error` is `continue`",
+            nodes[skipped].name
+        ));
+    }
+    let others = setters.into_iter().filter(|&at| at != read.node).find_map(written);
+    let elsewhere = || (0..nodes.len()).find_map(written);
+    if let Some(own) = own {
+        diagnostic.related(facts.place(&own.span), "set only after that");
+    } else if let Some(other) = others.or_else(elsewhere) {
+        diagnostic.related(facts.place(&other.span), "set here");
+    }
+    diagnostic.help(if read.site == Site::Next {
+        format!("give it a first value in `config.state`, or ask first: `all: [{{ path: state.{name}, op: exists }}, …]`")
+    } else {
+        format!(
+            "give it a first value in `config.state`, or fall back on something that is there: `${{state.{name} || …}}`, or \
+             lead here only `when: {{ path: state.{name}, op: exists }}`"
+        )
+    });
+}
+
+/// Writes a way as `` `a → b → c` ``; of a long one, both ends.
+pub(super) fn show_way<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    const SHOWN: usize = 8;
+    let mut names: Vec<&str> = names.collect();
+    if names.len() > SHOWN {
+        names.splice(3..names.len() - 3, ["…"]);
+    }
+    format!("`{}`", names.join(" → "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_way_is_shown_by_its_ends() {
+        assert_eq!(show_way(["a", "b"].into_iter()), "`a → b`");
+        assert_eq!(show_way("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
+    }
+}

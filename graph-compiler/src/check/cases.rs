@@ -1,0 +1,423 @@
+//! Conditions as logic: the edges of a node leave no case open, each of them can be followed, and comparisons can come out
+//! either way.
+//!
+//! The values of every path that the edges look at are cut into cases that the comparisons do not tell apart further. Then
+//! all combinations of cases are tried. Paths are taken to be independent of each other, so more combinations are looked at
+//! than there may be: an edge that is said never to be followed never is.
+
+mod domain;
+
+use graph_model::condition::Condition;
+use graph_model::operator::Operator;
+use graph_model::path::{Path, Root};
+use graph_model::program::{OnNoMatch, RETRIES};
+use graph_model::value::Value;
+
+use super::facts::{Facts, Site};
+use super::guards;
+use crate::definition::{Edge, EdgeList, Next, Schema, SchemaKind, Test};
+use crate::diagnostic::{Diagnostics, code};
+use domain::{Case, Domain, Outcome};
+
+/// How many combinations of cases are looked at; a list of edges with more of them is not judged.
+const MOST_COMBINATIONS: usize = 20_000;
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
+        let Next::List(list) = node.next() else { continue };
+        let Some(table) = Table::of(facts, at, &list.edges) else { continue };
+        let judged = table.judge();
+        if !same(facts, &table, &judged, diagnostics) && !shadowed(facts, at, list, &judged, diagnostics) {
+            uncovered(facts, at, list, &table, &judged, diagnostics);
+        }
+    }
+}
+
+/// Returns which edges of a node can be followed; `None` if that is not known.
+pub(super) fn followed(facts: &Facts<'_>, node: usize) -> Option<Vec<bool>> {
+    let Next::List(list) = facts.definition.nodes[node].next() else { return None };
+    Some(Table::of(facts, node, &list.edges)?.judge().edges.iter().map(|edge| edge.is_followed).collect())
+}
+
+/// The conditions of a list of edges, with how every comparison comes out in every case of its path.
+struct Table<'d> {
+    paths: Vec<(&'d Path, Domain, Vec<Case>)>,
+    /// The comparisons: which one, its path, and how it comes out in each case of that.
+    tests: Vec<(&'d Test, usize, Vec<Outcome>)>,
+    /// The conditions of the edges, over the comparisons' indices.
+    conditions: Vec<Condition<usize>>,
+}
+
+/// What all combinations together say.
+struct Judged {
+    edges: Vec<Verdict>,
+    /// The first combination in which no edge is followed: a case of each path.
+    open: Option<Vec<usize>>,
+}
+
+/// What all combinations say of an edge.
+#[derive(Default)]
+struct Verdict {
+    /// Whether its condition holds in any.
+    can_hold: bool,
+    /// Whether it is followed in any.
+    is_followed: bool,
+    /// The edges that were followed where its condition held too.
+    instead: Vec<usize>,
+}
+
+impl<'d> Table<'d> {
+    /// Looks at the edges of a node. `None` where there is nothing to decide, or too much.
+    fn of(facts: &Facts<'_>, node: usize, edges: &'d [Edge]) -> Option<Self> {
+        let mut tests: Vec<&'d Test> = Vec::new();
+        let number = |test: &'d Test, tests: &mut Vec<&'d Test>| {
+            tests.push(test);
+            Ok::<_, ()>(tests.len() - 1)
+        };
+        let mut conditions = Vec::new();
+        for edge in edges {
+            let mut each = Vec::new();
+            edge.when.tests(&mut |test| each.push(test));
+            let mut each = each.into_iter();
+            // `try_map` visits the tests in the same order, and only by shorter borrows.
+            let condition = edge.when.try_map(&mut |_| match each.next() {
+                Some(test) => number(test, &mut tests),
+                None => Err(()),
+            });
+            conditions.push(condition.ok()?);
+        }
+        if tests.is_empty() {
+            return None;
+        }
+        let mut paths: Vec<(&'d Path, Domain, Vec<Case>)> = Vec::new();
+        let mut combinations = 1_usize;
+        for test in &tests {
+            let path = &test.path.value;
+            if paths.iter().any(|(known, ..)| *known == path) {
+                continue;
+            }
+            let of_path: Vec<&Test> = tests.iter().filter(|test| test.path.value == *path).copied().collect();
+            let ty = facts.type_of_path(node, Site::Next, path);
+            let nullable = ty.nullable
+                && !facts.is_something(node, Site::Next, path, path.segments.len())
+                && !is_missed(facts, node, path, &of_path);
+            let domain = Domain::cut(&ty, nullable, bounds(facts, path), values(facts, path), &of_path)?;
+            let cases = domain.cases();
+            combinations = combinations.checked_mul(cases.len().max(1)).filter(|&count| count <= MOST_COMBINATIONS)?;
+            paths.push((path, domain, cases));
+        }
+        let tests = tests
+            .into_iter()
+            .map(|test| {
+                let at = paths.iter().position(|(path, ..)| **path == test.path.value).unwrap_or_default();
+                let pattern = match (test.operator, test.value.value.as_str()) {
+                    (Operator::Regex, Some(pattern)) => regex::Regex::new(pattern).ok(),
+                    _ => None,
+                };
+                let matches = |text: &str| pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));
+                let (_, domain, cases) = &paths[at];
+                let outcomes = cases.iter().map(|case| domain.decide(test, case, matches)).collect();
+                (test, at, outcomes)
+            })
+            .collect();
+        Some(Self { paths, tests, conditions })
+    }
+
+    /// Tries all combinations of cases.
+    fn judge(&self) -> Judged {
+        let mut judged = Judged { edges: self.conditions.iter().map(|_| Verdict::default()).collect(), open: None };
+        if self.paths.iter().any(|(_, _, cases)| cases.is_empty()) {
+            return judged;
+        }
+        let mut combination = vec![0; self.paths.len()];
+        loop {
+            if self.is_possible(&combination) {
+                self.try_one(&combination, &mut judged);
+            }
+            // The next one, as one counts.
+            let Some(at) = (0..combination.len()).find(|&at| combination[at] + 1 < self.paths[at].2.len()) else {
+                return judged;
+            };
+            combination[at] += 1;
+            combination[..at].fill(0);
+        }
+    }
+
+    /// Whether a combination does not contradict itself: nothing is in what is nothing.
+    fn is_possible(&self, combination: &[usize]) -> bool {
+        let is_null = |at: usize| self.paths[at].2[combination[at]] == Case::Null;
+        let is_inside = |inner: &Path, outer: &Path| {
+            inner.root == outer.root
+                && inner.segments.len() > outer.segments.len()
+                && inner.segments.starts_with(&outer.segments)
+        };
+        !self.paths.iter().enumerate().any(|(outer, (path, ..))| {
+            is_null(outer)
+                && self.paths.iter().enumerate().any(|(at, (inner, ..))| is_inside(inner, path) && !is_null(at))
+        })
+    }
+
+    fn try_one(&self, combination: &[usize], judged: &mut Judged) {
+        let decide = |condition: &Condition<usize>| {
+            condition.holds(&mut |&test| {
+                let (_, path, outcomes) = &self.tests[test];
+                match outcomes[combination[*path]] {
+                    Outcome::Holds => Ok(true),
+                    Outcome::Not => Ok(false),
+                    Outcome::Fails => Err(()),
+                }
+            })
+        };
+        let mut followed = None;
+        for (at, condition) in self.conditions.iter().enumerate() {
+            match (decide(condition), followed) {
+                (Ok(true), None) => {
+                    judged.edges[at].can_hold = true;
+                    judged.edges[at].is_followed = true;
+                    followed = Some(at);
+                }
+                (Ok(true), Some(instead)) => {
+                    judged.edges[at].can_hold = true;
+                    if !judged.edges[at].instead.contains(&instead) {
+                        judged.edges[at].instead.push(instead);
+                    }
+                }
+                // The node fails, and no edge is followed.
+                (Err(()), None) => return,
+                (Ok(false), _) | (Err(()), Some(_)) => {}
+            }
+        }
+        if followed.is_none() && judged.open.is_none() {
+            judged.open = Some(combination.to_vec());
+        }
+    }
+}
+
+/// Whether a key may be nothing only because it is not set on every way, which is reported where it is read.
+fn is_missed(facts: &Facts<'_>, node: usize, path: &Path, tests: &[&Test]) -> bool {
+    let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
+    let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return false };
+    let can_be_null = facts.types.keys.get(key).is_some_and(|key| key.ty.nullable);
+    !can_be_null && !facts.is_set(node, Site::Next, key) && !tests.iter().any(|test| guards::asks_for_null(test))
+}
+
+/// Returns all values that a state key can have, where they stand in the graph.
+fn values<'f>(facts: &'f Facts<'_>, path: &Path) -> Option<&'f [Value]> {
+    let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return None };
+    facts.types.values[facts.types.key(name)?].as_deref()
+}
+
+/// Returns the least and the greatest value of a number, as far as they are known.
+fn bounds(facts: &Facts<'_>, path: &Path) -> (Option<f64>, Option<f64>) {
+    match (path.root, path.segments.as_slice()) {
+        (Root::Visit, [number]) if number == "number" => (Some(1.0), None),
+        (Root::Inputs, segments) => {
+            let mut schema = facts.definition.inputs.as_ref();
+            for segment in segments {
+                schema = schema.and_then(|schema| part_of(schema, segment));
+            }
+            let Some(schema) = schema else { return (None, None) };
+            let rule = |keyword: &str| {
+                schema.rules.iter().find(|rule| rule.keyword == keyword).and_then(|rule| rule.value.as_f64())
+            };
+            (rule("minimum").or(rule("exclusiveMinimum")), rule("maximum").or(rule("exclusiveMaximum")))
+        }
+        _ => (None, None),
+    }
+}
+
+fn part_of<'s>(schema: &'s Schema, segment: &str) -> Option<&'s Schema> {
+    match &schema.kind {
+        SchemaKind::Object(properties) => {
+            properties.iter().find(|property| property.name.value == segment).map(|property| &property.schema)
+        }
+        _ => None,
+    }
+}
+
+/// Reports comparisons that come out the same whatever the value is; says whether there was one.
+fn same(facts: &Facts<'_>, table: &Table<'_>, judged: &Judged, diagnostics: &mut Diagnostics) -> bool {
+    let mut found = false;
+    for (test, at, outcomes) in &table.tests {
+        let (path, domain, cases) = &table.paths[*at];
+        let Some(&first) = outcomes.first() else { continue };
+        if !domain.is_known() || first == Outcome::Fails || outcomes.iter().any(|outcome| *outcome != first) {
+            continue;
+        }
+        found = true;
+        let shown = cases.iter().map(|case| domain.show(case));
+        let mut shown: Vec<String> = shown.take(4).collect();
+        shown.dedup();
+        let always = if first == Outcome::Holds { "always holds" } else { "never holds" };
+        let diagnostic = diagnostics.lint(
+            code::ALWAYS_SAME,
+            facts.place(&test.span),
+            format!("this comparison of `{path}` {always}"),
+        );
+        diagnostic.label(format!("`{path}` is {}", shown.join(" or ")));
+        diagnostic.help("remove it, or compare with what the value can be");
+    }
+    if found {
+        return true;
+    }
+    // Comparisons that come out either way, and a condition made of them that does not.
+    for (edge, condition) in judged.edges.iter().zip(&table.conditions) {
+        let mut first = None;
+        condition.tests(&mut |&test| first = first.or(Some(test)));
+        let (false, Some(first)) = (edge.can_hold, first) else { continue };
+        let mut last = first;
+        condition.tests(&mut |&test| last = test);
+        let (one, two) = (&table.tests[first].0.span, &table.tests[last].0.span);
+        diagnostics
+            .lint(
+                code::NEVER_FOLLOWED,
+                facts.place(one),
+                "this condition never holds: its comparisons contradict each other",
+            )
+            .related(facts.place(two), "the other")
+            .help("remove the edge, or mend the comparison that is not meant");
+        found = true;
+    }
+    found
+}
+
+/// Reports edges that are never followed, because those before them are wherever their conditions hold.
+fn shadowed(facts: &Facts<'_>, node: usize, list: &EdgeList, judged: &Judged, diagnostics: &mut Diagnostics) -> bool {
+    let name = &facts.definition.nodes[node].name;
+    let mut found = false;
+    for (at, edge) in judged.edges.iter().enumerate() {
+        let is_behind_default = list.edges[..at].iter().any(|edge| matches!(edge.when, Condition::Always));
+        if edge.is_followed || !edge.can_hold || is_behind_default {
+            continue;
+        }
+        found = true;
+        let is_default = matches!(list.edges[at].when, Condition::Always);
+        let (code, message) = if is_default {
+            (
+                code::NEEDLESS_DEFAULT,
+                format!("this edge of node `{name}` is never followed: the edges before it cover every case"),
+            )
+        } else {
+            (code::NEVER_FOLLOWED, format!("this edge of node `{name}` is never followed"))
+        };
+        let diagnostic = diagnostics.lint(code, facts.place(&list.edges[at].span), message);
+        if !is_default {
+            for &instead in edge.instead.iter().take(2) {
+                diagnostic
+                    .related(facts.place(&list.edges[instead].span), "this one is followed where its condition holds");
+            }
+            diagnostic.help("move it in front, or remove it");
+        }
+    }
+    found
+}
+
+/// Reports a case in which no edge is followed, so that the run ends.
+fn uncovered(
+    facts: &Facts<'_>,
+    node: usize,
+    list: &EdgeList,
+    table: &Table<'_>,
+    judged: &Judged,
+    diagnostics: &mut Diagnostics,
+) {
+    // An edge without target is the author's word that the run ends; so is a failure.
+    if facts.definition.settings.on_no_match == OnNoMatch::Fail {
+        return;
+    }
+    let Some(open) = &judged.open else { return };
+    let name = &facts.definition.nodes[node].name;
+    let shown = table
+        .paths
+        .iter()
+        .zip(open)
+        .map(|((path, domain, cases), &case)| format!("`{path}` is {}", domain.show(&cases[case])));
+    let shown: Vec<String> = shown.collect();
+    let is_finite = table.paths.iter().all(|(_, domain, _)| domain.is_finite());
+    let code = if is_finite { code::UNCOVERED } else { code::OPEN_CASE };
+    let span = first_line(facts, list);
+    diagnostics
+        .lint(
+            code,
+            facts.place(&span),
+            format!("the edges of node `{name}` do not cover every case: the run ends there"),
+        )
+        .label(format!("none is followed where {}", shown.join(" and ")))
+        .help("add a last edge without `when`; one without `to` says that the run is to end: `- {}`");
+}
+
+/// The place of a list of edges: its first edge, for the whole is too much to point at.
+fn first_line(facts: &Facts<'_>, list: &EdgeList) -> crate::source::Span {
+    let text = &facts.definition.source().text[list.span.clone()];
+    list.span.start..list.span.start + text.find('\n').unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::definition::Spanned;
+    use crate::types::{Kind, Type};
+
+    fn test(operator: Operator, value: Value) -> Test {
+        let path = Spanned { value: Path::parse("state.x").unwrap(), span: 0..0 };
+        Test { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } }
+    }
+
+    /// The cases in words, and how the comparisons come out in each.
+    fn table(kind: Kind, nullable: bool, bounds: (Option<f64>, Option<f64>), tests: &[Test]) -> Vec<String> {
+        let ty = Type { kind, nullable };
+        let domain = Domain::cut(&ty, nullable, bounds, None, &tests.iter().collect::<Vec<_>>()).unwrap();
+        let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
+            Outcome::Holds => '+',
+            Outcome::Not => '-',
+            Outcome::Fails => '!',
+        };
+        let row = |case: &Case| {
+            let outcomes: String = tests.iter().map(|test| outcome(test, case)).collect();
+            format!("{outcomes} {}", domain.show(case))
+        };
+        domain.cases().iter().map(row).collect()
+    }
+
+    #[test]
+    fn whole_numbers_are_cut_at_the_constants_and_leave_out_what_is_between_neighbours() {
+        let tests = [test(Operator::Lt, json!(3)), test(Operator::Gte, json!(4)), test(Operator::Eq, json!(3))];
+        assert_eq!(
+            table(Kind::Integer, true, (None, None), &tests),
+            ["--+ `3`", "-+- `4`", "+-- an integer below 3", "-+- an integer above 4", "--- nothing"]
+        );
+        let between = &table(Kind::Number, false, (None, None), &tests)[3];
+        assert_eq!(between, "--- a number between 3 and 4");
+        assert_eq!(table(Kind::Integer, false, (Some(3.0), Some(4.0)), &tests), ["--+ `3`", "-+- `4`"]);
+    }
+
+    #[test]
+    fn texts_are_cut_by_equality_order_and_what_is_left_open() {
+        let tests = [test(Operator::Eq, json!("a")), test(Operator::In, json!(["a", "b"]))];
+        assert_eq!(table(Kind::String, false, (None, None), &tests), ["++ `a`", "-+ `b`", "-- another text"]);
+        let tests = [test(Operator::Gt, json!("b")), test(Operator::Regex, json!("a"))];
+        assert_eq!(
+            table(Kind::String, true, (None, None), &tests),
+            ["-- `b`", "-- another text", "-+ another text", "+- another text", "++ another text", "-- nothing"]
+        );
+    }
+
+    #[test]
+    fn of_an_unknown_value_every_kind_that_is_asked_for_is_a_case() {
+        let tests = [test(Operator::Gt, json!(3)), test(Operator::Eq, json!(true))];
+        assert_eq!(
+            table(Kind::Any, true, (None, None), &tests),
+            [
+                "!+ `true`",
+                "!- `false`",
+                "-- `3`",
+                "-- a number below 3",
+                "+- a number above 3",
+                "!- something else",
+                "-- nothing"
+            ]
+        );
+    }
+}

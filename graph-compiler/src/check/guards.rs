@@ -1,0 +1,133 @@
+//! What a condition proves: which paths lead to something where it holds, and where it does not.
+
+use graph_model::condition::Condition;
+use graph_model::operator::Operator;
+use graph_model::path::Path;
+use graph_model::value::Value;
+
+use crate::definition::{Edge, Test};
+
+/// Returns the paths that are not null if the condition holds, or if it does not.
+pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+    match (condition, holds) {
+        (Condition::Always, _) => Vec::new(),
+        (Condition::Not(inner), _) => proven(inner, !holds),
+        (Condition::Test(test), _) => proven_by_test(test, holds).then_some(&test.path.value).into_iter().collect(),
+        (Condition::All(all), true) | (Condition::Any(all), false) => {
+            all.iter().flat_map(|one| proven(one, holds)).collect()
+        }
+        // One of them decided, and it is not known which: what all of them prove.
+        (Condition::All(all), false) | (Condition::Any(all), true) => {
+            let mut each = all.iter().map(|one| proven(one, holds));
+            let Some(first) = each.next() else { return Vec::new() };
+            each.fold(first, |common, one| common.into_iter().filter(|path| one.contains(path)).collect())
+        }
+    }
+}
+
+fn proven_by_test(test: &Test, holds: bool) -> bool {
+    let null = test.value.value.is_null();
+    match test.operator {
+        Operator::Exists => holds,
+        // Null equals null only.
+        Operator::Eq => holds != null,
+        Operator::Ne => holds == null,
+        Operator::In => match &test.value.value {
+            Value::Array(list) => holds != list.contains(&Value::Null),
+            _ => false,
+        },
+        // Of null, none of these holds.
+        Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte | Operator::Contains | Operator::Regex => holds,
+    }
+}
+
+/// Whether a comparison asks only if there is a value, so that it may well look at a key that is not set.
+pub(super) fn asks_for_null(test: &Test) -> bool {
+    match test.operator {
+        Operator::Exists => true,
+        Operator::Eq | Operator::Ne => test.value.value.is_null(),
+        Operator::In => matches!(&test.value.value, Value::Array(list) if list.contains(&Value::Null)),
+        _ => false,
+    }
+}
+
+/// Returns the paths that are not null where an edge of a list is followed: it holds, and none before it did.
+pub(super) fn proven_on_edge(edges: &[Edge], edge: usize) -> Vec<&Path> {
+    let before = edges[..edge].iter().flat_map(|edge| proven(&edge.when, false));
+    before.chain(proven(&edges[edge].when, true)).collect()
+}
+
+/// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those in
+/// `known`, and what the tests before it prove.
+pub(super) fn walk<'c>(
+    condition: &'c Condition<Test>,
+    known: &mut Vec<&'c Path>,
+    visit: &mut impl FnMut(&'c Test, &[&'c Path]),
+) {
+    let length = known.len();
+    match condition {
+        Condition::Always => {}
+        Condition::Test(test) => visit(test, known),
+        Condition::Not(inner) => walk(inner, known, visit),
+        // The next one is decided only if this one held, or did not.
+        Condition::All(all) | Condition::Any(all) => {
+            let holds = matches!(condition, Condition::All(_));
+            for one in all {
+                walk(one, known, visit);
+                known.extend(proven(one, holds));
+            }
+        }
+    }
+    known.truncate(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use graph_model::path::Path;
+    use serde_json::json;
+
+    use super::*;
+    use crate::definition::Spanned;
+
+    fn test(path: &str, operator: Operator, value: Value) -> Condition<Test> {
+        let path = Spanned { value: Path::parse(path).unwrap(), span: 0..0 };
+        Condition::Test(Test { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } })
+    }
+
+    fn shown(condition: &Condition<Test>, holds: bool) -> Vec<String> {
+        proven(condition, holds).into_iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_comparison_proves_what_null_would_not_do() {
+        for (operator, value, if_it_holds, if_not) in [
+            (Operator::Exists, json!(null), true, false),
+            (Operator::Eq, json!(null), false, true),
+            (Operator::Ne, json!(null), true, false),
+            (Operator::Eq, json!(3), true, false),
+            (Operator::Ne, json!(3), false, true),
+            (Operator::In, json!([1, 2]), true, false),
+            (Operator::In, json!([1, null]), false, true),
+            (Operator::Gt, json!(3), true, false),
+            (Operator::Regex, json!("x"), true, false),
+        ] {
+            let condition = test("state.a", operator, value.clone());
+            // What the runtime does with null decides.
+            let null = operator.holds(graph_model::value::View::Null, &value, |_| true).unwrap();
+            assert_eq!(if_it_holds, !null, "{operator} {value}");
+            assert_eq!(!shown(&condition, true).is_empty(), if_it_holds, "{operator} {value}");
+            assert_eq!(!shown(&condition, false).is_empty(), if_not, "{operator} {value}");
+        }
+    }
+
+    #[test]
+    fn combinations_prove_what_their_parts_do() {
+        let (a, b) = (|| test("state.a", Operator::Exists, json!(null)), || test("state.b", Operator::Gt, json!(1)));
+        assert_eq!(shown(&Condition::All(vec![a(), b()]), true), ["state.a", "state.b"]);
+        assert!(shown(&Condition::All(vec![a(), b()]), false).is_empty());
+        assert!(shown(&Condition::Any(vec![a(), b()]), true).is_empty());
+        assert_eq!(shown(&Condition::Any(vec![a(), a()]), true), ["state.a"]);
+        assert_eq!(shown(&Condition::Not(Box::new(Condition::Not(Box::new(a())))), true), ["state.a"]);
+        assert!(shown(&Condition::Any(Vec::new()), true).is_empty());
+    }
+}

@@ -1,0 +1,136 @@
+//! What is written to the state is read afterwards, or returned.
+
+use graph_model::path::Root;
+
+use super::facts::{Facts, Site};
+use crate::definition::NodeKind;
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    // Where steps run out the run returns its state, wherever it is; what is returned is read.
+    if !facts.is_whole() || facts.may_end_anywhere() {
+        return;
+    }
+    let live = Live::analyse(facts);
+    for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
+        let mut after = live.behind_assignments(facts, at);
+        let written: Vec<_> = node.written().collect();
+        for (index, key) in written.iter().enumerate().rev() {
+            let Some(slot) = facts.types.key(key.value.as_str()) else { continue };
+            if !after[slot] {
+                let never = !live.anywhere[slot];
+                let message = if never {
+                    format!("node `{}` writes `state.{key}`, which nothing reads", node.name)
+                } else {
+                    format!(
+                        "node `{}` writes `state.{key}`, and nothing reads that before it is written again or the run ends",
+                        node.name
+                    )
+                };
+                diagnostics
+                    .lint(code::UNREAD, facts.place(&key.span), message)
+                    .help("remove it, read it, or return it in an `output`");
+            }
+            after[slot] = false;
+            live.reads(at, Site::Assign(index)).for_each(|slot| after[slot] = true);
+        }
+    }
+}
+
+/// Which keys are read later, by node.
+struct Live {
+    /// For each node, where in it which key is read.
+    reads: Vec<Vec<(Site, usize)>>,
+    /// The keys that matter when a node begins.
+    before: Vec<Vec<bool>>,
+    /// The keys that matter wherever.
+    always: Vec<bool>,
+    /// The keys that are read somewhere.
+    anywhere: Vec<bool>,
+}
+
+impl Live {
+    /// Analyses the graph backwards, from its ends.
+    fn analyse(facts: &Facts<'_>) -> Self {
+        let (count, keys) = (facts.definition.nodes.len(), facts.types.keys.len());
+        let mut live = Self {
+            reads: vec![Vec::new(); count],
+            before: vec![vec![false; keys]; count],
+            always: vec![false; keys],
+            anywhere: vec![false; keys],
+        };
+        facts.reads(&mut |read| {
+            let name = match (read.path.root, read.site, read.path.segments.as_slice()) {
+                (Root::State, _, []) | (Root::Local, Site::Hook, [_]) => None,
+                (Root::State, _, [name, ..]) => Some(name),
+                (Root::Local, Site::Hook, [root, name, ..]) if root == "state" => Some(name),
+                _ => return,
+            };
+            let slots: Vec<usize> = match name {
+                // The state as a whole.
+                None => (0..keys).collect(),
+                Some(name) => facts.types.key(name).into_iter().collect(),
+            };
+            for slot in slots {
+                live.anywhere[slot] = true;
+                match read.site {
+                    // A hook may look at any time.
+                    Site::Hook => live.always[slot] = true,
+                    site => live.reads[read.node].push((site, slot)),
+                }
+            }
+        });
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for node in (0..count).rev() {
+                let before = live.in_front(facts, node);
+                if before != live.before[node] {
+                    live.before[node] = before;
+                    changed = true;
+                }
+            }
+        }
+        live
+    }
+
+    fn reads(&self, node: usize, site: Site) -> impl Iterator<Item = usize> + '_ {
+        self.reads[node].iter().filter(move |(at, _)| *at == site).map(|(_, slot)| *slot)
+    }
+
+    /// Returns the keys that matter once a node has written.
+    fn behind_assignments(&self, facts: &Facts<'_>, node: usize) -> Vec<bool> {
+        let mut live = self.always.clone();
+        // Without an output of its own, what the run returns is its state.
+        let returns_state = match &facts.definition.nodes[node].kind {
+            NodeKind::Return(returns) => returns.output.is_none(),
+            _ => facts.may_end(node),
+        };
+        if returns_state {
+            live.fill(true);
+        }
+        for next in facts.successors(node) {
+            live.iter_mut().zip(&self.before[next]).for_each(|(one, two)| *one |= two);
+        }
+        self.reads(node, Site::Next).for_each(|slot| live[slot] = true);
+        live
+    }
+
+    fn in_front(&self, facts: &Facts<'_>, node: usize) -> Vec<bool> {
+        let definition = &facts.definition.nodes[node];
+        let mut live = self.behind_assignments(facts, node);
+        if !facts.may_skip_assign(node) {
+            definition
+                .written()
+                .filter_map(|key| facts.types.key(key.value.as_str()))
+                .for_each(|slot| live[slot] = false);
+        }
+        // An assignment that reads a key that one before it wrote reads that; counting it here too says less, never more.
+        let early = |site: Site| site != Site::Next;
+        self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| live[*slot] = true);
+        if let Some(next) = facts.error_successor(node) {
+            live.iter_mut().zip(&self.before[next]).for_each(|(one, two)| *one |= two);
+        }
+        live
+    }
+}
