@@ -247,10 +247,14 @@ codes! {
         "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
          graph without them could not call anything.";
     MISSING_PERMISSION = "G0131", "an action that the graph's permissions do not cover",
-        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it.";
+        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it. A graph that runs \
+         inside another may do what both permit, so the outer one's permissions cover what the inner one needs.";
     BAD_PERMISSION = "G0132", "a permission that grants nothing",
         "A permission is a capability pattern: it begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may hold `*`, \
          `?` and `[…]`.";
+    EXCESS_PERMISSION = "G0133"(Warn), "a permission that grants more than is needed",
+        "The nodes and hooks of the graph, and the graphs inside it, need fewer capabilities than the pattern grants. What a \
+         graph may do is what a mistake in it, or in a tool, can do: list the capabilities that it needs and no others.";
 
     UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
         "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";
@@ -294,6 +298,15 @@ codes! {
     ALWAYS_SAME = "G0164"(Warn), "a comparison that comes out the same whatever the value is",
         "By its type, and by what the ways to here say of it, the value can only be what is shown, and for all of that the \
          comparison comes out the same. Either it is not needed or it does not say what was meant.";
+
+    STUCK_LOOP = "G0170"(Deny), "a loop that does not end once it goes round",
+        "The ways out of the loop look only at values that no node of the loop changes: inputs, and keys that are written \
+         elsewhere. What leads on round once leads on round always, until `max_steps` stops the run with an error. Let the loop \
+         write what its way out looks at, or count the rounds: `visit.number` is how often the run has come to the node.";
+    TOO_FEW_STEPS = "G0171"(Deny), "`max_steps` is too small",
+        "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail.";
+    TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
+        "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer.";
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub struct Graph {
     pub(crate) start: u16,
     pub(crate) settings: Settings,
     pub(crate) permissions: Vec<String>,
+    /// The capability patterns that its own calls need.
+    pub(crate) needs: Vec<String>,
     pub(crate) env: Vec<String>,
     pub(crate) nodes: Vec<Node>,
 }
@@ -44,6 +46,27 @@ pub struct Outline {
     pub output: Type,
     /// The graphs that run inside it, directly or through others, each once.
     pub inner: Vec<Inner>,
+    /// What a run can come to at most; `None` where mistakes leave that open.
+    pub budget: Option<Budget>,
+}
+
+/// What a run of a graph can come to at most, as far as the graph says.
+///
+/// Hooks and middleware of the program are not in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// How many nodes a run visits at least before it can end.
+    pub shortest: u64,
+    /// How many nodes it visits at most.
+    pub steps: u64,
+    /// Whether the edges see to that; else it is `max_steps` that stops a run which goes on.
+    pub is_bounded: bool,
+    /// How many calls it makes at most, every try counted, with those of graphs inside; `None` where there is no bound.
+    pub calls: Option<u64>,
+    /// How many calls are under way at once at most.
+    pub at_a_time: Option<u64>,
+    /// How many graphs run one in the other below it; `None` where they go in a circle.
+    pub levels: Option<u32>,
 }
 
 /// A graph that runs inside another, called by it or by one that is (R188).
@@ -59,6 +82,8 @@ pub struct Inner {
     pub returns: bool,
     /// Whether it needs nothing of the program: its own tools are all built in.
     pub builtin: bool,
+    /// The capability patterns that its own calls need.
+    pub needs: Vec<String>,
 }
 
 /// A key of the state.
@@ -126,9 +151,17 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// Returns the capabilities that its nodes and hooks need, as far as they are known, each once.
-    pub fn capabilities(&self) -> impl Iterator<Item = &str> {
-        self.outline.tools.iter().filter_map(|tool| tool.capability.as_deref())
+    /// Returns the capability patterns that a run needs, those of the graphs inside it too, each once: of an item whose id is
+    /// known only at each call, what it begins with and a star.
+    pub fn capabilities(&self) -> Vec<&str> {
+        let inner = self.outline.inner.iter().flat_map(|inner| &inner.needs);
+        let mut all = Vec::new();
+        for needed in self.needs.iter().chain(inner) {
+            if !all.contains(&needed.as_str()) {
+                all.push(needed.as_str());
+            }
+        }
+        all
     }
 }
 

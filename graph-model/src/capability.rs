@@ -21,6 +21,12 @@ impl Capability {
         })
     }
 
+    /// Reads a capability; `None` if the text is none, as a pattern that grants several.
+    pub fn parse(text: &str) -> Option<Self> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        (text.starts_with("rye.") && text.chars().all(allowed)).then(|| Self(text.to_owned()))
+    }
+
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -33,10 +33,26 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns which edges of a node can be followed; `None` if that is not known.
-pub(super) fn followed(facts: &Facts<'_>, node: usize) -> Option<Vec<bool>> {
+/// What the conditions of a node's edges allow.
+pub(super) struct Ways {
+    /// For each edge, whether it can be followed.
+    pub(super) can_follow: Vec<bool>,
+    /// For each edge, the number of the last visit on which it can be followed; `None` where there is no last one.
+    pub(super) last_visit: Vec<Option<u64>>,
+    /// Whether it can be that none is.
+    pub(super) is_open: bool,
+}
+
+/// Returns what the conditions of a node's edges allow; `None` where they say nothing, or too much.
+pub(super) fn ways(facts: &Facts<'_>, node: usize) -> Option<Ways> {
     let Next::List(list) = facts.definition.nodes[node].next() else { return None };
-    Some(Table::of(facts, node, &list.edges)?.judge().edges.iter().map(|edge| edge.is_followed).collect())
+    let table = Table::of(facts, node, &list.edges)?;
+    let judged = table.judge();
+    Some(Ways {
+        can_follow: judged.edges.iter().map(|edge| edge.is_followed).collect(),
+        last_visit: judged.edges.iter().map(|edge| table.last_visit(edge)).collect(),
+        is_open: judged.open.is_some(),
+    })
 }
 
 /// The conditions of a list of edges, with how every comparison comes out in every case of its path.
@@ -64,6 +80,8 @@ struct Verdict {
     is_followed: bool,
     /// The edges that were followed where its condition held too.
     instead: Vec<usize>,
+    /// For each path, the cases in which it is followed.
+    cases: Vec<Vec<bool>>,
 }
 
 impl<'d> Table<'d> {
@@ -143,6 +161,16 @@ impl<'d> Table<'d> {
         }
     }
 
+    /// Returns the number of the last visit on which an edge can be followed.
+    fn last_visit(&self, edge: &Verdict) -> Option<u64> {
+        let is_number =
+            |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
+        let at = self.paths.iter().position(|(path, ..)| is_number(path))?;
+        let (_, domain, cases) = &self.paths[at];
+        let followed = cases.iter().zip(edge.cases.get(at)?).filter(|(_, followed)| **followed);
+        followed.map(|(case, _)| domain.most(case)).try_fold(0, |most, one| Some(most.max(one?)))
+    }
+
     /// Whether a combination does not contradict itself: nothing is in what is nothing.
     fn is_possible(&self, combination: &[usize]) -> bool {
         let is_null = |at: usize| self.paths[at].2[combination[at]] == Case::Null;
@@ -174,6 +202,11 @@ impl<'d> Table<'d> {
                 (Ok(true), None) => {
                     judged.edges[at].can_hold = true;
                     judged.edges[at].is_followed = true;
+                    let seen = &mut judged.edges[at].cases;
+                    if seen.is_empty() {
+                        *seen = self.paths.iter().map(|(_, _, cases)| vec![false; cases.len()]).collect();
+                    }
+                    seen.iter_mut().zip(combination).for_each(|(seen, &case)| seen[case] = true);
                     followed = Some(at);
                 }
                 (Ok(true), Some(instead)) => {

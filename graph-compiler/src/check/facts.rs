@@ -121,6 +121,23 @@ pub(super) fn need(call: &Call) -> Need {
     }
 }
 
+/// Returns the capability patterns that a graph's own calls need, each once, in the order of the file: of an id that is known
+/// only at each call, what it begins with and a star.
+pub(crate) fn needs(definition: &Definition) -> Vec<String> {
+    let mut needs = Vec::new();
+    for (_, call) in calls(definition) {
+        let needed = match need(call) {
+            Need::Nothing => continue,
+            Need::Capability(capability) => capability.to_string(),
+            Need::Beginning(beginning) => format!("{beginning}*"),
+        };
+        if !needs.contains(&needed) {
+            needs.push(needed);
+        }
+    }
+    needs
+}
+
 /// Who makes a call.
 #[derive(Clone, Copy)]
 pub(super) enum Caller<'d> {
@@ -493,6 +510,7 @@ impl<'d> Facts<'d> {
             tools: self.tools.iter().map(tool).collect(),
             output: infer::output(self),
             inner: self.items.inner.iter().map(Inner::clone).collect(),
+            budget: super::budget::budget(self),
         }
     }
 }

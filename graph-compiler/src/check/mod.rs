@@ -5,6 +5,7 @@
 
 mod assigned;
 mod assignments;
+mod budget;
 mod cases;
 mod conditions;
 mod facts;
@@ -13,6 +14,7 @@ mod foreach;
 mod guards;
 mod infer;
 mod items;
+mod loops;
 mod no_end;
 mod parameters;
 mod permissions;
@@ -22,6 +24,7 @@ mod start;
 mod targets;
 mod unreachable;
 mod unread;
+mod web;
 mod widened;
 
 use std::collections::BTreeMap;
@@ -35,10 +38,11 @@ use crate::definition::{
     Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
 use crate::diagnostic::{Diagnostics, Severity};
-use crate::graph::{Graph, Inner, Node, Outline};
+use crate::graph::{Budget, Graph, Inner, Node, Outline};
 use crate::types::Type;
 use crate::verify::{Origin, Verified};
 use facts::Facts;
+pub(crate) use facts::needs;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
 pub type Contracts = BTreeMap<ItemId, Contract>;
@@ -67,6 +71,10 @@ pub struct Nested {
     pub inputs: Type,
     /// What it returns; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
+    /// The capability patterns that it needs, and the graphs inside it.
+    pub needs: Vec<String>,
+    /// What a run of it can come to at most; `None` where it has mistakes or nests its caller in turn.
+    pub budget: Option<Budget>,
 }
 
 /// What came of checking.
@@ -97,7 +105,15 @@ const RULES: &[Rule] = &[
 
 /// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they
 /// would only say what follows from that.
-const LINTS: &[Rule] = &[assigned::check, parameters::check_missing, unread::check, widened::check, cases::check];
+const LINTS: &[Rule] = &[
+    assigned::check,
+    parameters::check_missing,
+    unread::check,
+    widened::check,
+    cases::check,
+    loops::check,
+    permissions::check_excess,
+];
 
 /// Checks a definition against the items that it calls.
 ///
@@ -136,6 +152,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             ..definition.settings.clone()
         },
+        needs: needs(definition),
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
         nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node)).collect(),

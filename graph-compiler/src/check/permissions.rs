@@ -1,8 +1,8 @@
 //! The graph declares what it may do, and that covers what it does.
 
-use graph_model::capability::Pattern;
+use graph_model::capability::{Capability, Pattern};
 
-use super::facts::{Facts, Need, need};
+use super::facts::{Facts, Need, need, needs};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
@@ -43,7 +43,68 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 .label(needed)
                 .related(facts.place(&permissions.span), "these are its permissions")
                 .help(format!("add `{added}` to `permissions`"));
+            continue;
         }
+        // What the caller of a graph may not do, the graph may not do in a run of its.
+        let Some(graph) = facts.tool(call).graph else { continue };
+        let grants = |needed: &&String| facts.permissions().any(|pattern| covers(&pattern.value, needed));
+        let missing: Vec<&str> = graph.needs.iter().filter(|needed| !grants(needed)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            let message =
+                format!("{caller} runs `{}`, which needs what the graph's permissions do not cover", graph.file);
+            diagnostics
+                .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
+                .label(format!("needs `{missing}`"))
+                .related(facts.place(&permissions.span), "these are its permissions")
+                .note("a graph that runs inside another may do what both permit")
+                .help(format!("add `{missing}` to `permissions`"));
+        }
+    }
+}
+
+/// Whether a pattern grants what is needed, or part of it where it is known only at each call.
+fn covers(pattern: &Pattern, needed: &str) -> bool {
+    match needed.strip_suffix('*') {
+        Some(beginning) => may_grant(pattern, beginning),
+        None => Capability::parse(needed).is_some_and(|needed| pattern.grants(&needed)),
+    }
+}
+
+/// Reports permissions that grant more than a run of the graph needs.
+pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let mut needed = needs(facts.definition);
+    let inner = facts.tools.iter().filter_map(|tool| tool.graph).flat_map(|graph| &graph.needs);
+    for one in inner {
+        if !needed.contains(one) {
+            needed.push(one.clone());
+        }
+    }
+    if needed.is_empty() {
+        // The list must be there all the same.
+        return;
+    }
+    for permission in facts.permissions() {
+        let pattern = permission.value.as_str();
+        let is_needed = |needed: &String| match needed.strip_suffix('*') {
+            // Of what is known only at each call, part of it may be all that is meant.
+            Some(beginning) => pattern.starts_with(beginning),
+            None => pattern == needed,
+        };
+        if needed.iter().any(is_needed) {
+            continue;
+        }
+        let covers = |needed: &&String| covers(&permission.value, needed);
+        let covered: Vec<&str> = needed.iter().filter(covers).map(String::as_str).collect();
+        let message = match covered.as_slice() {
+            [] => format!("the graph needs nothing that `{pattern}` grants"),
+            _ => format!("`{pattern}` grants more than the graph needs"),
+        };
+        let diagnostic = diagnostics.lint(code::EXCESS_PERMISSION, facts.place(&permission.span), message);
+        match covered.as_slice() {
+            [] => diagnostic.help("remove it"),
+            _ => diagnostic.help(format!("write what it needs: {}", covered.join(", "))),
+        };
     }
 }
 

@@ -66,6 +66,8 @@ pub struct Definition {
     pub start: Option<Spanned<NodeName>>,
     /// How a run goes; its hooks are not in it but below.
     pub settings: Settings,
+    /// Where `max_steps` stands.
+    pub max_steps: Option<Span>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
@@ -199,6 +201,7 @@ pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Dia
         head,
         start,
         settings,
+        max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
         hooks,
         state,
         is_complete,

@@ -253,7 +253,7 @@ fn constants(graph: &Graph) -> TokenStream {
         pub const DIGEST: &str = #digest;
         /// The fingerprint of the key that signed it.
         pub const SIGNER: &str = #signer;
-        /// The capabilities that its nodes and hooks need, as far as they are known before a run.
+        /// The capabilities that a run needs, with the graphs inside it: patterns where ids are known only at each call.
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
         /// The environment variables that must be set.
         pub const ENV: &[&str] = &[#(#env),*];

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use graph_model::name::ItemId;
 
 use super::{Examined, Project, display_name};
-use crate::check::Nested;
+use crate::check::{self, Nested};
 use crate::definition;
 use crate::diagnostic::Diagnostics;
 use crate::graph::Inner;
@@ -37,6 +37,8 @@ struct Head {
     calls: Vec<ItemId>,
     /// What its inputs are; any value where it has mistakes.
     inputs: Type,
+    /// The capability patterns that its own calls need.
+    needs: Vec<String>,
 }
 
 impl Project {
@@ -84,7 +86,7 @@ impl Project {
 
     /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
     fn read_head(&self, path: &Path) -> Head {
-        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any() };
+        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new() };
         let mut ignored = Diagnostics::new();
         let Ok(source) = Source::read(path, &display_name(&self.package, path)) else { return nothing };
         let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
@@ -97,6 +99,7 @@ impl Project {
             id: Some(definition.id.to_string()),
             calls: definition.executed().into_iter().cloned().collect(),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
+            needs: check::needs(&definition),
         }
     }
 
@@ -126,6 +129,8 @@ impl Project {
             module: expand::module_name(stem),
             inputs: self.head(path).inputs.clone(),
             output: Type::any(),
+            needs: self.needs(path),
+            budget: None,
         };
         if self.returns_to(path, &self.listed(caller)) {
             return nested;
@@ -133,9 +138,22 @@ impl Project {
         let examined = self.examined(path);
         match &examined.outline {
             // What follows from a mistake in it is no mistake of the caller's.
-            Some(outline) if !examined.diagnostics.has_errors() => Nested { output: outline.output.clone(), ..nested },
+            Some(outline) if !examined.diagnostics.has_errors() => {
+                Nested { output: outline.output.clone(), budget: outline.budget.clone(), ..nested }
+            }
             _ => Nested { inputs: Type::any(), ..nested },
         }
+    }
+
+    /// Returns the capability patterns that a run of a graph needs, each once.
+    fn needs(&self, path: &Path) -> Vec<String> {
+        let mut needs = self.head(path).needs.clone();
+        for inner in self.inside(&self.head(path).calls) {
+            let head = self.head(&inner);
+            let new: Vec<&String> = head.needs.iter().filter(|needed| !needs.contains(needed)).collect();
+            needs.extend(new.into_iter().cloned());
+        }
+        needs
     }
 
     /// Says what a graph that runs inside the one in `outer` means for how that is expanded.
@@ -147,6 +165,7 @@ impl Project {
             module: expand::module_name(stem),
             returns: self.returns_to(path, &self.listed(outer)),
             builtin: true,
+            needs: self.head(path).needs.clone(),
         }
     }
 

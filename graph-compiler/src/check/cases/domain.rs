@@ -83,13 +83,13 @@ impl Domain {
             let value = &test.value.value;
             match test.operator {
                 Operator::Exists => {}
-                Operator::Eq | Operator::Ne => domain.constant(value, test.operator),
+                Operator::Eq | Operator::Ne => domain.constant(value),
                 Operator::In => {
-                    value.as_array().into_iter().flatten().for_each(|value| domain.constant(value, Operator::Eq));
+                    value.as_array().into_iter().flatten().for_each(|value| domain.constant(value));
                 }
                 Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
                     domain.ordered |= value.is_string();
-                    domain.constant(value, test.operator);
+                    domain.constant(value);
                 }
                 Operator::Contains | Operator::Regex => domain.leave_open(test.operator, value),
             }
@@ -99,16 +99,14 @@ impl Domain {
         (domain.open.len() <= MOST_OPEN).then_some(domain)
     }
 
-    fn constant(&mut self, value: &Value, operator: Operator) {
+    fn constant(&mut self, value: &Value) {
         match value {
             Value::Number(_) if !self.numbers.iter().any(|known| equal(known.view(), value.view())) => {
                 self.numbers.push(value.clone());
             }
             Value::String(text) if !self.texts.contains(text) => self.texts.push(text.clone()),
             Value::Bool(_) => self.booleans = true,
-            Value::Array(_) | Value::Object(_) => {
-                self.leave_open(if operator == Operator::Ne { Operator::Eq } else { operator }, value)
-            }
+            Value::Array(_) | Value::Object(_) => self.leave_open(Operator::Eq, value),
             _ => {}
         }
     }
@@ -200,6 +198,16 @@ impl Domain {
         let from = [low, least].into_iter().flatten().fold(f64::NEG_INFINITY, f64::max);
         let to = [high, most].into_iter().flatten().fold(f64::INFINITY, f64::min);
         from < to || (from == to && low != Some(from) && high != Some(to))
+    }
+
+    /// Returns the greatest whole number of a case; `None` where there is none.
+    pub(super) fn most(&self, case: &Case) -> Option<u64> {
+        let whole = |value: &Value| value.as_f64().map(|value| value.ceil().max(0.0) as u64);
+        match case {
+            Case::Exactly(value) => whole(value),
+            Case::Number(upper, _) => self.numbers.get(*upper).and_then(whole).map(|above| above.saturating_sub(1)),
+            _ => None,
+        }
     }
 
     /// Decides a comparison in a case.

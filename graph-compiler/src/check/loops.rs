@@ -1,0 +1,118 @@
+//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
+
+use graph_model::path::{Path, Root};
+use graph_model::program::{Event, LAST_ERROR, RETRIES};
+
+use super::assigned::show_way;
+use super::facts::Facts;
+use super::web::Web;
+use crate::definition::{EdgeList, Next, Test};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    depth(facts, diagnostics);
+    let Some(start) = facts.start.filter(|_| facts.is_whole()) else { return };
+    let web = Web::of(facts);
+    steps(facts, &web, start, diagnostics);
+    // A hook may end a run after any step; where steps run out, a run may end well.
+    let may_be_stopped = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
+    if !may_be_stopped && !facts.may_end_anywhere() {
+        web.groups
+            .iter()
+            .filter(|group| web.goes_round(group))
+            .for_each(|group| stuck(facts, &web, group, diagnostics));
+    }
+}
+
+/// Reports graphs that run deeper one in the other than the graph allows.
+fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let most = facts.definition.settings.depth;
+    for (caller, call) in facts.calls() {
+        let Some(graph) = facts.tool(call).graph else { continue };
+        // Of graphs in a circle none knows how deep they go.
+        let Some(levels) = graph.budget.as_ref().and_then(|budget| budget.levels) else { continue };
+        let levels = levels.saturating_add(1);
+        if levels > most {
+            diagnostics
+                .lint(
+                    code::TOO_DEEP_GRAPHS,
+                    facts.place(&call.item.span),
+                    format!("{caller} runs graphs {levels} deep, and `limits.depth` is {most}"),
+                )
+                .help(format!("allow for it: `limits: {{ depth: {levels} }}`"));
+        }
+    }
+}
+
+/// Reports that no run can come to an end within `max_steps`.
+fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnostics) {
+    let most = facts.definition.settings.max_steps;
+    let raises = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
+    let Some(way) = web.shortest_end(start).filter(|way| way.len() as u64 > u64::from(most) && !raises) else { return };
+    if facts.may_end_anywhere() {
+        return;
+    }
+    let definition = facts.definition;
+    let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
+    let shown = show_way(way.iter().map(|&at| definition.nodes[at].name.value.as_str()));
+    let needed = way.len();
+    diagnostics
+        .lint(
+            code::TOO_FEW_STEPS,
+            facts.place(&span.unwrap_or_else(|| definition.head.clone())),
+            format!("no run can end within {most} steps: the shortest way has {needed}"),
+        )
+        .label(format!("the shortest way is {shown}"))
+        .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
+}
+
+/// Reports a loop whose ways out look at nothing that changes while it goes round.
+fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagnostics) {
+    let inside = |node: usize| group.contains(&node);
+    let leaves = |node: usize| web.ends[node] || web.next[node].iter().any(|&next| !inside(next));
+    let exits: Vec<usize> = group.iter().copied().filter(|&node| leaves(node)).collect();
+    let written: Vec<&str> =
+        group.iter().flat_map(|&node| facts.definition.nodes[node].written()).map(|key| key.value.as_str()).collect();
+    let changes = |path: &Path| match (path.root, path.segments.first()) {
+        (Root::Inputs, _) => false,
+        (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(&key.as_str()),
+        _ => true,
+    };
+    let mut tests: Vec<&Test> = Vec::new();
+    for &node in &exits {
+        // A failure may always come.
+        if facts.error_successor(node).is_some_and(|next| !inside(next)) {
+            return;
+        }
+        let Next::List(EdgeList { edges, .. }) = facts.definition.nodes[node].next() else { return };
+        edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
+        // What goes round on another way may come to this way out later.
+        if web.goes_round_without(group, &[node]) {
+            return;
+        }
+    }
+    let (Some(first), false) = (tests.first(), tests.iter().any(|test| changes(&test.path.value))) else { return };
+    let names = |nodes: &[usize]| {
+        let names = nodes.iter().map(|&at| facts.definition.nodes[at].name.value.as_str());
+        names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let mut paths: Vec<String> = Vec::new();
+    for test in &tests {
+        let path = format!("`{}`", test.path.value);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    let looked_at = paths.join(", ");
+    diagnostics
+        .lint(
+            code::STUCK_LOOP,
+            facts.place(&first.path.span),
+            format!("once the loop of {} goes round, it never ends", names(group)),
+        )
+        .label(format!("nothing in the loop changes {looked_at}"))
+        .help(format!(
+            "let a node of the loop write what its way out looks at, or look at `visit.number`: \
+             `{{ path: visit.number, op: lt, value: 10 }}`"
+        ));
+}

@@ -1,0 +1,182 @@
+//! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
+
+use super::cases::{self, Ways};
+use super::facts::{Facts, edges};
+
+/// Where each node can lead, and which nodes lead to each other.
+pub(super) struct Web {
+    /// For each node, the nodes that its edges and its failure can lead to.
+    pub(super) next: Vec<Vec<usize>>,
+    /// Whether a run can end at a node.
+    pub(super) ends: Vec<bool>,
+    /// What the conditions of a node allow.
+    pub(super) ways: Vec<Option<Ways>>,
+    /// The groups of nodes that lead to each other, those that are led to first.
+    pub(super) groups: Vec<Vec<usize>>,
+    /// For each node, its group.
+    pub(super) group_of: Vec<usize>,
+}
+
+impl Web {
+    pub(super) fn of(facts: &Facts<'_>) -> Self {
+        let count = facts.definition.nodes.len();
+        let ways: Vec<Option<Ways>> = (0..count).map(|node| cases::ways(facts, node)).collect();
+        let can_follow = |node: usize, edge: usize| ways[node].as_ref().is_none_or(|ways| ways.can_follow[edge]);
+        let next: Vec<Vec<usize>> = (0..count)
+            .map(|node| {
+                let followed = facts.ways(node).zip(facts.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
+                let mut next: Vec<usize> = followed.map(|(_, to)| to).chain(facts.error_successor(node)).collect();
+                next.sort_unstable();
+                next.dedup();
+                next
+            })
+            .collect();
+        let ends = (0..count)
+            .map(|node| {
+                let leads_nowhere = |ways: &Ways| {
+                    let list = edges(facts.definition.nodes[node].next());
+                    ways.is_open || list.iter().zip(&ways.can_follow).any(|(edge, can)| *can && edge.to.is_none())
+                };
+                facts.may_end(node) && ways[node].as_ref().is_none_or(leads_nowhere)
+            })
+            .collect();
+        let groups = groups(&next);
+        let mut group_of = vec![0; count];
+        for (at, group) in groups.iter().enumerate() {
+            group.iter().for_each(|&node| group_of[node] = at);
+        }
+        Self { next, ends, ways, groups, group_of }
+    }
+
+    /// Whether the nodes of a group go round: there are several, or the one leads to itself.
+    pub(super) fn goes_round(&self, group: &[usize]) -> bool {
+        group.len() > 1 || group.iter().any(|&node| self.next[node].contains(&node))
+    }
+
+    /// Whether the nodes of a group go round even if they may not lead to `without`.
+    pub(super) fn goes_round_without(&self, group: &[usize], without: &[usize]) -> bool {
+        self.longest(group, without).is_none()
+    }
+
+    /// Returns how many nodes of a group, but for `without`, can follow each other; `None` if there is no end to it.
+    pub(super) fn longest(&self, group: &[usize], without: &[usize]) -> Option<u64> {
+        let own = |node: &usize| group.contains(node) && !without.contains(node);
+        let inner: Vec<Vec<usize>> = self
+            .next
+            .iter()
+            .enumerate()
+            .map(|(node, next)| if own(&node) { next.iter().copied().filter(own).collect() } else { Vec::new() })
+            .collect();
+        let mut longest = vec![0_u64; self.next.len()];
+        // Each group comes after those that it leads to.
+        for part in groups(&inner) {
+            let [node] = part.as_slice() else { return None };
+            if inner[*node].contains(node) {
+                return None;
+            }
+            let behind = inner[*node].iter().map(|&next| longest[next]).max().unwrap_or_default();
+            longest[*node] = behind + u64::from(own(node));
+        }
+        Some(longest.into_iter().max().unwrap_or_default())
+    }
+
+    /// Returns the shortest way from a node to where a run can end; `None` if there is none.
+    pub(super) fn shortest_end(&self, from: usize) -> Option<Vec<usize>> {
+        let mut before: Vec<Option<usize>> = vec![None; self.next.len()];
+        let mut waiting = std::collections::VecDeque::from([from]);
+        let mut seen = vec![false; self.next.len()];
+        seen[from] = true;
+        while let Some(node) = waiting.pop_front() {
+            if self.ends[node] {
+                let mut way = vec![node];
+                while let Some(earlier) = way.last().and_then(|&node| before[node]) {
+                    way.push(earlier);
+                }
+                way.reverse();
+                return Some(way);
+            }
+            for &next in &self.next[node] {
+                if !std::mem::replace(&mut seen[next], true) {
+                    before[next] = Some(node);
+                    waiting.push_back(next);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Returns the nodes that lead to each other in groups, each after those that it leads to (Tarjan, without recursion).
+fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    const NEW: usize = usize::MAX;
+    let count = next.len();
+    let (mut order, mut low, mut open) = (vec![NEW; count], vec![0; count], vec![false; count]);
+    let (mut stack, mut groups, mut number) = (Vec::new(), Vec::new(), 0);
+    for root in 0..count {
+        if order[root] != NEW {
+            continue;
+        }
+        let mut calls = vec![(root, 0)];
+        while let Some(&mut (node, ref mut at)) = calls.last_mut() {
+            if *at == 0 {
+                order[node] = number;
+                low[node] = number;
+                number += 1;
+                stack.push(node);
+                open[node] = true;
+            }
+            if let Some(&to) = next[node].get(*at) {
+                *at += 1;
+                if order[to] == NEW {
+                    calls.push((to, 0));
+                } else if open[to] {
+                    low[node] = low[node].min(order[to]);
+                }
+                continue;
+            }
+            calls.pop();
+            if let Some(&(caller, _)) = calls.last() {
+                low[caller] = low[caller].min(low[node]);
+            }
+            if low[node] == order[node] {
+                let from = stack.iter().rposition(|&other| other == node).unwrap_or_default();
+                let mut group: Vec<usize> = stack.drain(from..).collect();
+                group.iter().for_each(|&node| open[node] = false);
+                group.sort_unstable();
+                groups.push(group);
+            }
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_lead_to_each_other_are_a_group_behind_those_they_lead_to() {
+        let next = [vec![1], vec![2, 3], vec![1], vec![3], vec![0]].map(|mut next: Vec<usize>| {
+            next.sort_unstable();
+            next
+        });
+        assert_eq!(groups(&next), [vec![3], vec![1, 2], vec![0], vec![4]]);
+        assert!(groups(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_way_through_a_group_is_as_long_as_what_does_not_go_round() {
+        let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
+        let web = Web {
+            groups: groups(&next),
+            next,
+            ends: vec![false, false, false, true],
+            ways: Vec::new(),
+            group_of: Vec::new(),
+        };
+        assert!(web.goes_round_without(&[0, 1, 2], &[]));
+        assert_eq!(web.longest(&[0, 1, 2], &[2]), Some(2));
+        assert_eq!(web.longest(&[0, 1, 2], &[0]), Some(2));
+        assert_eq!(web.shortest_end(0), Some(vec![0, 2, 3]));
+    }
+}
