@@ -116,6 +116,10 @@ codes! {
         "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, or \
          holds no Ed25519 public key. A tree with such a file does not compile, since what it is meant to trust is not clear. \
          Mend the file, write it anew with `graph keys trust`, or remove it.";
+    BAD_SETTINGS = "G0017", "a settings file that cannot be used",
+        "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints: in the table `lints`, each code \
+         with `\"allow\"`, `\"warn\"` or `\"deny\"`. Only lints have a level; every other code is always an error. Nothing below \
+         such a file compiles until it is mended, since what was meant is not clear.";
 
     YAML = "G0020", "the text is not YAML",
         "The YAML parser cannot read the file. Tabs cannot indent; a `:` or `#` inside a plain text needs quotes.";

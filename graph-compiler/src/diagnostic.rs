@@ -242,6 +242,11 @@ impl Diagnostics {
         self.0.last_mut()
     }
 
+    /// Keeps those of which `keep` says so; it may change them.
+    pub(crate) fn retain_mut(&mut self, keep: impl FnMut(&mut Diagnostic) -> bool) {
+        self.0.retain_mut(keep);
+    }
+
     /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.0.len()

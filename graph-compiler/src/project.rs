@@ -1,6 +1,7 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
 mod nesting;
+mod settings;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
 use nesting::Nesting;
+use settings::{Effective, SettingsFiles};
 
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
@@ -37,6 +39,7 @@ pub struct Project {
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
+    settings: SettingsFiles,
 }
 
 /// What became of a file.
@@ -65,6 +68,8 @@ struct Examined {
     graph: Option<Graph>,
     diagnostics: Diagnostics,
     contracts: Vec<PathBuf>,
+    /// The settings files that hold for it.
+    settings: Vec<PathBuf>,
     inner: Vec<PathBuf>,
 }
 
@@ -107,6 +112,7 @@ impl Project {
             keys,
             rejected,
             nesting: Nesting::default(),
+            settings: SettingsFiles::default(),
         }
     }
 
@@ -157,8 +163,8 @@ impl Project {
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
         let examined = match verify(&source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
-            Err(problem) => self.examine_text(Origin::Draft(Arc::clone(&source)), Diagnostics::from(*problem)),
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), true),
+            Err(problem) => self.examine_text(Origin::Draft(Arc::clone(&source)), Diagnostics::from(*problem), true),
         };
         self.finish(&source.path, examined)
     }
@@ -176,14 +182,16 @@ impl Project {
 
     fn examine(&self, source: &Arc<Source>) -> Examined {
         match verify(source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), false),
             Err(problem) => problem.into(),
         }
     }
 
-    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics) -> Examined {
+    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> Examined {
         let source = &Arc::clone(origin.source());
-        let mut examined = Examined { diagnostics, ..Examined::default() };
+        let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
+        let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
+        examined.diagnostics.extend(of_settings);
         let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return examined };
         let again = || tree::read_again(source, &yaml);
         let (disagreement, mut examined) = parallel::both(again, || {
@@ -191,17 +199,19 @@ impl Project {
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
             let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
-            let checked = check::check(&definition, &items, diagnostics);
+            let checked = check::check(&definition, &items, &levels, diagnostics);
             Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
         });
         examined.diagnostics.extend(disagreement);
+        // Of a text that cannot be parsed lints may have found something too.
+        levels.apply(&mut examined.diagnostics);
         examined
     }
 
     fn finish(&self, path: &Path, examined: Examined) -> Compilation {
-        let Examined { mut outline, mut graph, mut diagnostics, contracts, inner } = examined;
+        let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
-        files.extend(contracts);
+        files.extend(contracts.into_iter().chain(settings));
         for (at, path) in inner.iter().enumerate() {
             let examined = self.examined(path);
             // A contract with mistakes may be one of both graphs.
@@ -211,7 +221,8 @@ impl Project {
             for outline in outline.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.outline)) {
                 outline.inner[at].builtin = builtin;
             }
-            let new = std::iter::once(path).chain(&examined.contracts).filter(|file| !files.contains(file));
+            let read = std::iter::once(path).chain(&examined.contracts).chain(&examined.settings);
+            let new = read.filter(|file| !files.contains(file));
             let new: Vec<PathBuf> = new.cloned().collect();
             files.extend(new);
         }
