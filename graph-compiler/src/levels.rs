@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::code::{self, ALL, Code, Level};
-use crate::diagnostic::{Diagnostics, Place, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::source::Source;
 use crate::verify::verify;
 
@@ -69,24 +69,22 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads a signed settings file; `None` where there is none.
-    pub(crate) fn read(path: &Path, name: &str, ring: &KeyRing) -> Option<Self> {
-        // A link to nowhere, or a file that may not be read, is there: who wrote it meant it to be heard.
-        path.symlink_metadata().ok()?;
+    /// Reads a signed settings file.
+    pub(crate) fn read(path: &Path, source: Result<Arc<Source>, Box<Diagnostic>>, ring: &KeyRing) -> Self {
         let mut settings = Self {
             path: path.to_owned(),
             lints: Vec::new(),
             refused: Diagnostics::new(),
             mistakes: Diagnostics::new(),
         };
-        match Source::read(path, name) {
+        match source {
             Ok(source) => {
                 settings.refused.extend(verify(&source, ring).err().map(|problem| *problem));
                 settings.parse(&source);
             }
             Err(problem) => settings.refused.push(*problem),
         }
-        Some(settings)
+        settings
     }
 
     /// Reads `[package.metadata.graphs]` of a manifest; `None` where there is no manifest, or no such table in it.
@@ -253,10 +251,8 @@ mod tests {
     }
 
     fn read(text: &str) -> Settings {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join(SETTINGS);
-        std::fs::write(&path, text).unwrap();
-        Settings::read(&path, "graphs/graphs.toml", &KeyRing::of(&key().public(), "tester")).unwrap()
+        let source = Source::new("graphs/graphs.toml", "graphs/graphs.toml", text);
+        Settings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"))
     }
 
     fn said(settings: &Settings, is_review: bool) -> Vec<String> {

@@ -23,6 +23,7 @@ pub mod definition;
 pub mod diagnostic;
 pub mod door;
 pub mod expand;
+pub mod fix;
 pub mod graph;
 pub mod levels;
 mod parallel;

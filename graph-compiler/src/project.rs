@@ -3,6 +3,7 @@
 mod nesting;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +41,10 @@ pub struct Project {
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
     settings: SettingsFiles,
+    /// Whether files that cannot be verified are looked at wherever they are used.
+    is_for_review: bool,
+    /// Texts that stand in for files, by their whole paths.
+    texts: BTreeMap<PathBuf, Arc<Source>>,
 }
 
 /// What became of a file.
@@ -113,6 +118,8 @@ impl Project {
             rejected,
             nesting: Nesting::default(),
             settings: SettingsFiles::default(),
+            is_for_review: false,
+            texts: BTreeMap::new(),
         }
     }
 
@@ -123,6 +130,21 @@ impl Project {
         let inside = |directory: &&Path| directory.starts_with(package);
         let trees = own.ancestors().take_while(inside).filter(|directory| directory.join(KEYS).is_dir());
         Self::open(package, trees.last().unwrap_or(own))
+    }
+
+    /// Looks at files that cannot be verified wherever they are used: graphs that others nest, contracts. No graph comes of what
+    /// uses one of them.
+    #[must_use]
+    pub fn for_review(mut self) -> Self {
+        self.is_for_review = true;
+        self
+    }
+
+    /// Takes a text for what a file of the tree holds, as an editor's that is not saved, or one that is still to be tried.
+    #[must_use]
+    pub fn with_text(mut self, source: Arc<Source>) -> Self {
+        self.texts.insert(whole(&source.path), source);
+        self
     }
 
     /// Returns the directory of the tree.
@@ -162,15 +184,23 @@ impl Project {
 
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
-        let examined = match verify(&source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), true),
-            Err(problem) => self.examine_text(Origin::Draft(Arc::clone(&source)), Diagnostics::from(*problem), true),
-        };
+        let examined = self.look(&source, true);
         self.finish(&source.path, examined)
     }
 
     fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
-        Source::read(file, &display_name(&self.package, file))
+        match self.text(file) {
+            Some(source) => Ok(source),
+            None => Source::read(file, &display_name(&self.package, file)),
+        }
+    }
+
+    /// Returns the text that stands in for a file, if one does.
+    fn text(&self, file: &Path) -> Option<Arc<Source>> {
+        if self.texts.is_empty() {
+            return None;
+        }
+        self.texts.get(&whole(file)).cloned()
     }
 
     fn examine_file(&self, file: &Path) -> Examined {
@@ -181,8 +211,16 @@ impl Project {
     }
 
     fn examine(&self, source: &Arc<Source>) -> Examined {
+        self.look(source, self.is_for_review)
+    }
+
+    /// Examines a text; with `is_review` one too that cannot be verified.
+    fn look(&self, source: &Arc<Source>, is_review: bool) -> Examined {
         match verify(source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), false),
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review),
+            Err(problem) if is_review => {
+                self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review)
+            }
             Err(problem) => problem.into(),
         }
     }
@@ -198,7 +236,7 @@ impl Project {
             let diagnostics = &mut examined.diagnostics;
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
-            let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
+            let (items, contracts) = self.items(&definition, &examined.inner, is_review, diagnostics);
             let checked = check::check(&definition, &items, &levels, diagnostics);
             Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
         });
@@ -247,13 +285,14 @@ impl Project {
         &self,
         definition: &Definition,
         inner: &[PathBuf],
+        is_review: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Items, Vec<PathBuf>) {
         let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
         let caller = &definition.source().path;
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
         let (mut items, mut files) = (Items { inner, ..Items::default() }, Vec::new());
-        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id))) {
+        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id, is_review))) {
             let graphs = self.graphs_called(id);
             if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {
                 items.graphs.insert((*id).clone(), self.nested(graph, caller));
@@ -270,16 +309,20 @@ impl Project {
         (items, files)
     }
 
-    fn contract(&self, id: &ItemId) -> FoundContract {
+    fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {
         let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
         if !path.exists() {
             return FoundContract { contract: builtin::contract(id), file: None, diagnostics: Diagnostics::new() };
         }
         let mut diagnostics = Diagnostics::new();
-        let verified =
-            Source::read(&path, &display_name(&self.package, &path)).and_then(|source| verify(&source, &self.ring));
-        let contract = match verified {
-            Ok(verified) => definition::parse_contract(&verified, id, &mut diagnostics),
+        let read = self.read(&path).map(|source| (verify(&source, &self.ring), source));
+        let contract = match read {
+            Ok((Ok(verified), _)) => definition::parse_contract(&verified, id, &mut diagnostics),
+            Ok((Err(problem), source)) => {
+                diagnostics.push(*problem);
+                // What is wrong with it can be said all the same; with that error no graph comes of it.
+                is_review.then(|| definition::parse_trusted_contract(&source, id, &mut diagnostics)).flatten()
+            }
             Err(problem) => {
                 diagnostics.push(*problem);
                 None
@@ -298,6 +341,11 @@ struct FoundContract {
     /// The tree's own file.
     file: Option<PathBuf>,
     diagnostics: Diagnostics,
+}
+
+/// Returns the whole path of a file, without links; as it is where there is no such file.
+fn whole(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.
