@@ -63,6 +63,31 @@ impl Code {
     pub fn named(id: &str) -> Option<Self> {
         ALL.iter().find(|code| code.id == id).copied()
     }
+
+    /// Writes the explanation for people, in lines of at most `width` characters; of a lint also its level.
+    pub fn text(self, width: usize) -> String {
+        let mut text = wrapped(self.explanation, width);
+        if let Some(level) = self.lint {
+            text.push_str(&format!("\n\nA lint: `{}` where nothing else is set.", level.name()));
+        }
+        text
+    }
+}
+
+/// Breaks a text into lines.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
 }
 
 macro_rules! codes {

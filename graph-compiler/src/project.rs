@@ -182,6 +182,11 @@ impl Project {
         }
     }
 
+    /// As [`Project::review`], of several files; each is done beside the others. The answers are in the order of `files`.
+    pub fn review_all(&self, files: &[PathBuf]) -> Vec<Compilation> {
+        parallel::map(files, |file| self.review(file))
+    }
+
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
         let examined = self.look(&source, true);
