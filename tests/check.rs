@@ -29,7 +29,7 @@ use support::sign;
 use tree::Tree;
 
 /// The codes that no text of a signed graph can bring about; `tests/bad_input.rs` does.
-const OF_THE_FILE: [(&str, &str); 11] = [
+const OF_THE_FILE: [(&str, &str); 12] = [
     ("G0001", "there is no text to read"),
     ("G0002", "more than 4 MiB"),
     ("G0003", "a fixture is UTF-8"),
@@ -41,6 +41,7 @@ const OF_THE_FILE: [(&str, &str); 11] = [
     ("G0014", "fixtures are signed with the key that they name"),
     ("G0015", "fixtures have the signature line that the compiler's own signing writes"),
     ("G0016", "a key's file, not the graph's"),
+    ("G0017", "a settings file, not the graph's"),
 ];
 
 /// What a comment expects.

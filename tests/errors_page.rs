@@ -12,31 +12,13 @@ fn page() -> String {
     let mut page = String::from(
         "# Errors\n\n\
          What the compiler reports, by code: what it means and how to mend it. `graph check FILE` shows the same errors as\n\
-         a build does. This page is written from the table in `graph-compiler/src/code.rs`.\n",
+         a build does, and `graph explain CODE` what stands here. This page is written from the table in\n\
+         `graph-compiler/src/code.rs`.\n",
     );
     for code in ALL {
-        write!(page, "\n## {}: {}\n\n{}\n", code.id, code.title, wrapped(code.explanation, 120)).unwrap();
-        if let Some(level) = code.lint {
-            write!(page, "\nA lint: `{}` where nothing else is set.\n", level.name()).unwrap();
-        }
+        write!(page, "\n## {}: {}\n\n{}\n", code.id, code.title, code.text(120)).unwrap();
     }
     page
-}
-
-/// Breaks a text into lines.
-fn wrapped(text: &str, width: usize) -> String {
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines.push(line);
-    lines.join("\n")
 }
 
 #[test]

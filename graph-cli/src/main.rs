@@ -30,6 +30,8 @@ enum Verb {
     Verify(command::verify::Verify),
     /// Check graphs as the compiler does
     Check(command::check::Check),
+    /// Explain a code, or list all codes
+    Explain(command::explain::Explain),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::Run>),
 }
@@ -46,6 +48,7 @@ fn main() -> std::process::ExitCode {
         Verb::Sign(sign) => command::sign::run(&sign),
         Verb::Verify(verify) => command::verify::run(&verify),
         Verb::Check(check) => command::check::run(&check),
+        Verb::Explain(explain) => command::explain::run(&explain),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -19,6 +19,8 @@ use crate::source::Source;
 pub const MODULES: &str = "graphs.rs";
 /// The file in `OUT_DIR` that holds the errors of graphs with mistakes, as `compile_error!`s.
 pub const ERRORS: &str = "graphs_errors.rs";
+/// The manifest of a package.
+pub const MANIFEST: &str = "Cargo.toml";
 /// The file in `OUT_DIR` that names the graphs with mistakes, one path a line.
 pub const BROKEN: &str = "graphs_broken.txt";
 
@@ -35,7 +37,10 @@ pub fn build(directory: impl AsRef<Path>) {
     };
     let done = variable("CARGO_MANIFEST_DIR").and_then(|package| {
         let directory = package.join(directory);
-        say(&format!("cargo::rerun-if-changed={}", directory.display()));
+        // Settings of lints may come to stand in the manifest.
+        for path in [&directory, &package.join(MANIFEST)] {
+            say(&format!("cargo::rerun-if-changed={}", path.display()));
+        }
         write(&compile(&package, &directory), &variable("OUT_DIR")?)
     });
     if let Err(error) = done {
@@ -85,7 +90,7 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
             return compiled;
         }
     };
-    let project = Project::open(package, directory);
+    let project = Project::open(package, directory).with_manifest(package.join(MANIFEST));
     let compilations = parallel::map(&files, |file| project.compile(file));
     let mut nesting = Vec::new();
     for (file, compilation) in files.into_iter().zip(compilations) {

@@ -63,6 +63,36 @@ impl Code {
     pub fn named(id: &str) -> Option<Self> {
         ALL.iter().find(|code| code.id == id).copied()
     }
+
+    /// Whether it tells of who vouches for a file, and not of what that says.
+    pub fn is_of_trust(self) -> bool {
+        ("G0010"..="G0016").contains(&self.id)
+    }
+
+    /// Writes the explanation for people, in lines of at most `width` characters; of a lint also its level.
+    pub fn text(self, width: usize) -> String {
+        let mut text = wrapped(self.explanation, width);
+        if let Some(level) = self.lint {
+            text.push_str(&format!("\n\nA lint: `{}` where nothing else is set.", level.name()));
+        }
+        text
+    }
+}
+
+/// Breaks a text into lines.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
 }
 
 macro_rules! codes {
@@ -116,6 +146,10 @@ codes! {
         "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, or \
          holds no Ed25519 public key. A tree with such a file does not compile, since what it is meant to trust is not clear. \
          Mend the file, write it anew with `graph keys trust`, or remove it.";
+    BAD_SETTINGS = "G0017", "a settings file that cannot be used",
+        "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints: in the table `lints`, each code \
+         with `\"allow\"`, `\"warn\"` or `\"deny\"`. Only lints have a level; every other code is always an error. Nothing below \
+         such a file compiles until it is mended, since what was meant is not clear.";
 
     YAML = "G0020", "the text is not YAML",
         "The YAML parser cannot read the file. Tabs cannot indent; a `:` or `#` inside a plain text needs quotes.";

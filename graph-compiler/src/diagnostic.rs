@@ -5,6 +5,8 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 pub use crate::code::{self, Code};
+pub use crate::fix::Fix;
+use crate::fix::is_certain;
 use crate::source::{Source, Span};
 
 /// How serious a diagnostic is.
@@ -73,6 +75,8 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// How to mend it.
     pub help: Option<String>,
+    /// The change of the text that does what `help` says, where it can be told.
+    pub fix: Option<Fix>,
 }
 
 impl Diagnostic {
@@ -87,6 +91,7 @@ impl Diagnostic {
             related: Vec::new(),
             notes: Vec::new(),
             help: None,
+            fix: None,
         }
     }
 
@@ -108,18 +113,32 @@ impl Diagnostic {
         self
     }
 
-    /// Says how to mend it.
+    /// Says how to mend it, in place of what was said of that before.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
+        self.fix = None;
         self
     }
 
-    /// Offers the candidate that is nearest to `wrong`, if one is near.
+    /// Does what the help says: `text` stands in place of what the caret points at.
+    ///
+    /// `is_certain` means that nothing else can have been meant; `graph check --fix` makes such changes by itself.
+    pub fn fix(&mut self, text: impl Into<String>, is_certain: bool) -> &mut Self {
+        self.fix = self.place.span.clone().map(|span| Fix { span, text: text.into(), is_certain });
+        self
+    }
+
+    /// Does what the help says: `right` stands in place of `wrong`, if that stands once in what the caret points at.
+    pub fn replace(&mut self, wrong: &str, right: &str, is_certain: bool) -> &mut Self {
+        self.fix = Fix::of_name(&self.place, wrong, right, is_certain);
+        self
+    }
+
+    /// Offers the candidate that is nearest to `wrong`, if one is near, with the change that puts it there.
     pub fn suggest<'a>(&mut self, wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> &mut Self {
-        match nearest(wrong, candidates) {
-            Some(near) => self.help(format!("did you mean `{near}`?")),
-            None => self,
-        }
+        let candidates: Vec<&str> = candidates.into_iter().collect();
+        let Some(near) = nearest(wrong, candidates.iter().copied()) else { return self };
+        self.help(format!("did you mean `{near}`?")).replace(wrong, near, is_certain(wrong, near, &candidates))
     }
 
     /// Returns `file:line:column`, or the file's name where the whole file is meant.
@@ -240,6 +259,11 @@ impl Diagnostics {
     /// Returns the one that was added last.
     pub(crate) fn last(&mut self) -> Option<&mut Diagnostic> {
         self.0.last_mut()
+    }
+
+    /// Keeps those of which `keep` says so; it may change them.
+    pub(crate) fn retain_mut(&mut self, keep: impl FnMut(&mut Diagnostic) -> bool) {
+        self.0.retain_mut(keep);
     }
 
     /// Returns how many there are.

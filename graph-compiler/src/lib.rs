@@ -23,7 +23,9 @@ pub mod definition;
 pub mod diagnostic;
 pub mod door;
 pub mod expand;
+pub mod fix;
 pub mod graph;
+pub mod levels;
 mod parallel;
 mod program;
 pub mod project;
@@ -32,4 +34,4 @@ pub mod tree;
 pub mod types;
 pub mod verify;
 
-pub use build::{BROKEN, ERRORS, MODULES, build, format, graph_files};
+pub use build::{BROKEN, ERRORS, MANIFEST, MODULES, build, format, graph_files};

@@ -1,7 +1,9 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
 mod nesting;
+mod settings;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
 use nesting::Nesting;
+use settings::{Effective, SettingsFiles};
 
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
@@ -37,6 +40,11 @@ pub struct Project {
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
+    settings: SettingsFiles,
+    /// Whether files that cannot be verified are looked at wherever they are used.
+    is_for_review: bool,
+    /// Texts that stand in for files, by their whole paths.
+    texts: BTreeMap<PathBuf, Arc<Source>>,
 }
 
 /// What became of a file.
@@ -65,6 +73,8 @@ struct Examined {
     graph: Option<Graph>,
     diagnostics: Diagnostics,
     contracts: Vec<PathBuf>,
+    /// The settings files that hold for it.
+    settings: Vec<PathBuf>,
     inner: Vec<PathBuf>,
 }
 
@@ -107,6 +117,9 @@ impl Project {
             keys,
             rejected,
             nesting: Nesting::default(),
+            settings: SettingsFiles::default(),
+            is_for_review: false,
+            texts: BTreeMap::new(),
         }
     }
 
@@ -117,6 +130,21 @@ impl Project {
         let inside = |directory: &&Path| directory.starts_with(package);
         let trees = own.ancestors().take_while(inside).filter(|directory| directory.join(KEYS).is_dir());
         Self::open(package, trees.last().unwrap_or(own))
+    }
+
+    /// Looks at files that cannot be verified wherever they are used: graphs that others nest, contracts. No graph comes of what
+    /// uses one of them.
+    #[must_use]
+    pub fn for_review(mut self) -> Self {
+        self.is_for_review = true;
+        self
+    }
+
+    /// Takes a text for what a file of the tree holds, as an editor's that is not saved, or one that is still to be tried.
+    #[must_use]
+    pub fn with_text(mut self, source: Arc<Source>) -> Self {
+        self.texts.insert(whole(&source.path), source);
+        self
     }
 
     /// Returns the directory of the tree.
@@ -154,17 +182,30 @@ impl Project {
         }
     }
 
+    /// As [`Project::review`], of several files; each is done beside the others. The answers are in the order of `files`.
+    pub fn review_all(&self, files: &[PathBuf]) -> Vec<Compilation> {
+        parallel::map(files, |file| self.review(file))
+    }
+
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
-        let examined = match verify(&source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
-            Err(problem) => self.examine_text(Origin::Draft(Arc::clone(&source)), Diagnostics::from(*problem)),
-        };
+        let examined = self.look(&source, true);
         self.finish(&source.path, examined)
     }
 
     fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
-        Source::read(file, &display_name(&self.package, file))
+        match self.text(file) {
+            Some(source) => Ok(source),
+            None => Source::read(file, &display_name(&self.package, file)),
+        }
+    }
+
+    /// Returns the text that stands in for a file, if one does.
+    fn text(&self, file: &Path) -> Option<Arc<Source>> {
+        if self.texts.is_empty() {
+            return None;
+        }
+        self.texts.get(&whole(file)).cloned()
     }
 
     fn examine_file(&self, file: &Path) -> Examined {
@@ -175,33 +216,45 @@ impl Project {
     }
 
     fn examine(&self, source: &Arc<Source>) -> Examined {
+        self.look(source, self.is_for_review)
+    }
+
+    /// Examines a text; with `is_review` one too that cannot be verified.
+    fn look(&self, source: &Arc<Source>, is_review: bool) -> Examined {
         match verify(source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new()),
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review),
+            Err(problem) if is_review => {
+                self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review)
+            }
             Err(problem) => problem.into(),
         }
     }
 
-    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics) -> Examined {
+    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> Examined {
         let source = &Arc::clone(origin.source());
-        let mut examined = Examined { diagnostics, ..Examined::default() };
+        let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
+        let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
+        examined.diagnostics.extend(of_settings);
         let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return examined };
         let again = || tree::read_again(source, &yaml);
         let (disagreement, mut examined) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
-            let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
-            let checked = check::check(&definition, &items, diagnostics);
+            let (items, contracts) = self.items(&definition, &examined.inner, is_review, diagnostics);
+            let checked = check::check(&definition, &items, &levels, diagnostics);
             Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
         });
         examined.diagnostics.extend(disagreement);
+        // Of a text that cannot be parsed lints may have found something too.
+        levels.apply(&mut examined.diagnostics);
         examined
     }
 
     fn finish(&self, path: &Path, examined: Examined) -> Compilation {
-        let Examined { mut outline, mut graph, mut diagnostics, contracts, inner } = examined;
+        let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
-        files.extend(contracts);
+        files.extend(contracts.into_iter().chain(settings));
         for (at, path) in inner.iter().enumerate() {
             let examined = self.examined(path);
             // A contract with mistakes may be one of both graphs.
@@ -211,7 +264,8 @@ impl Project {
             for outline in outline.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.outline)) {
                 outline.inner[at].builtin = builtin;
             }
-            let new = std::iter::once(path).chain(&examined.contracts).filter(|file| !files.contains(file));
+            let read = std::iter::once(path).chain(&examined.contracts).chain(&examined.settings);
+            let new = read.filter(|file| !files.contains(file));
             let new: Vec<PathBuf> = new.cloned().collect();
             files.extend(new);
         }
@@ -236,13 +290,14 @@ impl Project {
         &self,
         definition: &Definition,
         inner: &[PathBuf],
+        is_review: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Items, Vec<PathBuf>) {
         let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
         let caller = &definition.source().path;
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
-        let (mut items, mut files) = (Items { inner, ..Items::default() }, Vec::new());
-        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id))) {
+        let (mut items, mut files) = (Items { inner, are_for_review: is_review, ..Items::default() }, Vec::new());
+        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id, is_review))) {
             let graphs = self.graphs_called(id);
             if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {
                 items.graphs.insert((*id).clone(), self.nested(graph, caller));
@@ -259,16 +314,20 @@ impl Project {
         (items, files)
     }
 
-    fn contract(&self, id: &ItemId) -> FoundContract {
+    fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {
         let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
         if !path.exists() {
             return FoundContract { contract: builtin::contract(id), file: None, diagnostics: Diagnostics::new() };
         }
         let mut diagnostics = Diagnostics::new();
-        let verified =
-            Source::read(&path, &display_name(&self.package, &path)).and_then(|source| verify(&source, &self.ring));
-        let contract = match verified {
-            Ok(verified) => definition::parse_contract(&verified, id, &mut diagnostics),
+        let read = self.read(&path).map(|source| (verify(&source, &self.ring), source));
+        let contract = match read {
+            Ok((Ok(verified), _)) => definition::parse_contract(&verified, id, &mut diagnostics),
+            Ok((Err(problem), source)) => {
+                diagnostics.push(*problem);
+                // What is wrong with it can be said all the same; with that error no graph comes of it.
+                is_review.then(|| definition::parse_trusted_contract(&source, id, &mut diagnostics)).flatten()
+            }
             Err(problem) => {
                 diagnostics.push(*problem);
                 None
@@ -287,6 +346,11 @@ struct FoundContract {
     /// The tree's own file.
     file: Option<PathBuf>,
     diagnostics: Diagnostics,
+}
+
+/// Returns the whole path of a file, without links; as it is where there is no such file.
+fn whole(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.

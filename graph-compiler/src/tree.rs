@@ -376,7 +376,9 @@ impl<'s, 'd> Builder<'s, 'd> {
             } else if !matches!(plain(&name), Some(Node::String(_))) && !is_word(&name) {
                 let message = format!("the key `{name}` is not a text to every YAML reader");
                 self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
-                    .help(format!("put it in quotes: `\"{name}\"`"));
+                    .help(format!("put it in quotes: `\"{name}\"`"))
+                    // The name of a field is a text, so it can mean nothing else.
+                    .fix(format!("\"{name}\""), true);
             }
         }
         let Some(Open::Map { key, seen, .. }) = self.open.last_mut() else { return };
@@ -403,7 +405,8 @@ impl<'s, 'd> Builder<'s, 'd> {
             let message = format!("`{text}` is read differently by different YAML readers");
             self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
                 .label("a text to some, something else to others")
-                .help(format!("put it in quotes if it is a text: `\"{text}\"`"));
+                .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
+                .fix(format!("\"{text}\""), false);
             Node::String(text)
         })
     }

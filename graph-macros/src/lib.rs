@@ -22,7 +22,8 @@ pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     };
     let package = package();
     let file = package.join(path.value());
-    let compilation = Project::around(&package, &file).compile(&file);
+    let project = Project::around(&package, &file).with_manifest(package.join(graph_compiler::MANIFEST));
+    let compilation = project.compile(&file);
     let errors = report(&compilation.diagnostics, &path.value(), Some(&place(&path)));
     let module = compilation.expand();
     quote!(#errors #module).into()
@@ -49,7 +50,7 @@ fn broken(out: &Path) -> Option<TokenStream> {
     let list = std::fs::read_to_string(out.join(graph_compiler::BROKEN)).ok()?;
     let (root, files) = list.split_once('\n')?;
     let package = package();
-    let project = Project::open(&package, Path::new(root));
+    let project = Project::open(&package, Path::new(root)).with_manifest(package.join(graph_compiler::MANIFEST));
     let compilations: Vec<_> = files.lines().map(|file| (file, project.compile(Path::new(file)))).collect();
     // A graph that has no mistake now was mended since; until the build script runs again, its old mistakes stand.
     if compilations.iter().any(|(_, compilation)| compilation.graph.is_some()) {

@@ -1,57 +1,85 @@
 //! `graph check`: check graphs as the compiler does.
 
-use std::path::{Path, PathBuf};
+mod findings;
+mod fix;
+mod human;
+mod json;
+mod sarif;
+mod watch;
 
-use clap::Args;
-use graph_compiler::diagnostic::Severity;
-use graph_compiler::graph_files;
-use graph_compiler::project::Project;
+use std::path::PathBuf;
 
-use crate::outcome::{Done, Error, Outcome};
+use clap::{Args, CommandFactory, ValueEnum};
+
+use crate::outcome::{Done, Outcome};
+use findings::{Findings, Trees};
 
 #[derive(Args)]
 pub(crate) struct Check {
     /// Graphs, or directories of graphs
     #[arg(value_name = "PATH", default_value = "graphs")]
     paths: Vec<PathBuf>,
+    /// How to say what was found; json and sarif are one document on stdout
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Human)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Fail on warnings too
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Make the changes that are certain, in the files below PATH; they must be reviewed and signed again
+    #[arg(long)]
+    fix: bool,
+    /// Check again whenever a file changes, until Ctrl-C
+    #[arg(long, conflicts_with = "fix")]
+    watch: bool,
+}
+
+/// How findings are said.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people, in a terminal
+    Human,
+    /// For programs
+    Json,
+    /// For tools that read SARIF 2.1.0
+    Sarif,
+}
+
+impl Check {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// Says what was found, and whether all is well.
+    fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> Outcome {
+        match self.format() {
+            Format::Human => human::report(findings, fixed),
+            Format::Json => anstream::println!("{:#}", json::document(findings, fixed)),
+            Format::Sarif => anstream::println!("{:#}", sarif::document(findings)),
+        }
+        let (errors, warnings) = findings.counts();
+        Outcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))
+    }
 }
 
 pub(crate) fn run(arguments: &Check) -> Done {
-    let working = std::env::current_dir()?;
-    let (mut graphs, mut errors, mut warnings) = (0, 0, 0);
-    for path in &arguments.paths {
-        let path = working.join(path);
-        for (project, file) in files(&working, &path)? {
-            graphs += 1;
-            for diagnostic in project.compile(&file).diagnostics {
-                match diagnostic.severity {
-                    Severity::Error => errors += 1,
-                    Severity::Warning => warnings += 1,
-                }
-                // Colours are left out where stderr is no terminal.
-                anstream::eprintln!("{}\n", diagnostic.render_coloured());
-            }
+    if arguments.watch && arguments.format() != Format::Human {
+        let message = "`--watch` is for people: it cannot be used with `--format json` or `--format sarif`";
+        crate::Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, message).exit();
+    }
+    if arguments.watch {
+        return watch::run(arguments);
+    }
+    let trees = Trees::find(&arguments.paths)?;
+    let findings = trees.check();
+    if arguments.fix {
+        let fixed = fix::fix(&trees, &findings, &arguments.paths)?;
+        if !fixed.is_empty() {
+            // What is said of the files now is what there is to say, that they are to be signed again included.
+            return Ok(arguments.report(&Trees::find(&arguments.paths)?.check(), &fixed));
         }
     }
-    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let found = match (errors, warnings) {
-        (0, 0) => "no errors".to_owned(),
-        (_, 0) => count(errors, "error"),
-        _ => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
-    };
-    anstream::println!("checked {}: {found}", count(graphs, "graph"));
-    Ok(Outcome::of(errors == 0))
-}
-
-/// Returns the graphs at a path, each with the tree that it belongs to.
-fn files(working: &Path, path: &Path) -> Result<Vec<(std::rc::Rc<Project>, PathBuf)>, Error> {
-    if !path.is_dir() {
-        return Ok(vec![(Project::around(working, path).into(), path.to_owned())]);
-    }
-    let project: std::rc::Rc<Project> = Project::open(working, path).into();
-    let files = graph_files(path).map_err(|error| Error::file("read", path, &error))?;
-    if files.is_empty() {
-        return Err(Error::new(format!("there are no graphs in {}", path.display())));
-    }
-    Ok(files.into_iter().map(|file| (std::rc::Rc::clone(&project), file)).collect())
+    Ok(arguments.report(&findings, &fix::Fixed::default()))
 }

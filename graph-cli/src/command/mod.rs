@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 pub(crate) mod check;
+pub(crate) mod explain;
 pub(crate) mod keys;
 pub(crate) mod run;
 pub(crate) mod sign;

@@ -37,8 +37,9 @@ use graph_model::value::{Map, Value};
 use crate::definition::{
     Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
-use crate::diagnostic::{Diagnostics, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::{Budget, Graph, Inner, Node, Outline};
+use crate::levels::Levels;
 use crate::types::Type;
 use crate::verify::{Origin, Verified};
 use facts::Facts;
@@ -58,6 +59,8 @@ pub struct Items {
     pub ambiguous: BTreeMap<ItemId, Vec<String>>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<Inner>,
+    /// Whether files that nobody vouches for were looked at too. No graph comes of those.
+    pub are_for_review: bool,
 }
 
 /// A graph that another calls (R188).
@@ -115,17 +118,18 @@ const LINTS: &[Rule] = &[
     permissions::check_excess,
 ];
 
-/// Checks a definition against the items that it calls.
+/// Checks a definition against the items that it calls; `levels` decides what lints found.
 ///
-/// A graph comes only if `diagnostics` holds no error, from here or from before.
-pub fn check(definition: &Definition, items: &Items, diagnostics: &mut Diagnostics) -> Checked {
+/// A graph comes only if `diagnostics` holds no error then, from here or from before.
+pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostics: &mut Diagnostics) -> Checked {
     let facts = Facts::gather(definition, items);
     RULES.iter().for_each(|rule| rule(&facts, diagnostics));
-    // That nobody signed a draft says nothing of what it would do.
-    let unsigned = usize::from(matches!(definition.origin, Origin::Draft(_)));
-    if diagnostics.iter().filter(|one| one.severity == Severity::Error).count() == unsigned {
+    let is_error = |one: &Diagnostic| one.severity == Severity::Error;
+    // In a review, that nobody vouches for a file says nothing of what the graph would do: all files are looked at.
+    if !diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust())) {
         LINTS.iter().for_each(|rule| rule(&facts, diagnostics));
     }
+    levels.apply(diagnostics);
     let outline = facts.outline();
     let graph = match &definition.origin {
         Origin::Verified(verified) if !diagnostics.has_errors() => Some(build(&facts, verified, outline.clone())),

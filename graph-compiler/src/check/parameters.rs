@@ -2,6 +2,7 @@
 
 use graph_model::path::Root;
 use graph_model::template::Template;
+use graph_model::value::Value;
 
 use super::facts::{Facts, Site, ToolFacts};
 use super::infer::{is_member, type_of_term};
@@ -175,6 +176,10 @@ impl Given<'_, '_> {
             );
         } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), Kind::String)) {
             diagnostic.help("put it in quotes to make it a string");
+            let text = self.facts.definition.source().text.get(term.span.clone()).unwrap_or_default();
+            if matches!(&term.kind, TermKind::Literal(Value::Number(_) | Value::Bool(_))) {
+                diagnostic.fix(format!("\"{text}\""), false);
+            }
         }
         if let Some(contract) = self.tool.contract {
             diagnostic.note(format!("the contract is `{}`", contract.source.name));

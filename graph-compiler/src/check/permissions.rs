@@ -3,7 +3,8 @@
 use graph_model::capability::{Capability, Pattern};
 
 use super::facts::{Facts, Need, need, needs};
-use crate::diagnostic::{Diagnostics, code};
+use crate::definition::Spanned;
+use crate::diagnostic::{Diagnostics, Fix, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let definition = facts.definition;
@@ -42,7 +43,8 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
                 .label(needed)
                 .related(facts.place(&permissions.span), "these are its permissions")
-                .help(format!("add `{added}` to `permissions`"));
+                .help(format!("add `{added}` to `permissions`"))
+                .fix = addition(&facts.definition.source().text, permissions, &added);
             continue;
         }
         // What the caller of a graph may not do, the graph may not do in a run of its.
@@ -108,6 +110,20 @@ pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Returns the change that adds a permission. It is never certain: what a graph may do is for a person to decide.
+fn addition(text: &str, permissions: &Spanned<Vec<Spanned<Pattern>>>, added: &str) -> Option<Fix> {
+    let last = &permissions.value.last()?.span;
+    let is_flow = text.get(permissions.span.start..)?.starts_with('[');
+    let text = if is_flow {
+        format!(", {added}")
+    } else {
+        let line = text.get(..last.start)?.rsplit('\n').next()?;
+        let dash = line.find('-')?;
+        format!("\n{}- {added}", " ".repeat(line[..dash].chars().count()))
+    };
+    Some(Fix { span: last.end..last.end, text, is_certain: false })
+}
+
 /// Whether a pattern could grant something that begins with `beginning`. Which it is, is known at each call.
 fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
     let pattern = pattern.as_str();
@@ -121,6 +137,23 @@ fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_permission_is_added_behind_the_last() {
+        let added = |text: &str| {
+            let spanned = |words: &str, value| {
+                let start = text.find(words).unwrap();
+                Spanned { value, span: start..start + words.len() }
+            };
+            let last = spanned("rye.b", Pattern::new("rye.b").unwrap());
+            let span = text.find(['[', '-']).unwrap()..text.len();
+            let fix = addition(text, &Spanned { value: vec![last], span }, "rye.c").unwrap();
+            assert!(!fix.is_certain);
+            crate::fix::apply(text, &[&fix]).0
+        };
+        assert_eq!(added("permissions: [rye.a, rye.b]\n"), "permissions: [rye.a, rye.b, rye.c]\n");
+        assert_eq!(added("permissions:\n  - rye.a\n  - rye.b\n"), "permissions:\n  - rye.a\n  - rye.b\n  - rye.c\n");
+    }
 
     #[test]
     fn a_pattern_may_grant_what_begins_alike_or_like_what_is_before_its_first_wildcard() {

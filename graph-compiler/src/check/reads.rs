@@ -42,10 +42,10 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
     }
     let keys = || facts.types.keys.iter().map(|key| key.name.as_str());
     if name == "inputs" {
-        let place = facts.place(&read.span);
-        diagnostics
-            .error(code::UNKNOWN_KEY, place, "inputs are not part of the state")
-            .help(read.path.to_string().replacen("state.inputs", "write `inputs", 1) + "`");
+        let (path, place) = (read.path.to_string(), facts.place(&read.span));
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, place, "inputs are not part of the state");
+        let right = path.replacen("state.inputs", "inputs", 1);
+        diagnostic.help(format!("write `{right}`")).replace(&path, &right, true);
     } else if let Some(key) = facts.types.key(name) {
         check_parts(facts, read, &facts.types.keys[key].ty, 1, diagnostics);
     } else if facts.definition.is_complete {
@@ -55,7 +55,9 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
         let is_input =
             matches!(&facts.types.inputs.kind, Kind::Object(fields) if fields.iter().any(|field| field.name == *name));
         if is_input {
+            let path = read.path.to_string();
             diagnostic.help(format!("did you mean `inputs.{name}`?"));
+            diagnostic.replace(&path, &path.replacen("state.", "inputs.", 1), false);
         }
     }
 }

@@ -130,13 +130,17 @@ fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<
         Ok(path) => Some(Spanned { value: path, span: text.span }),
         Err(error) => {
             if text.value.starts_with("${") {
-                reader
-                    .diagnostics
-                    .error(code::BAD_TEMPLATE, place, "the path of a condition is written without `${…}`")
-                    .help(format!(
-                        "write `path: {}`",
-                        text.value.trim_start_matches("${").trim_end_matches('}').trim()
-                    ));
+                let inside = text.value.trim_start_matches("${").trim_end_matches('}').trim();
+                let diagnostic = reader.diagnostics.error(
+                    code::BAD_TEMPLATE,
+                    place,
+                    "the path of a condition is written without `${…}`",
+                );
+                diagnostic.help(format!("write `path: {inside}`"));
+                let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.');
+                if inside.chars().all(is_plain) && names.parse_path(inside).is_ok() {
+                    diagnostic.fix(inside, true);
+                }
             } else {
                 let span = match &error {
                     PathError::Character { offset, character } => *offset..offset + character.len_utf8(),
@@ -173,7 +177,10 @@ fn parse_operator(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Operat
             reader.diagnostics.error(code::UNKNOWN_OPERATOR, place, format!("`{}` is not an operator", text.value));
         diagnostic.note(format!("the operators are {}", names.map(|name| format!("`{name}`")).join(", ")));
         match symbol(&text.value) {
-            Some(name) => diagnostic.help(format!("did you mean `{name}`?")),
+            // A sign means one thing; a word may mean another.
+            Some(name) => diagnostic
+                .help(format!("did you mean `{name}`?"))
+                .fix(name, !text.value.contains(|character: char| character.is_ascii_alphabetic() || character == '~')),
             None => diagnostic.suggest(&text.value, names),
         };
     }

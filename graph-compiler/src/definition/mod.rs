@@ -255,7 +255,8 @@ fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
         reader
             .diagnostics
             .error(code::NOT_A_GRAPH, place, format!("`{}` does not run graphs", executor.value))
-            .help(format!("a graph says `executor_id: {}`", EXECUTORS[0]));
+            .help(format!("a graph says `executor_id: {}`", EXECUTORS[0]))
+            .fix(EXECUTORS[0], false);
     }
     Some(tool_type.span)
 }

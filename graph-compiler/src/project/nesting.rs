@@ -15,9 +15,8 @@ use crate::check::{self, Nested};
 use crate::definition;
 use crate::diagnostic::Diagnostics;
 use crate::graph::Inner;
-use crate::source::Source;
 use crate::types::Type;
-use crate::verify::verify;
+use crate::verify::{Origin, verify};
 use crate::{expand, tree};
 
 /// What was found out about the graphs of a tree, so that each is read once.
@@ -88,12 +87,16 @@ impl Project {
     fn read_head(&self, path: &Path) -> Head {
         let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new() };
         let mut ignored = Diagnostics::new();
-        let Ok(source) = Source::read(path, &display_name(&self.package, path)) else { return nothing };
+        let Ok(source) = self.read(path) else { return nothing };
         let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
         // What an unverified file says of itself decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
-        let Ok(verified) = verify(&source, &self.ring) else { return unverified };
-        let Some(definition) = definition::parse(verified, &yaml, &mut ignored) else { return unverified };
+        let origin = match verify(&source, &self.ring) {
+            Ok(verified) => Origin::Verified(verified),
+            Err(_) if self.is_for_review => Origin::Draft(source),
+            Err(_) => return unverified,
+        };
+        let Some(definition) = definition::parse(origin, &yaml, &mut ignored) else { return unverified };
         let inputs = definition.inputs.as_ref().filter(|_| !ignored.has_errors());
         Head {
             id: Some(definition.id.to_string()),

@@ -1,0 +1,150 @@
+//! The graphs that are checked, and what is found out about them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use graph_compiler::diagnostic::{Diagnostic, Place, Severity};
+use graph_compiler::project::{Project, display_name};
+use graph_compiler::source::Source;
+use graph_compiler::{MANIFEST, graph_files};
+
+use crate::outcome::Error;
+
+/// The trees that the graphs belong to which were named.
+pub(super) struct Trees {
+    working: PathBuf,
+    trees: Vec<Tree>,
+}
+
+/// A tree, and the graphs of it that are checked.
+struct Tree {
+    root: PathBuf,
+    graphs: Vec<PathBuf>,
+}
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// The graphs that were checked, as messages name them.
+    pub(super) graphs: Vec<String>,
+    /// What there is to say, each thing once, file by file.
+    pub(super) found: Vec<Finding>,
+}
+
+/// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
+pub(super) struct Finding {
+    pub(super) diagnostic: Diagnostic,
+    pub(super) graphs: Vec<String>,
+}
+
+impl Trees {
+    /// Finds the graphs at some paths: files, or directories that are trees of their own.
+    pub(super) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
+        let mut found = Self { working: std::env::current_dir()?, trees: Vec::new() };
+        for path in paths {
+            let path = found.working.join(path);
+            if path.is_dir() {
+                let files = graph_files(&path).map_err(|error| Error::file("read", &path, &error))?;
+                if files.is_empty() {
+                    return Err(Error::new(format!("there are no graphs in {}", path.display())));
+                }
+                found.add(&path, files);
+            } else {
+                let root = Project::around(&found.working, &path).root().to_owned();
+                found.add(&root, vec![path]);
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, root: &Path, files: Vec<PathBuf>) {
+        let tree = match self.trees.iter_mut().position(|tree| tree.root == root) {
+            Some(at) => &mut self.trees[at],
+            None => {
+                self.trees.push(Tree { root: root.to_owned(), graphs: Vec::new() });
+                self.trees.last_mut().expect("one was just pushed")
+            }
+        };
+        let new = files.into_iter().filter(|file| !tree.graphs.contains(file));
+        let new: Vec<PathBuf> = new.collect();
+        tree.graphs.extend(new);
+    }
+
+    /// Returns the directories of the trees, with the manifest that each one's settings begin with.
+    pub(super) fn roots(&self) -> impl Iterator<Item = (&Path, Option<PathBuf>)> {
+        self.trees.iter().map(|tree| (tree.root.as_path(), manifest(&tree.root)))
+    }
+
+    /// Returns the graphs.
+    pub(super) fn graphs(&self) -> impl Iterator<Item = &PathBuf> {
+        self.trees.iter().flat_map(|tree| &tree.graphs)
+    }
+
+    /// Checks all graphs.
+    pub(super) fn check(&self) -> Findings {
+        self.check_with(&[])
+    }
+
+    /// Checks all graphs, as if files held other texts.
+    pub(super) fn check_with(&self, texts: &[Arc<Source>]) -> Findings {
+        let mut findings = Findings::default();
+        for tree in &self.trees {
+            let mut project = Project::open(&self.working, &tree.root).for_review();
+            if let Some(manifest) = manifest(&tree.root) {
+                project = project.with_manifest(manifest);
+            }
+            project = texts.iter().cloned().fold(project, Project::with_text);
+            for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
+                findings.add(display_name(&self.working, file), compilation.diagnostics);
+            }
+        }
+        findings.group();
+        findings
+    }
+}
+
+/// Finds the manifest of the package that a tree belongs to: the nearest above it.
+fn manifest(root: &Path) -> Option<PathBuf> {
+    root.ancestors().map(|directory| directory.join(MANIFEST)).find(|manifest| manifest.is_file())
+}
+
+impl Findings {
+    fn add(&mut self, graph: String, diagnostics: Vec<Diagnostic>) {
+        for diagnostic in diagnostics {
+            match self.found.iter_mut().find(|finding| is_same(&finding.diagnostic, &diagnostic)) {
+                Some(known) if known.graphs.contains(&graph) => {}
+                Some(known) => known.graphs.push(graph.clone()),
+                None => self.found.push(Finding { diagnostic, graphs: vec![graph.clone()] }),
+            }
+        }
+        self.graphs.push(graph);
+    }
+
+    /// Brings together what is said of the same file, the files in the order in which they came.
+    fn group(&mut self) {
+        let mut files: Vec<String> = Vec::new();
+        for finding in &self.found {
+            let name = &finding.diagnostic.place.source.name;
+            if !files.contains(name) {
+                files.push(name.clone());
+            }
+        }
+        let start = |place: &Place| place.span.as_ref().map_or(0, |span| span.start);
+        self.found.sort_by_key(|finding| {
+            let place = &finding.diagnostic.place;
+            (files.iter().position(|name| *name == place.source.name), start(place))
+        });
+    }
+
+    /// Returns the numbers of errors and warnings.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let errors = self.found.iter().filter(|finding| finding.diagnostic.severity == Severity::Error).count();
+        (errors, self.found.len() - errors)
+    }
+}
+
+/// Whether two diagnostics, of different graphs perhaps, say the same.
+fn is_same(one: &Diagnostic, other: &Diagnostic) -> bool {
+    let key = |it: &Diagnostic| (it.code.id, it.severity, it.place.span.clone());
+    key(one) == key(other) && one.message == other.message && one.place.source.name == other.place.source.name
+}

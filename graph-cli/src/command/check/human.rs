@@ -1,0 +1,45 @@
+//! Findings for people: frames on stderr, the count on stdout.
+
+use graph_compiler::diagnostic::Severity;
+
+use super::findings::Findings;
+use super::fix::Fixed;
+
+pub(super) fn report(findings: &Findings, fixed: &Fixed) {
+    for finding in &findings.found {
+        // Colours are left out where stderr is no terminal.
+        anstream::eprintln!("{}\n", finding.diagnostic.render_coloured());
+    }
+    if let Some(hint) = hint(findings) {
+        anstream::eprintln!("{hint}\n");
+    }
+    for line in fixed.lines() {
+        anstream::println!("{line}");
+    }
+    anstream::println!("{}", summary(findings));
+}
+
+/// Says in one line what was found.
+fn summary(findings: &Findings) -> String {
+    let found = match findings.counts() {
+        (0, 0) => "no errors".to_owned(),
+        (0, warnings) => format!("no errors, {}", count(warnings, "warning")),
+        (errors, 0) => count(errors, "error"),
+        (errors, warnings) => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+    };
+    format!("checked {}: {found}", count(findings.graphs.len(), "graph"))
+}
+
+/// Says where more is to be read.
+fn hint(findings: &Findings) -> Option<String> {
+    let first = |severity| findings.found.iter().map(|finding| &finding.diagnostic).find(|it| it.severity == severity);
+    let (found, what) = match (first(Severity::Error), first(Severity::Warning)) {
+        (Some(error), _) => (error, "an error"),
+        (None, warning) => (warning?, "a warning"),
+    };
+    Some(format!("for more about {what}, try `graph explain {}`", found.code.id))
+}
+
+pub(super) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,71 @@
+//! Findings as one JSON document, whose form `docs/cli.md` describes.
+
+use graph_compiler::code::Level;
+use graph_compiler::diagnostic::{Fix, Place};
+use graph_compiler::source::Span;
+use serde_json::{Value, json};
+
+use super::findings::{Finding, Findings};
+use super::fix::Fixed;
+
+/// The version of the form. It changes when a field changes its meaning or goes; new fields may come without that.
+const VERSION: u32 = 1;
+
+pub(super) fn document(findings: &Findings, fixed: &Fixed) -> Value {
+    let (errors, warnings) = findings.counts();
+    json!({
+        "version": VERSION,
+        "graphs": findings.graphs,
+        "diagnostics": findings.found.iter().map(diagnostic).collect::<Vec<_>>(),
+        "fixed": fixed.changes().map(|(place, fix)| json!({
+            "file": place.source.name,
+            "span": span(&place, &fix.span),
+            "text": fix.text,
+        })).collect::<Vec<_>>(),
+        "summary": { "graphs": findings.graphs.len(), "errors": errors, "warnings": warnings },
+    })
+}
+
+fn diagnostic(finding: &Finding) -> Value {
+    let it = &finding.diagnostic;
+    let label = Some(&it.label).filter(|label| !label.is_empty());
+    let related = it.related.iter().map(|(place, label)| {
+        json!({
+            "file": place.source.name,
+            "span": whole(place),
+            "label": label,
+        })
+    });
+    json!({
+        "code": it.code.id,
+        "title": it.code.title,
+        "severity": it.severity.name(),
+        "default_level": it.code.lint.map(Level::name),
+        "message": it.message,
+        "file": it.place.source.name,
+        "span": whole(&it.place),
+        "label": label,
+        "related": related.collect::<Vec<_>>(),
+        "notes": it.notes,
+        "help": it.help,
+        "fix": it.fix.as_ref().map(|fix| self::fix(&it.place, fix)),
+        "graphs": finding.graphs,
+    })
+}
+
+fn fix(place: &Place, fix: &Fix) -> Value {
+    json!({ "span": span(place, &fix.span), "text": fix.text, "certain": fix.is_certain })
+}
+
+/// The span of a place; null for a file as a whole.
+fn whole(place: &Place) -> Value {
+    place.span.as_ref().map_or(Value::Null, |bytes| span(place, bytes))
+}
+
+fn span(place: &Place, bytes: &Span) -> Value {
+    let position = |at| {
+        let (line, column) = place.source.position(at);
+        json!({ "line": line, "column": column })
+    };
+    json!({ "start": position(bytes.start), "end": position(bytes.end) })
+}

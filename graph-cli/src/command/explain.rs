@@ -1,0 +1,44 @@
+//! `graph explain`: what a code means and how to mend what it reports.
+
+use clap::Args;
+use graph_compiler::code::{ALL, Code, Level};
+use graph_compiler::diagnostic::nearest;
+
+use crate::outcome::{Done, Outcome};
+
+/// How many characters a line has.
+const WIDTH: usize = 100;
+
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// A code, as G0102; 102 will do. Without one, all codes are listed
+    #[arg(value_name = "CODE")]
+    code: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Explain) -> Done {
+    let Some(written) = &arguments.code else {
+        for code in ALL {
+            let level = code.lint.map_or("error", Level::name);
+            anstream::println!("{}  {level:<5}  {}", code.id, code.title);
+        }
+        return Ok(Outcome::Well);
+    };
+    let id = full(written);
+    let Some(code) = Code::named(&id) else {
+        let near = nearest(&id, ALL.iter().map(|code| code.id));
+        let hint = near.map_or("`graph explain` lists all codes".to_owned(), |near| format!("did you mean `{near}`?"));
+        anstream::eprintln!("error: there is no code `{written}`; {hint}");
+        return Ok(Outcome::Problems);
+    };
+    anstream::println!("{}: {}\n\n{}", code.id, code.title, code.text(WIDTH));
+    Ok(Outcome::Well)
+}
+
+/// Writes out what people shorten: `g102`, `102` and `G102` are `G0102`.
+fn full(written: &str) -> String {
+    let written = written.trim().trim_matches(['[', ']']);
+    let digits = written.strip_prefix(['g', 'G']).unwrap_or(written);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { format!("G{digits:0>4}") } else { written.to_ascii_uppercase() }
+}
