@@ -111,8 +111,8 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
             format!("once the loop of {} goes round, it never ends", names(group)),
         )
         .label(format!("nothing in the loop changes {looked_at}"))
-        .help(format!(
+        .help(
             "let a node of the loop write what its way out looks at, or look at `visit.number`: \
-             `{{ path: visit.number, op: lt, value: 10 }}`"
-        ));
+             `{ path: visit.number, op: lt, value: 10 }`",
+        );
 }

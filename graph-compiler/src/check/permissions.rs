@@ -107,6 +107,10 @@ pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             [] => diagnostic.help("remove it"),
             _ => diagnostic.help(format!("write what it needs: {}", covered.join(", "))),
         };
+        if let [needed] = covered.as_slice() {
+            let text = if needed.ends_with('*') { format!("\"{needed}\"") } else { (*needed).to_owned() };
+            diagnostic.fix = Some(Fix { span: permission.span.clone(), text, is_certain: true });
+        }
     }
 }
 
