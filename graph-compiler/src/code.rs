@@ -281,14 +281,17 @@ codes! {
         "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
          graph without them could not call anything.";
     MISSING_PERMISSION = "G0131", "an action that the graph's permissions do not cover",
-        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it. A graph that runs \
-         inside another may do what both permit, so the outer one's permissions cover what the inner one needs.";
+        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it.";
     BAD_PERMISSION = "G0132", "a permission that grants nothing",
         "A permission is a capability pattern: it begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may hold `*`, \
          `?` and `[…]`.";
     EXCESS_PERMISSION = "G0133"(Warn), "a permission that grants more than is needed",
         "The nodes and hooks of the graph, and the graphs inside it, need fewer capabilities than the pattern grants. What a \
          graph may do is what a mistake in it, or in a tool, can do: list the capabilities that it needs and no others.";
+
+    MISSING_INSIDE = "G0134"(Deny), "a nested graph that needs more than is permitted",
+        "A graph that runs inside another may do what both permit. The permissions of the outer one do not cover what the inner \
+         one needs, so its run could not begin, and the node would fail. Add what is missing to the outer graph's permissions.";
 
     UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
         "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";

@@ -115,6 +115,7 @@ const LINTS: &[Rule] = &[
     widened::check,
     cases::check,
     loops::check,
+    permissions::check_inside,
     permissions::check_excess,
 ];
 

@@ -45,9 +45,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 .related(facts.place(&permissions.span), "these are its permissions")
                 .help(format!("add `{added}` to `permissions`"))
                 .fix = addition(&facts.definition.source().text, permissions, &added);
-            continue;
         }
-        // What the caller of a graph may not do, the graph may not do in a run of its.
+    }
+}
+
+/// Reports graphs that would run inside this one and need what it does not permit.
+pub(super) fn check_inside(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let Some(permissions) = &facts.definition.permissions else { return };
+    for (caller, call) in facts.calls() {
         let Some(graph) = facts.tool(call).graph else { continue };
         let grants = |needed: &&String| facts.permissions().any(|pattern| covers(&pattern.value, needed));
         let missing: Vec<&str> = graph.needs.iter().filter(|needed| !grants(needed)).map(String::as_str).collect();
@@ -56,7 +61,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             let message =
                 format!("{caller} runs `{}`, which needs what the graph's permissions do not cover", graph.file);
             diagnostics
-                .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
+                .lint(code::MISSING_INSIDE, facts.place(&call.item.span), message)
                 .label(format!("needs `{missing}`"))
                 .related(facts.place(&permissions.span), "these are its permissions")
                 .note("a graph that runs inside another may do what both permit")
