@@ -221,7 +221,7 @@ fn the_graphs_are_signed_and_all_of_them_are_listed() {
 fn each_graph_has_a_script_and_each_script_a_graph() {
     let stems = |directory: &Path| -> Vec<String> {
         let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        let files = files.filter(|path| path.is_file());
+        let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
         let mut stems: Vec<_> = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         stems.sort();
         stems
