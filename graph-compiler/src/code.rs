@@ -64,6 +64,11 @@ impl Code {
         ALL.iter().find(|code| code.id == id).copied()
     }
 
+    /// Whether it tells of who vouches for a file, and not of what that says.
+    pub fn is_of_trust(self) -> bool {
+        ("G0010"..="G0016").contains(&self.id)
+    }
+
     /// Writes the explanation for people, in lines of at most `width` characters; of a lint also its level.
     pub fn text(self, width: usize) -> String {
         let mut text = wrapped(self.explanation, width);

@@ -296,7 +296,7 @@ impl Project {
         let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
         let caller = &definition.source().path;
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
-        let (mut items, mut files) = (Items { inner, ..Items::default() }, Vec::new());
+        let (mut items, mut files) = (Items { inner, are_for_review: is_review, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id, is_review))) {
             let graphs = self.graphs_called(id);
             if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {

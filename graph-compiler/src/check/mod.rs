@@ -55,7 +55,7 @@ pub struct Items {
     pub ambiguous: BTreeMap<ItemId, Vec<String>>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<Inner>,
-    /// Whether files are among them, or the graph itself is one, that nobody vouches for: no graph comes of that.
+    /// Whether files that nobody vouches for were looked at too. No graph comes of those.
     pub are_for_review: bool,
 }
 

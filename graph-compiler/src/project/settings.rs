@@ -110,6 +110,7 @@ mod tests {
     use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
+    use crate::diagnostic::Severity;
     use crate::project::Compilation;
 
     fn signed(text: &str) -> String {
@@ -155,6 +156,65 @@ mod tests {
         assert_eq!(files, ["graphs/sub/g.yaml", "Cargo.toml", "graphs/graphs.toml", "graphs/sub/graphs.toml"]);
         let compilation = compiled(&[("Cargo.toml", "[package]\nname = \"p\"\n".to_owned())]);
         assert!(compilation.graph.is_some() && !compilation.files.contains(&"Cargo.toml".to_owned()));
+    }
+
+    /// A graph with a lint that warns where nothing is set: nothing reads `unread`.
+    fn with_a_lint(action: &str) -> String {
+        signed(&format!(
+            "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\n\
+             permissions: [rye.*]\nconfig:\n  start: a\n  nodes:\n    a: {{ {action}, assign: {{ unread: 1 }}, next: b }}\n    \
+             b: {{ type: return, output: {{ x: 1 }} }}\n"
+        ))
+    }
+
+    #[test]
+    fn the_last_word_on_the_way_to_a_graph_decides_its_level() {
+        let graph = ("graphs/sub/g.yaml", with_a_lint("type: gate"));
+        let says = |level: &str| format!("[lints]\nG0152 = \"{level}\"\n");
+        let manifest = |level: &str| format!("[package.metadata.graphs.lints]\nG0152 = \"{level}\"\n");
+        for (files, severity, is_graph) in [
+            (vec![], Some(Severity::Warning), true),
+            (vec![("Cargo.toml", manifest("deny"))], Some(Severity::Error), false),
+            (vec![("Cargo.toml", manifest("deny")), ("graphs/graphs.toml", signed(&says("allow")))], None, true),
+            (
+                vec![("graphs/graphs.toml", signed(&says("allow"))), ("graphs/sub/graphs.toml", signed(&says("deny")))],
+                Some(Severity::Error),
+                false,
+            ),
+            (vec![("graphs/other/graphs.toml", signed(&says("deny")))], Some(Severity::Warning), true),
+        ] {
+            let files: Vec<_> = files.into_iter().chain([graph.clone()]).collect();
+            let compilation = compiled(&files);
+            let found: Vec<_> = compilation.diagnostics.iter().map(|one| (one.code.id, one.severity)).collect();
+            let expected: Vec<_> = severity.map(|severity| ("G0152", severity)).into_iter().collect();
+            assert_eq!((found, compilation.graph.is_some()), (expected, is_graph), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn a_nested_graph_has_the_levels_of_its_own_place() {
+        let outer = with_a_lint("action: { item_id: shop/inner }");
+        let deny = signed("[lints]\nG0152 = \"deny\"\n");
+        let allow = signed("[lints]\nG0152 = \"allow\"\n");
+        let compilation = compiled(&[
+            ("graphs/sub/g.yaml", outer.clone()),
+            ("graphs/inner/inner.yaml", with_a_lint("type: gate")),
+            ("graphs/sub/graphs.toml", deny.clone()),
+            ("graphs/inner/graphs.toml", allow.clone()),
+        ]);
+        let places = |compilation: &Compilation| -> Vec<(String, Severity)> {
+            compilation.diagnostics.iter().map(|one| (one.place.source.name.clone(), one.severity)).collect()
+        };
+        assert_eq!(places(&compilation), [("graphs/sub/g.yaml".to_owned(), Severity::Error)]);
+        assert!(compilation.files.contains(&"graphs/inner/graphs.toml".to_owned()), "{:?}", compilation.files);
+        let compilation = compiled(&[
+            ("graphs/sub/g.yaml", outer),
+            ("graphs/inner/inner.yaml", with_a_lint("type: gate")),
+            ("graphs/sub/graphs.toml", allow),
+            ("graphs/inner/graphs.toml", deny),
+        ]);
+        assert_eq!(places(&compilation), [("graphs/inner/inner.yaml".to_owned(), Severity::Error)]);
+        assert!(compilation.graph.is_none(), "a graph whose inner one has an error does not compile");
     }
 
     #[test]

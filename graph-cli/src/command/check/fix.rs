@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_compiler::diagnostic::{Diagnostic, Fix, Place};
+use graph_compiler::diagnostic::{Fix, Place};
 use graph_compiler::fix::apply;
 use graph_compiler::source::Source;
 
@@ -133,14 +133,10 @@ fn says_nothing_new(trees: &Trees, before: &Findings, changes: &[(Arc<Source>, V
 /// Counts what is said, wherever in a file it stands. That a changed file is not signed any more is no news.
 fn tally(findings: &Findings) -> BTreeMap<(&'static str, &str, &str), usize> {
     let mut tally = BTreeMap::new();
-    for it in findings.found.iter().map(|finding| &finding.diagnostic).filter(|it| !is_of_signature(it)) {
+    for it in findings.found.iter().map(|finding| &finding.diagnostic).filter(|it| !it.code.is_of_trust()) {
         *tally.entry((it.code.id, it.place.source.name.as_str(), it.message.as_str())).or_default() += 1;
     }
     tally
-}
-
-fn is_of_signature(diagnostic: &Diagnostic) -> bool {
-    ("G0010"..="G0015").contains(&diagnostic.code.id)
 }
 
 /// Writes the changed text, if the file still holds the one that was checked; its line ends stay as they are.
