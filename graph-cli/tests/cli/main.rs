@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod check;
 mod place;
 #[cfg(unix)]
 mod run;
@@ -45,6 +46,7 @@ fn the_help_says_what_there_is() {
         &["sign", "--help"],
         &["verify", "--help"],
         &["check", "--help"],
+        &["explain", "--help"],
         &["run", "--help"],
     ] {
         let ran = place.graph(verb);
