@@ -277,6 +277,11 @@ codes! {
         "An action executes the tool of a contract or another graph of the tree, and there are several of this id: a contract \
          and a graph, or two graphs, or two graphs that would become modules of the same name. Rename one of them.";
 
+    UNKNOWN_TOOL = "G0129"(Warn), "a tool without contract whose name is near another's",
+        "The action executes a tool of which the tree has no contract, so that nothing is known of it, and there is one that is \
+         called nearly the same. If the other is meant, correct the name; if not, write a contract, which also makes the \
+         parameters and the result typed.";
+
     NO_PERMISSIONS = "G0130", "the graph declares no permissions",
         "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
          graph without them could not call anything.";

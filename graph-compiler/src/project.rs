@@ -5,7 +5,7 @@ mod settings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use graph_model::name::ItemId;
 use graph_model::signature::KeyRing;
@@ -14,7 +14,7 @@ use proc_macro2::TokenStream;
 use crate::builtin;
 use crate::check::{self, Items};
 use crate::definition::{self, Contract, Definition};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
+use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
 use crate::expand;
 use crate::graph::{Graph, Outline};
 use crate::parallel;
@@ -45,6 +45,7 @@ pub struct Project {
     is_for_review: bool,
     /// Texts that stand in for files, by their whole paths.
     texts: BTreeMap<PathBuf, Arc<Source>>,
+    contract_ids: OnceLock<Vec<String>>,
 }
 
 /// What became of a file.
@@ -117,6 +118,7 @@ impl Project {
             keys,
             rejected,
             nesting: Nesting::default(),
+            contract_ids: OnceLock::new(),
             settings: SettingsFiles::default(),
             is_for_review: false,
             texts: BTreeMap::new(),
@@ -307,11 +309,38 @@ impl Project {
                 let names = names.chain(built_in.map(|contract| contract.source.name.clone()));
                 items.ambiguous.insert((*id).clone(), names.collect());
             }
+            if graphs.is_empty() && found.contract.is_none() && found.file.is_none() {
+                items.similar.extend(self.similar(id).map(|similar| ((*id).clone(), similar)));
+            }
             items.contracts.extend(found.contract.map(|contract| ((*id).clone(), contract)));
             files.extend(found.file);
             diagnostics.extend(found.diagnostics);
         }
         (items, files)
+    }
+
+    /// Returns the id of a tool with a contract, or of a graph, that is called nearly as `id`, which is neither.
+    fn similar(&self, id: &ItemId) -> Option<String> {
+        let stem = id.as_str().rsplit('/').next().unwrap_or_default();
+        let names = self.graph_files().keys().map(String::as_str);
+        let graphs = nearest(stem, names).into_iter().flat_map(|stem| self.graph_files()[stem].iter());
+        let graphs = graphs.filter_map(|path| self.graph_id(path));
+        let built_in = builtin::ids().map(str::to_owned);
+        let known: Vec<String> = self.contract_ids().iter().cloned().chain(graphs).chain(built_in).collect();
+        let all = known.iter().map(String::as_str);
+        nearest(id.as_str(), all).map(str::to_owned)
+    }
+
+    /// Returns the ids of the tools that the tree has contracts of.
+    fn contract_ids(&self) -> &[String] {
+        self.contract_ids.get_or_init(|| {
+            let tools = self.root.join(TOOLS);
+            // A directory that cannot be read has no contracts to offer; one that is needed and cannot be read is reported.
+            let files = crate::graph_files(&tools).unwrap_or_default();
+            let id =
+                |file: &PathBuf| Some(file.strip_prefix(&tools).ok()?.with_extension("").to_str()?.replace('\\', "/"));
+            files.iter().filter_map(id).collect()
+        })
     }
 
     fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {

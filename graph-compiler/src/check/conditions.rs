@@ -19,6 +19,13 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+    if test.operator == Operator::Exists && !matches!(test.value.value, Value::Null | Value::Bool(true)) {
+        let path = &test.path.value;
+        diagnostics
+            .error(code::INERT_FIELD, facts.place(&test.value.span), "`exists` looks at no `value`")
+            .help(format!("to ask whether there is nothing, write `{{ path: {path}, value: null }}`"));
+        return;
+    }
     let left = facts.type_of_path(node, site, &test.path.value);
     if let Some(problem) = problem(&left, test) {
         let place = facts.place(&test.value.span);

@@ -6,7 +6,7 @@ use graph_model::program::{ItemType, Verb};
 
 use super::facts::{Caller, Facts};
 use crate::definition::Call;
-use crate::diagnostic::{Diagnostics, code};
+use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::expand::module_name;
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
@@ -58,5 +58,16 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 format!("`{file}` and `{}` would both become the module `{}`", inner.file, inner.module),
             )
             .help("rename one of the files");
+    }
+}
+
+/// Reports tools without contract that are called nearly as one that has one.
+pub(super) fn check_similar(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in facts.calls() {
+        let Some(similar) = call.id().and_then(|id| facts.items.similar.get(id)) else { continue };
+        let message = format!("{caller} calls {}, of which there is no contract", call.shown());
+        let diagnostic = diagnostics.lint(code::UNKNOWN_TOOL, facts.place(&call.item.span), message);
+        diagnostic.label("neither a contract nor a graph").help(format!("did you mean `{similar}`?")).fix =
+            Some(Fix { span: call.item.span.clone(), text: similar.clone(), is_certain: false });
     }
 }

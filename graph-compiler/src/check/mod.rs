@@ -57,6 +57,8 @@ pub struct Items {
     pub graphs: BTreeMap<ItemId, Nested>,
     /// The ids that several things have, with the names of their files.
     pub ambiguous: BTreeMap<ItemId, Vec<String>>,
+    /// Of ids of which there is neither contract nor graph, one that is nearly the same.
+    pub similar: BTreeMap<ItemId, String>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<Inner>,
     /// Whether files that nobody vouches for were looked at too. No graph comes of those.
@@ -114,6 +116,7 @@ const LINTS: &[Rule] = &[
     unread::check,
     widened::check,
     cases::check,
+    items::check_similar,
     loops::check,
     permissions::check_inside,
     permissions::check_excess,

@@ -53,7 +53,12 @@ impl Project {
         candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
     }
 
-    fn graph_files(&self) -> &BTreeMap<String, Vec<PathBuf>> {
+    /// Returns the id that a graph's file gives itself.
+    pub(super) fn graph_id(&self, path: &Path) -> Option<String> {
+        self.head(path).id.clone()
+    }
+
+    pub(super) fn graph_files(&self) -> &BTreeMap<String, Vec<PathBuf>> {
         self.nesting.files.get_or_init(|| {
             let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
             // A directory that cannot be read has no graphs to nest; who compiles it reports that.
