@@ -30,6 +30,8 @@ enum Verb {
     Verify(command::verify::Verify),
     /// Check graphs as the compiler does
     Check(command::check::Check),
+    /// Write the format as a JSON Schema, for editors
+    Schema(command::schema::Schema),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::Run>),
 }
@@ -46,6 +48,7 @@ fn main() -> std::process::ExitCode {
         Verb::Sign(sign) => command::sign::run(&sign),
         Verb::Verify(verify) => command::verify::run(&verify),
         Verb::Check(check) => command::check::run(&check),
+        Verb::Schema(schema) => command::schema::run(&schema),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -16,6 +16,11 @@ const CONTRACTS: [(&str, &str); 5] = [
     ("rye/http/request", include_str!("../contracts/rye/http/request.yaml")),
 ];
 
+/// Returns the ids of the built-in tools.
+pub(crate) fn ids() -> impl Iterator<Item = ItemId> {
+    CONTRACTS.iter().filter_map(|(name, _)| ItemId::new(*name).ok())
+}
+
 /// Returns the contract of a built-in tool.
 pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     let (_, text) = CONTRACTS.iter().find(|(name, _)| *name == id.as_str())?;

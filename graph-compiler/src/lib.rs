@@ -24,6 +24,7 @@ pub mod diagnostic;
 pub mod door;
 pub mod expand;
 pub mod graph;
+pub mod json_schema;
 mod parallel;
 mod program;
 pub mod project;

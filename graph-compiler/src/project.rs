@@ -1,6 +1,7 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
 mod nesting;
+mod offered;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
 use nesting::Nesting;
+pub use offered::{Offered, OfferedKind};
 
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
