@@ -32,6 +32,8 @@ enum Verb {
     Check(command::check::Check),
     /// Explain a code, or list all codes
     Explain(command::explain::Explain),
+    /// Write the format as a JSON Schema, for editors
+    Schema(command::schema::Schema),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::Run>),
 }
@@ -49,6 +51,7 @@ fn main() -> std::process::ExitCode {
         Verb::Verify(verify) => command::verify::run(&verify),
         Verb::Check(check) => command::check::run(&check),
         Verb::Explain(explain) => command::explain::run(&explain),
+        Verb::Schema(schema) => command::schema::run(&schema),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -17,8 +17,8 @@ const CONTRACTS: [(&str, &str); 5] = [
 ];
 
 /// Returns the ids of the built-in tools.
-pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
-    CONTRACTS.iter().map(|(id, _)| *id)
+pub(crate) fn ids() -> impl Iterator<Item = ItemId> {
+    CONTRACTS.iter().filter_map(|(name, _)| ItemId::new(*name).ok())
 }
 
 /// Returns the contract of a built-in tool.

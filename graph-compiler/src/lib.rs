@@ -25,6 +25,7 @@ pub mod door;
 pub mod expand;
 pub mod fix;
 pub mod graph;
+pub mod json_schema;
 pub mod levels;
 mod parallel;
 mod program;

@@ -1,6 +1,7 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
 mod nesting;
+mod offered;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
 use nesting::Nesting;
+pub use offered::{Offered, OfferedKind};
 use settings::{Effective, SettingsFiles};
 
 /// The directory of a tree that holds its trusted keys.
@@ -325,7 +327,7 @@ impl Project {
         let names = self.graph_files().keys().map(String::as_str);
         let graphs = nearest(stem, names).into_iter().flat_map(|stem| self.graph_files()[stem].iter());
         let graphs = graphs.filter_map(|path| self.graph_id(path));
-        let built_in = builtin::ids().map(str::to_owned);
+        let built_in = builtin::ids().map(|id| id.to_string());
         let known: Vec<String> = self.contract_ids().iter().cloned().chain(graphs).chain(built_in).collect();
         let all = known.iter().map(String::as_str);
         nearest(id.as_str(), all).map(str::to_owned)

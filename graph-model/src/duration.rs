@@ -84,6 +84,20 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     of_nanoseconds(total)
 }
 
+/// Returns a regular expression that matches what [`parse`] reads, and nothing else but lengths of time that are too long.
+///
+/// It has no look-around, and so means the same to every reader.
+pub fn pattern() -> String {
+    const NUMBER: &str = r"[0-9]+(\.[0-9]+)?";
+    // Any unit may come first, and after it those that are shorter.
+    let beginning_with = |at: usize| {
+        let shorter: String = UNITS[at + 1..].iter().map(|(unit, _)| format!("({NUMBER}{unit})?")).collect();
+        format!("{NUMBER}{}{shorter}", UNITS[at].0)
+    };
+    let ways: Vec<String> = (0..UNITS.len()).map(beginning_with).collect();
+    format!("^({})$", ways.join("|"))
+}
+
 /// Makes a length of time of a number of seconds.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod explain;
 pub(crate) mod keys;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod sign;
 pub(crate) mod verify;
 

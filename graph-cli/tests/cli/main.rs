@@ -47,6 +47,7 @@ fn the_help_says_what_there_is() {
         &["verify", "--help"],
         &["check", "--help"],
         &["explain", "--help"],
+        &["schema", "--help"],
         &["run", "--help"],
     ] {
         let ran = place.graph(verb);
@@ -87,6 +88,23 @@ fn a_graph_is_signed_verified_and_checked() {
     // Signing again replaces the line.
     assert_eq!(place.graph(&["sign", "graphs/g.yaml"]).code, 0);
     assert_eq!(place.read("graphs/g.yaml").matches("rye:signed").count(), 1);
+}
+
+#[test]
+fn a_schema_names_what_the_tree_has_and_is_written_where_it_is_wanted() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", GRAPH);
+    let ran = place.graph(&["schema"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let of_tree: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(of_tree["definitions"]["target"]["anyOf"][0]["enum"], serde_json::json!(["done"]));
+    let ran = place.graph(&["schema", "graphs/g.yaml", "--output", "g.schema.json"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
+    let of_graph: serde_json::Value = serde_json::from_str(&place.read("g.schema.json")).unwrap();
+    assert_eq!(of_graph["definitions"]["target"]["enum"], serde_json::json!(["done"]));
+    let ran = place.graph(&["schema", "nothing"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+    assert_eq!(ran.err, "error: cannot read `nothing`: there is no such file\n");
 }
 
 #[test]

@@ -80,11 +80,14 @@ impl Call {
     }
 }
 
+/// The fields of an action.
+pub(crate) const FIELDS: [&str; 4] = ["primary", "item_type", "item_id", "params"];
+
 /// Reads `action`.
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Call> {
     let fields = reader.map(tree, "`action`")?;
     let reported: &[&str] = if let Names::Item(_) = names { &["async"] } else { &[] };
-    reader.only(&fields, "an action", &["primary", "item_type", "item_id", "params"], reported);
+    reader.only(&fields, "an action", &FIELDS, reported);
     if let Names::Item(_) = names {
         no_async(reader, &fields);
     }

@@ -24,13 +24,16 @@ pub struct Test {
     pub value: Spanned<Value>,
 }
 
+/// The fields of a condition.
+pub(crate) const FIELDS: [&str; 7] = ["path", "op", "operator", "value", "any", "all", "not"];
+
 /// Reads a condition; an empty one holds always (R77).
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Condition<Test>> {
     let fields = reader.map(tree, "a condition")?;
     if fields.entries.is_empty() {
         return Some(Condition::Always);
     }
-    reader.only(&fields, "a condition", &["path", "op", "operator", "value", "any", "all", "not"], &[]);
+    reader.only(&fields, "a condition", &FIELDS, &[]);
     let kinds: Vec<_> =
         fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "path" | "any" | "all" | "not")).collect();
     let list = |reader: &mut Reader<'_>, tree: &Tree, what: &str| -> Option<Vec<_>> {

@@ -20,11 +20,14 @@ pub struct Conduct {
     pub feedback: bool,
 }
 
+/// The fields of `retry`.
+pub(crate) const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
+
 /// How often a call may be tried in all.
-const MOST_ATTEMPTS: u32 = 100;
+pub(crate) const MOST_ATTEMPTS: u32 = 100;
 
 /// The categories of failures, and `any` for all of them.
-const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
+pub(crate) const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
 
 /// Reads the fields of a node that say how its calls are made.
 pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
@@ -46,7 +49,7 @@ fn parse_retry(reader: &mut Reader<'_>, tree: &Tree) -> Option<Retry> {
         return Some(retry);
     }
     let fields = reader.map(tree, "`retry`")?;
-    reader.only(&fields, "`retry`", &["attempts", "delay", "factor", "max_delay", "jitter", "on"], &[]);
+    reader.only(&fields, "`retry`", &RETRY, &[]);
     if let Some(tree) = fields.get("attempts") {
         retry.attempts = reader.integer_in(tree, "`attempts`", 1, MOST_ATTEMPTS)?;
     }

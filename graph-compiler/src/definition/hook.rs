@@ -38,11 +38,14 @@ pub enum Reaction {
     Call(Call),
 }
 
+/// The fields of a hook.
+pub(crate) const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
+
 /// What a control may be.
-const CONTROLS: [&str; 7] = ["retry", "fail", "abort", "continue", "skip", "escalate", "suspend"];
+pub(crate) const CONTROLS: [&str; 7] = ["retry", "fail", "abort", "continue", "skip", "escalate", "suspend"];
 
 /// The controls that stand in an action by themselves, each with what may stand beside it.
-const INLINE: [(&str, &[&str]); 4] =
+pub(crate) const INLINE: [(&str, &[&str]); 4] =
     [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
 
 /// Reads `config.hooks`.
@@ -52,8 +55,7 @@ pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree) -> Vec<HookDefinit
 
 fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<HookDefinition> {
     let fields = reader.map(tree, "a hook")?;
-    let known = ["event", "condition", "action", "id", "description", "comment"];
-    reader.only(&fields, "a hook", &known, &["layer"]);
+    reader.only(&fields, "a hook", &FIELDS, &["layer"]);
     if let Some(key) = fields.key("layer") {
         let place = Place::new(reader.source, key.span.clone());
         reader
@@ -185,13 +187,18 @@ fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
     Some(call.params)
 }
 
-/// Reports a control that does nothing about the event: only what failed is tried again, and only a limit is raised.
+/// Returns the event that a control is about, where it is one: only what failed is tried again, and only a limit is raised.
+pub(crate) fn event_of(control: &str) -> Option<Event> {
+    match control {
+        "retry" => Some(Event::Error),
+        "continue" => Some(Event::Limit),
+        _ => None,
+    }
+}
+
+/// Reports a control that does nothing about the event.
 fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Event) {
-    let needed = match control {
-        "retry" => Event::Error,
-        "continue" => Event::Limit,
-        _ => return,
-    };
+    let Some(needed) = event_of(control) else { return };
     if event != needed {
         let place = Place::new(reader.source, span.clone());
         let message = format!("`{control}` does nothing about `{}`", event.name());
@@ -199,14 +206,19 @@ fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Ev
     }
 }
 
+/// Returns the least and the most that a number of a control may be.
+pub(crate) fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
+    match parameter {
+        "max_retries" => Some((1, 100)),
+        "additional_steps" => Some((1, i64::from(u32::MAX))),
+        _ => None,
+    }
+}
+
 /// Reports numbers of a control that it could not use.
 fn bounds(reader: &mut Reader<'_>, params: &[(Spanned<String>, Term)]) {
     for (key, term) in params {
-        let (least, most) = match key.value.as_str() {
-            "max_retries" => (1, 100),
-            "additional_steps" => (1, i64::from(u32::MAX)),
-            _ => continue,
-        };
+        let Some((least, most)) = bounds_of(&key.value) else { continue };
         let TermKind::Literal(value) = &term.kind else { continue };
         if !value.as_i64().is_some_and(|number| (least..=most).contains(&number)) {
             let place = Place::new(reader.source, term.span.clone());

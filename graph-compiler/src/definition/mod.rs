@@ -3,16 +3,16 @@
 //! Here the shape is checked, and each text that has a grammar of its own is read: names, templates, conditions, patterns.
 //! Whether the parts fit together is checked later.
 
-mod action;
-mod condition;
-mod conduct;
+pub(crate) mod action;
+pub(crate) mod condition;
+pub(crate) mod conduct;
 mod duration;
-mod hook;
-mod node;
+pub(crate) mod hook;
+pub(crate) mod node;
 mod reader;
-mod rules;
-mod schema;
-mod settings;
+pub(crate) mod rules;
+pub(crate) mod schema;
+pub(crate) mod settings;
 mod subprocess;
 mod template;
 
@@ -149,7 +149,8 @@ impl Definition {
 }
 
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
-const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
+pub(crate) const EXECUTORS: [&str; 2] =
+    ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
 
 /// Reads a graph, of which `file` is the YAML.
 ///
@@ -212,8 +213,8 @@ pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Dia
 }
 
 /// The fields of `config` beside its settings.
-const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
-const TOP_LEVEL: [&str; 10] = [
+pub(crate) const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
+pub(crate) const TOP_LEVEL: [&str; 10] = [
     "version",
     "tool_type",
     "executor_id",

@@ -197,14 +197,29 @@ const CALLING: [&str; 8] = ["action", "next", "on_error", "env_requires", "retry
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
 const NOT_SUPPORTED: [&str; 1] = ["cache_result"];
 
+/// The fields of an edge.
+pub(crate) const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
+
 /// The types of nodes, as they are written.
-const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
+pub(crate) const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
 
 /// How many calls may be made at a time.
-const MOST_AT_A_TIME: u32 = 10_000;
+pub(crate) const MOST_AT_A_TIME: u32 = 10_000;
 
 /// How many nodes a graph may have: their indices are 16 bits wide.
-const MOST_NODES: usize = 60_000;
+pub(crate) const MOST_NODES: usize = 60_000;
+
+/// Returns the fields of the nodes of a type; of what is no type, those that every node has.
+pub(crate) fn fields_of(kind: &str) -> Vec<&'static str> {
+    let own: &[&[&str]] = match kind {
+        "action" => &[&CALLING, &["assign"]],
+        "foreach" => &[&CALLING, &EACH],
+        "gate" => &[&["assign", "next"]],
+        "return" => &[&["output"]],
+        _ => &[],
+    };
+    COMMON.iter().chain(own.iter().copied().flatten()).copied().collect()
+}
 
 /// The nodes that could be read, and the names of those that could not.
 #[derive(Default)]
@@ -273,8 +288,7 @@ fn parse_action(
     env: &mut Env,
     lost: &mut bool,
 ) -> Option<Action> {
-    let known = [COMMON.as_slice(), &CALLING, &["assign"]].concat();
-    *lost |= only(reader, fields, &format!("node `{name}`"), &known, &EACH);
+    *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
     if let Some(tree) = fields.get("env_requires") {
         env.read(reader, tree);
     }
@@ -295,7 +309,7 @@ fn parse_foreach(
     lost: &mut bool,
 ) -> Option<Foreach> {
     let whose = format!("the foreach `{name}`");
-    *lost |= only(reader, fields, &whose, &[COMMON.as_slice(), &CALLING, &EACH].concat(), &["assign"]);
+    *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign"]);
     if let Some(tree) = fields.get("env_requires") {
         env.read(reader, tree);
     }
@@ -330,7 +344,7 @@ fn parse_foreach(
 }
 
 /// What an item is called where `as` does not say (R105).
-const ITEM: &str = "item";
+pub(crate) const ITEM: &str = "item";
 
 /// Reads `as`.
 fn parse_variable(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Spanned<String>> {
@@ -388,16 +402,14 @@ fn parse_on_error(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool)
 }
 
 fn parse_gate(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>, lost: &mut bool) -> Gate {
-    let known = [COMMON.as_slice(), &["assign", "next"]].concat();
     let inert: Vec<&str> = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").collect();
-    *lost |= only(reader, fields, &format!("the gate `{name}`"), &known, &inert);
+    *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
     Gate { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
 }
 
 fn parse_return(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {
-    let known = [COMMON.as_slice(), &["output"]].concat();
     let inert = [CALLING.as_slice(), &EACH, &["assign"]].concat();
-    only(reader, fields, &format!("the return node `{name}`"), &known, &inert);
+    only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
     Return { output: fields.get("output").map(|tree| template::parse(reader, tree, Names::Node)) }
 }
 
@@ -469,7 +481,7 @@ fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> 
 
 fn parse_edge(reader: &mut Reader<'_>, tree: &Tree, lost: &mut bool) -> Option<Edge> {
     let fields = reader.map(tree, "an edge")?;
-    let slipped = reader.only(&fields, "an edge", &["to", "when", "description", "comment"], &[]);
+    let slipped = reader.only(&fields, "an edge", &EDGE, &[]);
     let to = reader.optional_text(&fields, "to").and_then(|text| reader.name(text, NodeName::new));
     *lost |= slipped || (to.is_none() && fields.get("to").is_some());
     let (when, written) = match fields.get("when") {

@@ -34,7 +34,7 @@ pub(super) enum Checked {
 
 /// The type of values that a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum About {
+pub(crate) enum About {
     Number,
     Text,
     List,
@@ -44,7 +44,7 @@ enum About {
 
 /// What a rule's keyword is followed by.
 #[derive(Clone, Copy)]
-enum Argument {
+pub(crate) enum Argument {
     Number,
     Positive,
     Count,
@@ -55,7 +55,7 @@ enum Argument {
 }
 
 /// The keywords.
-const KEYWORDS: [(&str, About, Argument); 15] = [
+pub(crate) const KEYWORDS: [(&str, About, Argument); 15] = [
     ("minimum", About::Number, Argument::Number),
     ("maximum", About::Number, Argument::Number),
     ("exclusiveMinimum", About::Number, Argument::Number),
@@ -85,7 +85,7 @@ const BOUNDS: [(&str, &str, bool); 7] = [
 ];
 
 /// The formats that the runtime knows.
-const FORMATS: [&str; 13] = [
+pub(crate) const FORMATS: [&str; 13] = [
     "date",
     "date-time",
     "duration",

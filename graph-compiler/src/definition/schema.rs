@@ -115,19 +115,28 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> O
     Some(schema)
 }
 
+/// The keywords that give types, and those that mean nothing here.
+pub(crate) const KNOWN: [&str; 10] = [
+    "type",
+    "properties",
+    "required",
+    "items",
+    "additionalProperties",
+    "enum",
+    "default",
+    "title",
+    "description",
+    "examples",
+];
+
+/// The names of types.
+pub(crate) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+
+/// The keywords that need a `type` beside them, and which.
+pub(crate) const NEEDS: [(&str, &str); 4] =
+    [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")];
+
 fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
-    const KNOWN: [&str; 10] = [
-        "type",
-        "properties",
-        "required",
-        "items",
-        "additionalProperties",
-        "enum",
-        "default",
-        "title",
-        "description",
-        "examples",
-    ];
     for (key, _) in fields.entries {
         let is_known = KNOWN.contains(&key.name.as_str()) || rules::keywords().any(|keyword| keyword == key.name);
         if !is_known && !key.name.starts_with("x-") {
@@ -161,9 +170,7 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Optio
         },
         Some(_) => object(reader, fields, checked)?,
     };
-    for (keyword, of) in
-        [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")]
-    {
+    for (keyword, of) in NEEDS {
         let fits = match &kind {
             SchemaKind::Object(_) | SchemaKind::Map(_) => of == "object",
             SchemaKind::List(_) => of == "array",
@@ -181,7 +188,6 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Optio
 
 /// Reads `type`: a name, or a list of a name and `null`.
 fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<String>, bool)> {
-    const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
     let Some(tree) = fields.get("type") else { return Some((None, false)) };
     let trees = match &tree.node {
         Node::List(list) => list.as_slice(),

@@ -7,10 +7,26 @@ use super::{duration, node};
 use crate::tree::Tree;
 
 /// The fields of `config` that are read here.
-pub(super) const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
+pub(crate) const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
+
+/// The fields of `limits`.
+pub(crate) const LIMITS: [&str; 2] = ["depth", "timeout"];
+
+/// What `on_error` of a graph may be.
+pub(crate) const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
+
+/// What `on_max_steps` may be.
+pub(crate) const ON_MAX_STEPS: [(&str, OnMaxSteps); 3] = [
+    ("fail", OnMaxSteps::Fail),
+    ("return_last", OnMaxSteps::ReturnLast),
+    ("return_with_flag", OnMaxSteps::ReturnWithFlag),
+];
+
+/// What `on_no_match` may be.
+pub(crate) const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
 
 /// How many graphs may stand one in the other.
-const MOST_LEVELS: u32 = 100;
+pub(crate) const MOST_LEVELS: u32 = 100;
 
 /// Reads the settings but for hooks: those of `config`, and `limits` of the top level.
 pub(super) fn parse(reader: &mut Reader<'_>, config: &Fields<'_>, limits: Option<&Tree>) -> Settings {
@@ -23,23 +39,16 @@ pub(super) fn parse(reader: &mut Reader<'_>, config: &Fields<'_>, limits: Option
         set(&mut settings.max_concurrency, node::max_concurrency(reader, tree));
     }
     if let Some(tree) = config.get("on_error") {
-        let words = [("fail", OnError::Fail), ("continue", OnError::Continue)];
-        settings.on_error = reader.word(tree, "`on_error` of a graph", &words).unwrap_or_default();
+        settings.on_error = reader.word(tree, "`on_error` of a graph", &ON_ERROR).unwrap_or_default();
     }
     if let Some(tree) = config.get("on_max_steps") {
-        let words = [
-            ("fail", OnMaxSteps::Fail),
-            ("return_last", OnMaxSteps::ReturnLast),
-            ("return_with_flag", OnMaxSteps::ReturnWithFlag),
-        ];
-        settings.on_max_steps = reader.word(tree, "`on_max_steps`", &words).unwrap_or_default();
+        settings.on_max_steps = reader.word(tree, "`on_max_steps`", &ON_MAX_STEPS).unwrap_or_default();
     }
     if let Some(tree) = config.get("on_no_match") {
-        let words = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
-        settings.on_no_match = reader.word(tree, "`on_no_match`", &words).unwrap_or_default();
+        settings.on_no_match = reader.word(tree, "`on_no_match`", &ON_NO_MATCH).unwrap_or_default();
     }
     let Some(limits) = limits.and_then(|tree| reader.map(tree, "`limits`")) else { return settings };
-    reader.only(&limits, "`limits`", &["depth", "timeout"], &[]);
+    reader.only(&limits, "`limits`", &LIMITS, &[]);
     if let Some(tree) = limits.get("depth") {
         set(&mut settings.depth, reader.integer_in(tree, "`depth`", 0, MOST_LEVELS));
     }

@@ -1,0 +1,39 @@
+//! `graph schema`: write the format as a JSON Schema, for editors.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_compiler::json_schema;
+use graph_compiler::project::Project;
+use graph_compiler::source::Source;
+
+use super::replace;
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Args)]
+pub(crate) struct Schema {
+    /// A directory of graphs, or one graph
+    #[arg(value_name = "PATH", default_value = "graphs")]
+    path: PathBuf,
+    /// The file to write it to, in place of stdout
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Schema) -> Done {
+    let working = std::env::current_dir()?;
+    let path = working.join(&arguments.path);
+    let schema = if path.is_dir() {
+        json_schema::of_tree(&Project::open(&working, &path))
+    } else {
+        let name = arguments.path.display().to_string();
+        let source = Source::read(&path, &name).map_err(|problem| Error::new(problem.message.clone()))?;
+        json_schema::of_graph(&Project::around(&working, &path), &source)
+    };
+    let text = serde_json::to_string_pretty(&schema).map_err(|error| Error::new(error.to_string()))?;
+    match &arguments.output {
+        Some(file) => replace(file, &format!("{text}\n"))?,
+        None => anstream::println!("{text}"),
+    }
+    Ok(Outcome::Well)
+}

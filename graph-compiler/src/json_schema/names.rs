@@ -1,0 +1,76 @@
+//! What can be offered where a name is written: the names that the graphs of a tree have.
+
+use graph_model::path::Path;
+
+use crate::tree::{Node, Tree};
+
+/// The names that graphs give to their parts, each once, in the order of the files.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) nodes: Vec<String>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) inputs: Vec<String>,
+    pub(crate) permissions: Vec<String>,
+}
+
+impl Names {
+    /// Adds the names in a graph's file, whatever is wrong with it.
+    pub(crate) fn add(&mut self, root: &Tree) {
+        let config = field(root, "config");
+        add_keys(&mut self.inputs, field(root, "config_schema").and_then(|schema| field(schema, "properties")));
+        if let Some(Tree { node: Node::List(list), .. }) = field(root, "permissions") {
+            list.iter().for_each(|item| add_text(&mut self.permissions, item));
+        }
+        let Some(config) = config else { return };
+        add_keys(&mut self.keys, field(config, "state"));
+        let nodes = field(config, "nodes");
+        add_keys(&mut self.nodes, nodes);
+        for (_, node) in nodes.map_or(&[][..], fields) {
+            add_keys(&mut self.keys, field(node, "assign"));
+            if let Some(collect) = field(node, "collect") {
+                add_text(&mut self.keys, collect);
+            }
+        }
+    }
+
+    /// Returns paths that conditions may look at.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let keys = self.keys.iter().map(|key| format!("state.{key}"));
+        let inputs = self.inputs.iter().map(|input| format!("inputs.{input}"));
+        let others = ["result", "visit.number", "visit.previous"].map(str::to_owned);
+        // A name with a dot in it cannot be read by a path.
+        let is_read = |text: &String| Path::parse(text).is_ok_and(|path| path.segments.len() == 1);
+        keys.chain(inputs).filter(is_read).chain(others).collect()
+    }
+}
+
+/// Returns the fields of a mapping; none of anything else.
+pub(crate) fn fields(tree: &Tree) -> &[(crate::tree::Key, Tree)] {
+    match &tree.node {
+        Node::Map(fields) => fields,
+        _ => &[],
+    }
+}
+
+/// Returns the value of a field, if the value is a mapping and has it.
+pub(crate) fn field<'t>(tree: &'t Tree, name: &str) -> Option<&'t Tree> {
+    fields(tree).iter().find(|(key, _)| key.name == name).map(|(_, value)| value)
+}
+
+fn add_keys(names: &mut Vec<String>, tree: Option<&Tree>) {
+    for (key, _) in tree.map_or(&[][..], fields) {
+        add(names, &key.name);
+    }
+}
+
+fn add_text(names: &mut Vec<String>, tree: &Tree) {
+    if let Node::String(text) = &tree.node {
+        add(names, text);
+    }
+}
+
+fn add(names: &mut Vec<String>, name: &str) {
+    if !names.iter().any(|known| known == name) {
+        names.push(name.to_owned());
+    }
+}

@@ -1,0 +1,60 @@
+//! What a tool takes, as a schema of what is written in `params`: values, or templates that yield them.
+
+use graph_model::value::Value;
+use serde_json::json;
+
+use super::patterns::WHOLE;
+use super::{described, nullable};
+use crate::types::{Field, Kind, Type};
+
+/// Returns the schema of the object that holds these parameters, or that has these fields.
+pub(super) fn object(fields: &[Field]) -> Value {
+    let properties: serde_json::Map<String, Value> =
+        fields.iter().map(|field| (field.name.clone(), parameter(field))).collect();
+    let required: Vec<&str> =
+        fields.iter().filter(|field| field.is_required()).map(|field| field.name.as_str()).collect();
+    let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn parameter(field: &Field) -> Value {
+    let mut schema = of(&field.ty);
+    // Null is left out, so that the default applies (R74).
+    if field.default.is_some() {
+        schema = nullable(schema);
+    }
+    if let Some(default) = field.default.as_ref().filter(|default| !default.is_null()) {
+        schema["default"] = default.clone();
+    }
+    match &field.description {
+        Some(description) => described(schema, description),
+        None => schema,
+    }
+}
+
+/// Returns the schema of what is written where a value of the type is asked for.
+fn of(ty: &Type) -> Value {
+    let template = |mut schema: Value, name: &str| {
+        schema["pattern"] = json!(WHOLE);
+        schema["patternErrorMessage"] =
+            json!(format!("this is {ty}, or a template that is one `${{…}}` and yields it"));
+        schema["type"] = json!([name, "string"]);
+        schema
+    };
+    let schema = match &ty.kind {
+        Kind::Any => return json!({}),
+        Kind::Never => json!({ "type": "string", "pattern": WHOLE }),
+        Kind::Boolean => template(json!({}), "boolean"),
+        Kind::Integer => template(json!({}), "integer"),
+        Kind::Number => template(json!({}), "number"),
+        Kind::String => json!({ "type": "string" }),
+        Kind::Enum(texts) => json!({ "anyOf": [{ "enum": texts }, { "type": "string", "pattern": WHOLE }] }),
+        Kind::List(items) => template(json!({ "items": of(items) }), "array"),
+        Kind::Map(values) => template(json!({ "additionalProperties": of(values) }), "object"),
+        Kind::Object(fields) => template(object(fields), "object"),
+    };
+    if ty.nullable { nullable(schema) } else { schema }
+}

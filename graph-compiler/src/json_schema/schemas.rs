@@ -1,0 +1,134 @@
+//! The part of JSON Schema in which inputs are described.
+
+use graph_model::value::Value;
+use serde_json::{Map, json};
+
+use super::{documented, nullable, reference};
+use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS};
+use crate::definition::schema::{KNOWN, NEEDS, TYPES};
+
+/// A schema of any value.
+pub(super) fn schema() -> Value {
+    let own = || reference("schema");
+    let mut properties: Map<String, Value> = KNOWN
+        .iter()
+        .map(|keyword| {
+            let schema = match *keyword {
+                "type" => types(),
+                "properties" => nullable(json!({ "type": "object", "additionalProperties": own() })),
+                "required" => nullable(json!({ "type": "array", "items": { "type": "string" } })),
+                "items" => nullable(own()),
+                "additionalProperties" => json!({ "anyOf": [{ "type": ["boolean", "null"] }, own()] }),
+                "enum" => nullable(json!({
+                    "type": "array",
+                    "items": { "type": ["string", "null"] },
+                    "contains": { "type": "string" },
+                })),
+                "description" => nullable(json!({ "type": "string" })),
+                // Anything may be a default; whether it fits is for the compiler to say.
+                _ => json!({ "type": ["string", "number", "boolean", "null", "array", "object"] }),
+            };
+            ((*keyword).to_owned(), documented(schema, "schema", keyword))
+        })
+        .collect();
+    properties.extend(KEYWORDS.iter().map(|(keyword, _, argument)| ((*keyword).to_owned(), of_argument(*argument))));
+    let beside = NEEDS.iter().map(|(keyword, of)| ((*keyword).to_owned(), needs(keyword, of)));
+    let rules = KEYWORDS.iter().filter_map(|(keyword, about, _)| Some(((*keyword).to_owned(), beside_rule(*about)?)));
+    let of_texts = json!({ "anyOf": [of_type(&["string"]), { "not": { "required": ["type"] } }] });
+    let dependencies: Map<String, Value> = beside.chain(rules).chain([("enum".to_owned(), of_texts)]).collect();
+    // What is said of types that may be null is for the compiler.
+    let of_its_type: Vec<Value> = TYPES
+        .iter()
+        .map(|name| {
+            let values = json!({ "type": name });
+            json!({
+                "if": { "properties": { "type": { "const": name } }, "required": ["type"], "not": { "required": ["enum"] } },
+                "then": { "properties": { "default": values, "const": values } },
+            })
+        })
+        .collect();
+    json!({
+        "type": "object",
+        "allOf": of_its_type,
+        "properties": properties,
+        "patternProperties": { "^x-": true },
+        "additionalProperties": false,
+        "dependencies": dependencies,
+    })
+}
+
+/// The schema of inputs, which are an object.
+pub(super) fn of_object() -> Value {
+    json!({
+        "type": "object",
+        "allOf": [reference("schema"), { "properties": { "type": is_type("object") }, "not": { "required": ["enum"] } }],
+    })
+}
+
+fn types() -> Value {
+    let names = json!({ "enum": TYPES });
+    // Null without quotes is the type of that name.
+    let or_null: Vec<Value> = TYPES.map(Value::from).into_iter().chain([Value::Null]).collect();
+    // One type, or one and `null`.
+    let list = json!({
+        "type": "array",
+        "items": { "enum": or_null },
+        "minItems": 1,
+        "maxItems": 2,
+        "if": { "minItems": 2 },
+        "then": { "contains": { "enum": ["null", null] } },
+    });
+    json!({ "anyOf": [names, list, { "type": "null" }] })
+}
+
+/// A `type` that is this one, with or without null.
+fn is_type(name: &str) -> Value {
+    json!({ "anyOf": [{ "const": name }, { "type": "array", "contains": { "const": name } }, { "type": "null" }] })
+}
+
+fn of_type(names: &[&str]) -> Value {
+    let ways: Vec<Value> = names
+        .iter()
+        .flat_map(|name| [json!({ "const": name }), json!({ "type": "array", "contains": { "const": name } })])
+        .collect();
+    json!({ "properties": { "type": { "anyOf": ways } }, "required": ["type"] })
+}
+
+/// What a keyword needs beside it that is about values of one type only.
+fn needs(keyword: &str, of: &str) -> Value {
+    match keyword {
+        // Fields alone make an object.
+        "properties" => json!({ "properties": { "type": is_type(of) } }),
+        "required" => json!({ "anyOf": [of_type(&[of]), { "required": ["properties"] }] }),
+        "additionalProperties" => json!({
+            "anyOf": [of_type(&[of]), { "required": ["properties"] }],
+            // Either the fields are named, or their kind is said.
+            "if": { "required": ["properties"] },
+            "then": { "properties": { "additionalProperties": { "enum": [false, null] } } },
+        }),
+        _ => of_type(&[of]),
+    }
+}
+
+/// What a rule needs beside it.
+fn beside_rule(about: About) -> Option<Value> {
+    match about {
+        About::Number => Some(of_type(&["integer", "number"])),
+        About::Text => Some(json!({ "anyOf": [of_type(&["string"]), { "required": ["enum"] }] })),
+        About::List => Some(of_type(&["array"])),
+        About::Object => Some(json!({ "anyOf": [of_type(&["object"]), { "required": ["properties"] }] })),
+        About::All => None,
+    }
+}
+
+fn of_argument(argument: Argument) -> Value {
+    match argument {
+        Argument::Number => json!({ "type": "number" }),
+        Argument::Positive => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Argument::Count => json!({ "type": "integer", "minimum": 0 }),
+        Argument::Flag => json!({ "type": "boolean" }),
+        Argument::Pattern => json!({ "type": "string" }),
+        Argument::Format => json!({ "enum": FORMATS }),
+        Argument::Value => json!({ "type": ["string", "number", "boolean", "null", "array", "object"] }),
+    }
+}

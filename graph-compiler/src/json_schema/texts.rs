@@ -1,0 +1,179 @@
+//! What the fields of the format are for, in the words of the format's page.
+
+/// What the fields are that the page has a table of: the heading above the table, the field, and what the table says. A test
+/// compares them.
+pub(super) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
+    ("Top level", "version", "the author's version of the graph, a string"),
+    ("Top level", "tool_type", "`graph`"),
+    (
+        "Top level",
+        "executor_id",
+        "`rye/core/runtimes/state-graph/runtime`, or its older spelling `rye/core/runtimes/state_graph_runtime`",
+    ),
+    ("Top level", "category", "the first part of the graph's id"),
+    ("Top level", "description", "what the graph is for; becomes the documentation of its module"),
+    ("Top level", "permissions", "capabilities that the graph may use"),
+    ("Top level", "env_requires", "environment variables that must be set"),
+    (
+        "Top level",
+        "limits",
+        "`depth`: how many graphs and threads may stand one in the other, from 0 to 100, 5 if not given; `timeout`: the \
+         duration that a run may take",
+    ),
+    ("Top level", "config_schema", "the inputs of a run"),
+    ("Top level", "config", "the graph"),
+    ("`config`", "start", "the name of the first node"),
+    ("`config`", "nodes", "a mapping from names to nodes, at most 60,000"),
+    (
+        "`config`",
+        "max_steps",
+        "how many nodes a run may visit, from 1 to 4294967295; a run that would visit one more ends with `Max steps exceeded`",
+    ),
+    ("`config`", "on_error", "what a failure does where a node has no `on_error` of its own: `fail` or `continue`"),
+    (
+        "`config`",
+        "on_max_steps",
+        "what happens when a run has visited `max_steps` nodes: `fail`; `return_last`, the run ends as if the last node led \
+         nowhere; or `return_with_flag`, the same, and its result says so",
+    ),
+    (
+        "`config`",
+        "on_no_match",
+        "what happens where a node has edges and none matches: `return`, the run ends; or `fail`, the node fails",
+    ),
+    (
+        "`config`",
+        "max_concurrency",
+        "how many calls a parallel foreach makes at a time if it does not say, from 1 to 10000",
+    ),
+    ("`config`", "hooks", "what is done when something happens to a run"),
+    ("`config`", "state", "first values of state keys; values as they are, not templates"),
+    ("`config`", "description", "for readers"),
+    ("`config`", "comment", "for readers"),
+    (
+        "foreach",
+        "over",
+        "the list: one `${…}` that yields one, or a list; null is an empty list, anything else fails the node",
+    ),
+    (
+        "foreach",
+        "as",
+        "what an element is called in the templates of `action`: `${item.name}`. ASCII letters, digits and `_`; not a \
+         namespace (`G0126`)",
+    ),
+    ("foreach", "action", "as of an action node"),
+    (
+        "foreach",
+        "collect",
+        "the state key that takes the list of results, in the order of the elements; not the name in `as`",
+    ),
+    ("foreach", "parallel", "whether calls are made beside each other"),
+    ("foreach", "max_concurrency", "how many of them at a time, 1 to 10000; needs `parallel: true`"),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "retry",
+        "how a call that failed is tried again, with the same idempotency key: a mapping, or a number, which is its `attempts`",
+    ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "timeout",
+        "the duration that a call may take before it is stopped and fails",
+    ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "remote",
+        "where an agent is to do it; the tool is told. An empty text is none",
+    ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "feedback",
+        "`false`: the node does not see what it returned last",
+    ),
+    ("How calls are made: `retry`, `timeout`, `remote`", "attempts", "how often the call is made in all, 1 to 100"),
+    ("How calls are made: `retry`, `timeout`, `remote`", "delay", "the first pause"),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "factor",
+        "how many times as long each pause is as the one before, 1 to 100",
+    ),
+    ("How calls are made: `retry`, `timeout`, `remote`", "max_delay", "the longest pause"),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "jitter",
+        "by which part of itself a pause may be shorter, at random, 0 to 1",
+    ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "on",
+        "after which failures: these, `permanent`, `cancelled`, or `any`",
+    ),
+    ("Hooks", "event", "what happens (`G0140`)"),
+    ("Hooks", "condition", "a condition on what the event tells; without one, always"),
+    ("Hooks", "action", "what is done"),
+    ("Hooks", "id", "for messages and readers"),
+    ("Hooks", "description", "for messages and readers"),
+    ("Hooks", "comment", "for messages and readers"),
+];
+
+/// What the other fields are.
+pub(super) const OTHERS: &[(&str, &str, &str)] = &[
+    ("limits", "depth", "how many graphs and threads may stand one in the other"),
+    ("limits", "timeout", "the duration that a run may take"),
+    ("node", "type", "what the node does; one with an `action` and no `type` is an `action`"),
+    ("node", "description", "for readers"),
+    ("node", "comment", "for readers"),
+    ("node", "action", "what the node calls"),
+    (
+        "node",
+        "next",
+        "where the run goes on: a node's name, or a list of edges, of which the first that matches is followed; without it the run ends here",
+    ),
+    ("node", "on_error", "the node where the run goes on if this one fails; `assign` is skipped then"),
+    ("node", "env_requires", "environment variables that must be set: a list of names, or one"),
+    ("node", "assign", "state keys and the values that they get, in the order of the file; values may hold templates"),
+    ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),
+    ("edge", "to", "the node that the edge leads to; without it the run ends"),
+    ("edge", "when", "the condition under which the edge is followed; without one, always"),
+    ("edge", "description", "what the edge is for; messages about it show it"),
+    ("edge", "comment", "for readers"),
+    ("condition", "path", "what is looked at: a path without `${}`"),
+    ("condition", "op", "how it is compared; `eq` if not given"),
+    ("condition", "operator", "another spelling of `op`"),
+    ("condition", "value", "what it is compared with: a value as it is, not a template"),
+    ("condition", "any", "holds if one of these does"),
+    ("condition", "all", "holds if all of these do"),
+    ("condition", "not", "holds if this does not"),
+    (
+        "action",
+        "primary",
+        "what is done with the item: `execute`; `fetch`, also written `search` and `load`; or `sign`",
+    ),
+    ("action", "item_type", "what kind of item it is"),
+    ("action", "item_id", "which item: an id, or a template that yields one"),
+    ("action", "params", "the parameters; values may hold templates at any depth, and what is null is left out"),
+    ("schema", "type", "the type of the value: a type, or a list of one and `null`"),
+    ("schema", "properties", "the fields of the object; others are accepted and dropped"),
+    ("schema", "required", "the fields that must be given"),
+    ("schema", "items", "what the elements of the list are"),
+    ("schema", "additionalProperties", "what the values of an object are that has no `properties`"),
+    ("schema", "enum", "the texts that are allowed"),
+    ("schema", "default", "what stands where nothing is given"),
+    ("schema", "title", "for readers"),
+    ("schema", "description", "what it is for; becomes documentation"),
+    ("schema", "examples", "for readers"),
+];
+
+/// Returns what a field is for.
+pub(crate) fn of(place: &str, field: &str) -> Option<&'static str> {
+    let mut all = OF_THE_PAGE.iter().chain(OTHERS);
+    all.find(|(where_, name, _)| *where_ == place && *name == field).map(|(.., text)| *text)
+}
+
+/// The heading of the page above the table of a node's fields.
+pub(super) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remote`";
+
+/// Returns what a field of a node of this type is for.
+pub(crate) fn of_node(kind: &str, field: &str) -> Option<&'static str> {
+    let own = if kind == "foreach" { of("foreach", field) } else { None };
+    own.or_else(|| of("node", field)).or_else(|| of(CONDUCT, field))
+}

@@ -1,0 +1,95 @@
+//! What there is in a tree for actions to be about, for who offers it to an author.
+
+use std::path::{Path, PathBuf};
+
+use graph_model::name::ItemId;
+
+use super::{Project, TOOLS, display_name};
+use crate::builtin;
+use crate::definition;
+use crate::diagnostic::Diagnostics;
+use crate::source::Source;
+use crate::tree;
+use crate::types::Type;
+use crate::verify::verify;
+
+/// A tool or graph that an action may execute.
+#[derive(Debug, Clone)]
+pub struct Offered {
+    /// Its id.
+    pub id: ItemId,
+    /// What it is.
+    pub kind: OfferedKind,
+    /// What it is for.
+    pub description: Option<String>,
+    /// What it takes: any value where that is not known.
+    pub params: Type,
+    /// The file, where there is one.
+    pub file: Option<PathBuf>,
+}
+
+/// What an [`Offered`] item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfferedKind {
+    /// A tool with a contract in the tree.
+    Tool,
+    /// A tool that the runtime has, and of which the tree says nothing.
+    Builtin,
+    /// A graph.
+    Graph,
+}
+
+impl Project {
+    /// Returns the tools and graphs that the actions of the tree's graphs may execute, in the order of their ids.
+    ///
+    /// A contract or graph that nobody vouches for is offered too, but nothing that it says of itself except its id.
+    pub fn offered(&self) -> Vec<Offered> {
+        let mut offered: Vec<Offered> = self.contracts_offered();
+        for id in builtin::ids() {
+            if !offered.iter().any(|known| known.id == id) {
+                let contract = builtin::contract(&id);
+                let params = contract.as_ref().map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
+                let description = contract.and_then(|contract| contract.description);
+                offered.push(Offered { id, kind: OfferedKind::Builtin, description, params, file: None });
+            }
+        }
+        for file in crate::graph_files(&self.root).unwrap_or_default() {
+            offered.extend(self.graph_offered(&file));
+        }
+        offered.sort_by(|one, two| one.id.as_str().cmp(two.id.as_str()));
+        offered
+    }
+
+    fn contracts_offered(&self) -> Vec<Offered> {
+        let tools = self.root.join(TOOLS);
+        let mut offered = Vec::new();
+        for file in crate::graph_files(&tools).unwrap_or_default() {
+            let Some(id) = id_of(&tools, &file) else { continue };
+            let contract = self.contract(&id, false).contract;
+            let params = contract.as_ref().map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
+            let description = contract.and_then(|contract| contract.description);
+            offered.push(Offered { id, kind: OfferedKind::Tool, description, params, file: Some(file) });
+        }
+        offered
+    }
+
+    fn graph_offered(&self, file: &Path) -> Option<Offered> {
+        let mut ignored = Diagnostics::new();
+        let source = Source::read(file, &display_name(&self.package, file)).ok()?;
+        let yaml = tree::parse(&source, &mut ignored)?;
+        let id = ItemId::new(definition::id_of(&source, &yaml)?).ok()?;
+        let definition =
+            verify(&source, &self.ring).ok().and_then(|verified| definition::parse(verified, &yaml, &mut ignored));
+        let definition = definition.filter(|_| !ignored.has_errors());
+        let inputs = definition.as_ref().and_then(|definition| definition.inputs.as_ref());
+        let params = inputs.map_or_else(Type::any, Type::of_schema).not_null();
+        let description = definition.and_then(|definition| definition.description);
+        Some(Offered { id, kind: OfferedKind::Graph, description, params, file: Some(file.to_owned()) })
+    }
+}
+
+/// Returns the id of the tool whose contract a file is.
+fn id_of(tools: &Path, file: &Path) -> Option<ItemId> {
+    let relative = file.strip_prefix(tools).ok()?.to_str()?.replace('\\', "/");
+    ItemId::new(relative.strip_suffix(".yaml")?).ok()
+}

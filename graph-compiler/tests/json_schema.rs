@@ -1,0 +1,275 @@
+//! The schema that editors get takes every graph that the compiler takes, and finds the mistakes of shape that the compiler finds.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[path = "../../tests/support/tree.rs"]
+mod tree;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use graph_compiler::diagnostic::Diagnostics;
+use graph_compiler::json_schema;
+use graph_compiler::project::Project;
+use graph_compiler::source::Source;
+use graph_compiler::tree::{File, Node, Tree as Yaml, parse};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
+use support::sign;
+use tree::Tree;
+
+/// The codes of mistakes that are, at least sometimes, mistakes of shape.
+const OF_SHAPE: [&str; 22] = [
+    "G0030", "G0031", "G0032", "G0033", "G0034", "G0035", "G0036", "G0037", "G0038", "G0110", "G0111", "G0112",
+    "G0119", "G0120", "G0121", "G0122", "G0124", "G0126", "G0130", "G0132", "G0140", "G0141",
+];
+
+/// Mistakes with these codes that no schema sees: the file, a part of the message, and why.
+const UNSEEN: [(&str, &str, &str); 15] = [
+    ("bad_rules.yaml", "no value fits: `minimum: 3`", "two values are compared"),
+    ("bad_rules.yaml", "no value fits: `exclusiveMinimum: 1`", "two values are compared"),
+    ("bad_rules.yaml", "no value fits: `minLength: 2`", "two values are compared"),
+    ("bad_rules.yaml", "no value fits: `const` is against", "a value is checked against a schema in the file"),
+    ("bad_rules.yaml", "the default is against `pattern", "a value is checked against a schema in the file"),
+    ("bad_rules.yaml", "the default is against `maximum", "a value is checked against a schema in the file"),
+    ("bad_schema.yaml", "`required` names `ghost`", "two lists of names are compared"),
+    ("foreach.yaml", "`thing` is not a namespace", "the name is the one that `as` gives"),
+    ("foreach_variable.yaml", "collects into the name of its own variable", "two names are compared"),
+    ("items_computed.yaml", "takes a string, not a list of strings", "the type of what a template reads"),
+    (
+        "parameters.yaml",
+        "`card` of `shop/charge_card` takes a string, not an integer",
+        "the type of what a template reads",
+    ),
+    ("parameters.yaml", "not one of `red`, `blue`", "the type of what a template reads"),
+    ("unknown_field.yaml", "a graph has no field `desciption`", "the top level is open to fields of other tools"),
+    ("unknown_field.yaml", "a graph has no field `permisions`", "the top level is open to fields of other tools"),
+    ("visit_types.yaml", "takes an integer, not a string", "the type of what a template reads"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn validator(schema: &serde_json::Value) -> Validator {
+    jsonschema::draft7::new(schema).unwrap()
+}
+
+fn read(path: &Path) -> Arc<Source> {
+    Source::read(path, &path.file_name().unwrap().to_string_lossy()).unwrap()
+}
+
+fn yaml(source: &Arc<Source>) -> Option<File> {
+    parse(source, &mut Diagnostics::new())
+}
+
+fn yaml_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(yaml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The fixtures of a directory, signed, in a tree of their own.
+fn fixtures(directory: &str) -> Tree {
+    let (tree, directory) = (Tree::new(), root().join(directory));
+    for file in yaml_files(&directory) {
+        tree.write(file.strip_prefix(&directory).unwrap().to_str().unwrap(), sign(&fs::read_to_string(&file).unwrap()));
+    }
+    tree
+}
+
+/// Returns the graphs in a page, as [`tests/format_page.rs`] finds them.
+fn graphs_of_page(page: &str) -> Vec<(String, String)> {
+    let mut lines = page.lines().enumerate();
+    let mut graphs = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        if line != "```yaml" {
+            continue;
+        }
+        let text: String = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").fold(
+            String::new(),
+            |mut text, line| {
+                writeln!(text, "{line}").unwrap();
+                text
+            },
+        );
+        if let Some(name) = text.lines().next().and_then(|first| first.strip_prefix("# graph")) {
+            let name = if name.is_empty() { format!("line_{}", number + 2) } else { name.trim().to_owned() };
+            graphs.push((format!("{name}.yaml"), text));
+        }
+    }
+    graphs
+}
+
+/// Says what the schemas of the tree and of the file itself have against a graph.
+fn objections(project: &Project, of_tree: &Validator, path: &Path) -> String {
+    let source = read(path);
+    let value = yaml(&source).unwrap_or_else(|| panic!("{}", path.display())).root.to_value();
+    let of_graph = validator(&json_schema::of_graph(project, &source));
+    let mut text = String::new();
+    for (name, validator) in [("tree", of_tree), ("graph", &of_graph)] {
+        for error in validator.iter_errors(&value) {
+            writeln!(text, "{} by the schema of the {name}: {error} at {}", path.display(), error.instance_path())
+                .unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn every_graph_of_the_repository_fits_the_schemas() {
+    let mut problems = String::new();
+    for tree in ["graphs", "tests/engines/graphs", "tests/seeds/graphs"] {
+        let project = Project::open(&root(), &root().join(tree));
+        let of_tree = validator(&json_schema::of_tree(&project));
+        let graphs = graph_compiler::graph_files(&root().join(tree)).unwrap();
+        assert!(!graphs.is_empty(), "{tree}");
+        for graph in graphs {
+            problems += &objections(&project, &of_tree, &graph);
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}
+
+#[test]
+fn every_graph_of_the_page_of_the_format_fits_the_schemas() {
+    let tree = Tree::new();
+    let graphs = graphs_of_page(&fs::read_to_string(root().join("docs/format.md")).unwrap());
+    assert!(graphs.len() > 5);
+    for (name, text) in &graphs {
+        tree.write(name, sign(text));
+    }
+    let project = tree.project();
+    let of_tree = validator(&json_schema::of_tree(&project));
+    let problems: String = graphs.iter().map(|(name, _)| objections(&project, &of_tree, &tree.path(name))).collect();
+    assert!(problems.is_empty(), "{problems}");
+}
+
+#[test]
+fn every_fixture_that_compiles_fits_the_schemas() {
+    let mut problems = String::new();
+    for directory in ["tests/check", "tests/catalogue"] {
+        let tree = fixtures(directory);
+        let project = tree.project();
+        let of_tree = validator(&json_schema::of_tree(&project));
+        for file in yaml_files(&root().join(directory)) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            if !file.parent().unwrap().ends_with(directory) || project.compile(&tree.path(name)).graph.is_none() {
+                continue;
+            }
+            problems += &objections(&project, &of_tree, &tree.path(name));
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}
+
+#[test]
+fn the_schemas_are_themselves_as_draft_07_asks() {
+    let project = Project::open(&root(), &root().join("graphs"));
+    let of_graph = json_schema::of_graph(&project, &read(&root().join("graphs/order.yaml")));
+    for schema in [json_schema::of_tree(&project), of_graph] {
+        let problem = jsonschema::draft7::meta::validate(&schema);
+        assert!(problem.is_ok(), "{problem:?}");
+    }
+}
+
+/// Returns the lines that an error of the schema points at.
+fn lines_of(error: &ValidationError<'_>, source: &Source, yaml: &Yaml, lines: &mut BTreeSet<usize>) {
+    let pointer = error.instance_path().to_string();
+    let line = |at: usize| source.position(at).0;
+    let keys = |at: &Yaml| match &at.node {
+        Node::Map(fields) => fields.iter().map(|(key, _)| (key.name.clone(), line(key.span.start))).collect(),
+        _ => Vec::new(),
+    };
+    let (mut at, mut begins, mut around) = (yaml, line(yaml.span.start), Vec::new());
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        (at, begins, around) = match &at.node {
+            Node::List(list) => {
+                let item = &list[part.parse::<usize>().unwrap()];
+                (item, line(item.span.start), Vec::new())
+            }
+            Node::Map(fields) => {
+                let (key, value) = fields.iter().find(|(key, _)| key.name == part).unwrap();
+                (value, line(key.span.start), keys(at))
+            }
+            _ => panic!("{pointer} leads to nothing"),
+        };
+    }
+    let named =
+        |name: &str| keys(at).into_iter().filter(|(key, _)| key == name).map(|(_, line)| line).collect::<Vec<_>>();
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            lines.extend(unexpected.iter().flat_map(|name| named(name)));
+        }
+        ValidationErrorKind::PropertyNames { error } => {
+            lines.extend(named(error.instance().as_str().unwrap_or_default()));
+        }
+        // What is missing has no line: the compiler points at what is there, or at what asks for it.
+        ValidationErrorKind::Required { .. } => {
+            lines.insert(begins);
+            lines.extend(keys(at).into_iter().map(|(_, line)| line));
+            lines.extend(around.into_iter().filter(|(key, _)| key == "item_id").map(|(_, line)| line));
+        }
+        ValidationErrorKind::AnyOf { context } => {
+            lines.insert(begins);
+            context.iter().flatten().for_each(|inner| lines_of(inner, source, yaml, lines));
+        }
+        _ if matches!(at.node, Node::List(_) | Node::Map(_)) => {
+            lines.insert(begins);
+        }
+        _ => lines.extend(begins..=line(at.span.end)),
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_shape_of_a_fixture_is_found_on_its_line() {
+    let (mut problems, mut used) = (String::new(), BTreeSet::new());
+    for directory in ["tests/check", "tests/catalogue"] {
+        let tree = fixtures(directory);
+        let project = tree.project();
+        let schema = validator(&json_schema::of_tree(&project));
+        for file in yaml_files(&root().join(directory)) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            if !file.parent().unwrap().ends_with(directory) {
+                continue;
+            }
+            let source = read(&tree.path(name));
+            let Some(yaml) = yaml(&source) else { continue };
+            let value = yaml.root.to_value();
+            let mut lines = BTreeSet::new();
+            schema.iter_errors(&value).for_each(|error| lines_of(&error, &source, &yaml.root, &mut lines));
+            for found in project.compile(&tree.path(name)).diagnostics {
+                let here = found.place.source.path == source.path && OF_SHAPE.contains(&found.code.id);
+                let Some((line, _)) = found.place.position().filter(|_| here) else { continue };
+                let known = UNSEEN.iter().position(|(file, part, _)| *file == name && found.message.contains(part));
+                match (lines.contains(&line), known) {
+                    (false, Some(at)) => {
+                        used.insert(at);
+                    }
+                    (false, None) => writeln!(problems, "not seen: {}", found.render()).unwrap(),
+                    (true, _) => {}
+                }
+            }
+        }
+    }
+    for (at, (file, message, _)) in UNSEEN.iter().enumerate() {
+        if !used.contains(&at) {
+            writeln!(problems, "seen after all: {file}: {message}").unwrap();
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}
