@@ -344,6 +344,13 @@ codes! {
         "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
         "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer.";
+    INJECTION = "G0180"(Deny), "a value becomes a part of code",
+        "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
+         an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
+         value where it stays one: a shell command's in `env`, a statement's in the list of bound parameters, a page's in a \
+         field that is escaped, an address's in `query`. Numbers, booleans, the time, and words of an `enum` that are made of \
+         letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
+         `x-sink`: who gives that input writes the code.";
 }
 
 #[cfg(test)]

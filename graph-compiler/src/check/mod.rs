@@ -20,6 +20,7 @@ mod parameters;
 mod permissions;
 mod reads;
 mod shadowed;
+mod sinks;
 mod start;
 mod targets;
 mod unreachable;
@@ -72,6 +73,8 @@ pub struct Nested {
     pub module: String,
     /// What its inputs are.
     pub inputs: Type,
+    /// The same, as the file says it; nothing where it has mistakes or says nothing.
+    pub schema: Option<Schema>,
     /// What it returns; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
     /// The capability patterns that it needs, and the graphs inside it.
@@ -104,6 +107,7 @@ const RULES: &[Rule] = &[
     items::check,
     parameters::check,
     permissions::check,
+    sinks::check,
 ];
 
 /// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they

@@ -3,8 +3,8 @@
 use graph_model::value::Value;
 
 use super::reader::{Fields, Reader, Spanned};
-use super::rules::{self, Checked, Rule};
-use crate::diagnostic::{Place, code};
+use super::rules::{self, Rule};
+use crate::diagnostic::{Place, code, nearest};
 use crate::source::Span;
 use crate::tree::{Node, Tree};
 
@@ -23,6 +23,43 @@ pub struct Schema {
     pub description: Option<String>,
     /// What it says of values beyond their type.
     pub rules: Vec<Rule>,
+    /// What reads its texts as code: `x-sink`. Of a list it is said of the texts in it.
+    pub sink: Option<Spanned<Sink>>,
+}
+
+/// What reads a text as code, so that a value in it may become a part of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sink {
+    /// A shell: the text is a command.
+    Shell,
+    /// A database: the text is a statement.
+    Sql,
+    /// A browser: the text is a page, or a part of one.
+    Html,
+    /// A client: the text is an address.
+    Url,
+}
+
+impl Sink {
+    /// Every kind with its spelling.
+    pub const TABLE: [(Self, &'static str); 4] =
+        [(Self::Shell, "shell"), (Self::Sql, "sql"), (Self::Html, "html"), (Self::Url, "url")];
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(sink, _)| *sink == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Whose values a schema is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// A graph's inputs. The runtime checks what is said of them beyond their types when a run starts.
+    Inputs,
+    /// A tool's parameters.
+    Params,
+    /// What a tool returns.
+    Result,
 }
 
 /// The kind of value that a [`Schema`] takes.
@@ -68,13 +105,23 @@ impl Schema {
     }
 
     fn new(span: Span, kind: SchemaKind) -> Self {
-        Self { span, kind, nullable: false, default: None, description: None, rules: Vec::new() }
+        Self { span, kind, nullable: false, default: None, description: None, rules: Vec::new(), sink: None }
+    }
+
+    /// Whether a text in it is read as code.
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
+            || match &self.kind {
+                SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.has_sink(),
+                SchemaKind::Object(properties) => properties.iter().any(|property| property.schema.has_sink()),
+                _ => false,
+            }
     }
 }
 
 /// Reads a schema that must be an object's, as those of inputs and parameters are.
-pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, checked: Checked) -> Option<Schema> {
-    let schema = parse(reader, tree, checked)?;
+pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, of: Of) -> Option<Schema> {
+    let schema = parse(reader, tree, of)?;
     match schema.kind {
         SchemaKind::Object(_) => Some(schema),
         // Without properties nothing is said about the object, so anything goes.
@@ -88,18 +135,19 @@ pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, che
 }
 
 /// Reads a schema.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> Option<Schema> {
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Schema> {
     let fields = reader.map(tree, "a schema")?;
-    keywords(reader, &fields, checked);
+    keywords(reader, &fields, of);
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
-    let (kind, nullable) = kind(reader, &fields, checked)?;
-    let rules = rules::parse(reader, &fields, &kind, nullable, checked);
+    let (kind, nullable) = kind(reader, &fields, of)?;
+    let rules = rules::parse(reader, &fields, &kind, nullable, of);
     let default = fields
         .entries
         .iter()
         .find(|(key, _)| key.name == "default")
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
-    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules };
+    let sink = sink(reader, &fields, &kind, of);
+    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules, sink };
     if let Some(default) = &schema.default {
         let place = Place::new(reader.source, default.span.clone());
         if !accepts(&schema, &default.value) {
@@ -115,7 +163,45 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> O
     Some(schema)
 }
 
-fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
+const SINK: &str = "x-sink";
+
+/// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
+fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {
+    let says_sink = matches!(&tree.node, Node::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
+    let meant = nearest(name, says_sink.then_some(SINK))?;
+    (meant != name).then_some(meant)
+}
+
+/// Reads `x-sink`: what reads the texts of a schema as code.
+fn sink(reader: &mut Reader<'_>, fields: &Fields<'_>, kind: &SchemaKind, of: Of) -> Option<Spanned<Sink>> {
+    // A mark without a value is a mistake, where another field without one counts as absent.
+    let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == SINK)?;
+    let place = Place::new(reader.source, key.span.clone());
+    if of == Of::Result {
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, "a result is no sink: nothing is written into it")
+            .help("`x-sink` stands beside a parameter that the tool reads as code");
+        return None;
+    }
+    let takes_text = match kind {
+        SchemaKind::String => true,
+        SchemaKind::List(items) => matches!(items.kind, SchemaKind::String),
+        _ => false,
+    };
+    if !takes_text {
+        reader.diagnostics.error(
+            code::BAD_SCHEMA,
+            place,
+            "`x-sink` needs `type: string` beside it, or a list of strings",
+        );
+        return None;
+    }
+    let value = reader.word(tree, "`x-sink`", &Sink::TABLE.map(|(sink, name)| (name, sink)))?;
+    Some(Spanned { value, span: tree.span.clone() })
+}
+
+fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) {
     const KNOWN: [&str; 10] = [
         "type",
         "properties",
@@ -128,7 +214,17 @@ fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
         "description",
         "examples",
     ];
-    for (key, _) in fields.entries {
+    for (key, tree) in fields.entries {
+        if let Some(meant) = meant_mark(&key.name, tree) {
+            // A mark that is not seen protects nothing, so a slip in it must not pass for somebody's own keyword.
+            let place = Place::new(reader.source, key.span.clone());
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` means nothing", key.name))
+                .label("would be ignored")
+                .help(format!("did you mean `{meant}`?"));
+            continue;
+        }
         let is_known = KNOWN.contains(&key.name.as_str()) || rules::keywords().any(|keyword| keyword == key.name);
         if !is_known && !key.name.starts_with("x-") {
             let place = Place::new(reader.source, key.span.clone());
@@ -136,19 +232,19 @@ fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
-                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| checked == Checked::AtStart)));
+                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of == Of::Inputs)));
         }
     }
 }
 
-fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<(SchemaKind, bool)> {
+fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaKind, bool)> {
     let (name, nullable) = type_names(reader, fields)?;
     if let Some(tree) = fields.get("enum") {
         return enumeration(reader, tree, name.as_deref()).map(|(kind, null)| (kind, nullable || null));
     }
     let properties = fields.get("properties");
     let kind = match name.as_deref() {
-        None if properties.is_some() => object(reader, fields, checked)?,
+        None if properties.is_some() => object(reader, fields, of)?,
         None => SchemaKind::Any,
         Some("null") => SchemaKind::Null,
         Some("boolean") => SchemaKind::Boolean,
@@ -156,10 +252,10 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Optio
         Some("number") => SchemaKind::Number,
         Some("string") => SchemaKind::String,
         Some("array") => match fields.get("items") {
-            Some(items) => SchemaKind::List(Box::new(parse(reader, items, checked)?)),
+            Some(items) => SchemaKind::List(Box::new(parse(reader, items, of)?)),
             None => SchemaKind::List(Box::new(Schema::new(fields.span.clone(), SchemaKind::Any))),
         },
-        Some(_) => object(reader, fields, checked)?,
+        Some(_) => object(reader, fields, of)?,
     };
     for (keyword, of) in
         [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")]
@@ -243,11 +339,11 @@ fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Opti
     Some((SchemaKind::Enum(texts), null))
 }
 
-fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<SchemaKind> {
+fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<SchemaKind> {
     let additional = match fields.get("additionalProperties").map(|tree| (&tree.node, tree)) {
         None => None,
         Some((Node::Boolean(allowed), tree)) => allowed.then(|| Schema::new(tree.span.clone(), SchemaKind::Any)),
-        Some((_, tree)) => Some(parse(reader, tree, checked)?),
+        Some((_, tree)) => Some(parse(reader, tree, of)?),
     };
     let Some(properties) = fields.get("properties") else {
         let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
@@ -267,7 +363,7 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Opt
     for (key, tree) in properties {
         let name = Spanned { value: key.name.clone(), span: key.span.clone() };
         let required = required.iter().any(|required| required.value == key.name);
-        list.extend(parse(reader, tree, checked).map(|schema| Property { name, required, schema }));
+        list.extend(parse(reader, tree, of).map(|schema| Property { name, required, schema }));
     }
     for required in required {
         if !properties.iter().any(|(key, _)| key.name == required.value) {
