@@ -33,7 +33,7 @@ pub(crate) fn beginning(beginning: &str) -> impl Iterator<Item = (ItemId, Contra
 }
 
 /// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads
-/// as code: that is so whether or not the tree says it.
+/// as code and what it keeps secret: that is so whether or not the tree says it.
 pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diagnostics) {
     if !contract.builtin() {
         return;
@@ -74,7 +74,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
             diagnostics.error(code::BAD_CONTRACT, place(), message);
         }
     }
-    keep_sinks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
+    keep_marks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
     let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
     if !Type::of_schema(result).fits(&Type::of_schema(theirs)) {
         let place = Place::new(&contract.source, theirs.span.clone());
@@ -84,8 +84,8 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
     }
 }
 
-/// Gives `theirs` the sinks of `ours`, and reports those that it calls by another name.
-fn keep_sinks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnostics: &mut Diagnostics) {
+/// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.
+fn keep_marks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnostics: &mut Diagnostics) {
     match (&theirs.sink, &ours.sink) {
         (Some(sink), Some(own)) if sink.value != own.value => {
             let message = format!("the built-in tool reads this as {}, not as {}", own.value.name(), sink.value.name());
@@ -95,14 +95,15 @@ fn keep_sinks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnost
         (None, Some(_)) => theirs.sink.clone_from(&ours.sink),
         _ => {}
     }
+    theirs.secret |= ours.secret;
     match (&mut theirs.kind, &ours.kind) {
         (SchemaKind::List(theirs), SchemaKind::List(ours)) | (SchemaKind::Map(theirs), SchemaKind::Map(ours)) => {
-            keep_sinks(theirs, ours, source, diagnostics);
+            keep_marks(theirs, ours, source, diagnostics);
         }
         (SchemaKind::Object(theirs), SchemaKind::Object(ours)) => {
             for property in theirs {
                 if let Some(own) = ours.iter().find(|own| own.name.value == property.name.value) {
-                    keep_sinks(&mut property.schema, &own.schema, source, diagnostics);
+                    keep_marks(&mut property.schema, &own.schema, source, diagnostics);
                 }
             }
         }

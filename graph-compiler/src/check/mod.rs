@@ -19,6 +19,7 @@ mod no_end;
 mod parameters;
 mod permissions;
 mod reads;
+mod secrets;
 mod shadowed;
 mod sinks;
 mod start;
@@ -108,6 +109,7 @@ const RULES: &[Rule] = &[
     parameters::check,
     permissions::check,
     sinks::check,
+    secrets::check,
 ];
 
 /// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they
@@ -159,6 +161,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
+            secrets: secrets::of(facts),
             ..definition.settings.clone()
         },
         needs: needs(definition),

@@ -25,6 +25,8 @@ pub struct Schema {
     pub rules: Vec<Rule>,
     /// What reads its texts as code: `x-sink`. Of a list it is said of the texts in it.
     pub sink: Option<Spanned<Sink>>,
+    /// Whether nobody but who needs it may see what is taken: `x-secret`. Of a list or an object it is said of all that is in it.
+    pub secret: bool,
 }
 
 /// What reads a text as code, so that a value in it may become a part of the code.
@@ -105,7 +107,31 @@ impl Schema {
     }
 
     fn new(span: Span, kind: SchemaKind) -> Self {
-        Self { span, kind, nullable: false, default: None, description: None, rules: Vec::new(), sink: None }
+        Self {
+            span,
+            kind,
+            nullable: false,
+            default: None,
+            description: None,
+            rules: Vec::new(),
+            sink: None,
+            secret: false,
+        }
+    }
+
+    /// Whether `value` has something in the place of a secret.
+    fn shows_secret(&self, value: &Value) -> bool {
+        if value.is_null() || self.secret {
+            return !value.is_null();
+        }
+        match (&self.kind, value) {
+            (SchemaKind::List(items), Value::Array(list)) => list.iter().any(|value| items.shows_secret(value)),
+            (SchemaKind::Map(values), Value::Object(map)) => map.values().any(|value| values.shows_secret(value)),
+            (SchemaKind::Object(properties), Value::Object(map)) => properties
+                .iter()
+                .any(|property| map.get(&property.name.value).is_some_and(|value| property.schema.shows_secret(value))),
+            _ => false,
+        }
     }
 
     /// Whether a text in it is read as code.
@@ -147,7 +173,12 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Sche
         .find(|(key, _)| key.name == "default")
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
     let sink = sink(reader, &fields, &kind, of);
-    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules, sink };
+    let secret = secret(reader, &fields);
+    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
+    if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
+        let place = Place::new(reader.source, constant.span.clone());
+        reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none");
+    }
     if let Some(default) = &schema.default {
         let place = Place::new(reader.source, default.span.clone());
         if !accepts(&schema, &default.value) {
@@ -158,17 +189,24 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Sche
             );
         } else if let Some(rule) = schema.broken_by(&default.value) {
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("the default is against `{rule}`"));
+        } else if schema.shows_secret(&default.value) {
+            reader
+                .diagnostics
+                .error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none")
+                .help("remove the default, and give the value when the run starts");
         }
     }
     Some(schema)
 }
 
 const SINK: &str = "x-sink";
+const SECRET: &str = "x-secret";
 
 /// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
 fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {
     let says_sink = matches!(&tree.node, Node::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
-    let meant = nearest(name, says_sink.then_some(SINK))?;
+    let says_secret = matches!(tree.node, Node::Boolean(_));
+    let meant = nearest(name, says_sink.then_some(SINK).into_iter().chain(says_secret.then_some(SECRET)))?;
     (meant != name).then_some(meant)
 }
 
@@ -199,6 +237,13 @@ fn sink(reader: &mut Reader<'_>, fields: &Fields<'_>, kind: &SchemaKind, of: Of)
     }
     let value = reader.word(tree, "`x-sink`", &Sink::TABLE.map(|(sink, name)| (name, sink)))?;
     Some(Spanned { value, span: tree.span.clone() })
+}
+
+/// Reads `x-secret`: whether a value is shown to nobody but who needs it.
+fn secret(reader: &mut Reader<'_>, fields: &Fields<'_>) -> bool {
+    let Some((_, tree)) = fields.entries.iter().find(|(key, _)| key.name == SECRET) else { return false };
+    // A mark that cannot be read counts, so that nothing follows from its being missing.
+    reader.boolean(tree, "`x-secret`").unwrap_or(true)
 }
 
 fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) {
