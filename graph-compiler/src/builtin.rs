@@ -1,8 +1,10 @@
 //! The contracts of the tools that the runtime performs itself.
 
+use std::sync::Arc;
+
 use graph_model::name::ItemId;
 
-use crate::definition::{self, Contract};
+use crate::definition::{self, Contract, Schema, SchemaKind};
 use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::Source;
 use crate::types::{Field, Kind, Type};
@@ -29,8 +31,15 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     definition::parse_trusted_contract(&Source::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
 }
 
-/// Reports where a tree's contract of a built-in tool asks for what the tool does not do.
-pub(crate) fn check(id: &ItemId, contract: &Contract, diagnostics: &mut Diagnostics) {
+/// Returns the contracts of the built-in tools whose ids begin so.
+pub(crate) fn beginning(beginning: &str) -> impl Iterator<Item = (ItemId, Contract)> {
+    let ids = CONTRACTS.iter().filter(move |(name, _)| name.starts_with(beginning));
+    ids.filter_map(|(name, _)| ItemId::new(*name).ok()).filter_map(|id| contract(&id).map(|contract| (id, contract)))
+}
+
+/// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads
+/// as code and what it keeps secret: that is so whether or not the tree says it.
+pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diagnostics) {
     if !contract.builtin() {
         return;
     }
@@ -70,12 +79,40 @@ pub(crate) fn check(id: &ItemId, contract: &Contract, diagnostics: &mut Diagnost
             diagnostics.error(code::BAD_CONTRACT, place(), message);
         }
     }
+    keep_marks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
     let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
     if !Type::of_schema(result).fits(&Type::of_schema(theirs)) {
         let place = Place::new(&contract.source, theirs.span.clone());
         diagnostics
             .error(code::BAD_CONTRACT, place, format!("the built-in tool `{id}` does not return this"))
             .note(format!("it returns {}", describe(&fields(&Type::of_schema(result)))));
+    }
+}
+
+/// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.
+fn keep_marks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnostics: &mut Diagnostics) {
+    match (&theirs.sink, &ours.sink) {
+        (Some(sink), Some(own)) if sink.value != own.value => {
+            let message = format!("the built-in tool reads this as {}, not as {}", own.value.name(), sink.value.name());
+            let place = Place::new(source, sink.span.clone());
+            diagnostics.error(code::BAD_CONTRACT, place, message).help(format!("write `x-sink: {}`", own.value.name()));
+        }
+        (None, Some(_)) => theirs.sink.clone_from(&ours.sink),
+        _ => {}
+    }
+    theirs.secret |= ours.secret;
+    match (&mut theirs.kind, &ours.kind) {
+        (SchemaKind::List(theirs), SchemaKind::List(ours)) | (SchemaKind::Map(theirs), SchemaKind::Map(ours)) => {
+            keep_marks(theirs, ours, source, diagnostics);
+        }
+        (SchemaKind::Object(theirs), SchemaKind::Object(ours)) => {
+            for property in theirs {
+                if let Some(own) = ours.iter().find(|own| own.name.value == property.name.value) {
+                    keep_marks(&mut property.schema, &own.schema, source, diagnostics);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -104,5 +141,18 @@ mod tests {
             assert!(contract.is_some_and(|contract| contract.builtin()), "{name}");
             assert!(!diagnostics.has_errors(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_built_in_tool_reads_as_code_is_read_as_nothing_else() {
+        let text = "tool_type: builtin\nconfig_schema:\n  type: object\n  properties: { command: { type: string, x-sink: sql } }\n  \
+                    required: [command]\n";
+        let (mut diagnostics, id) = (Diagnostics::new(), ItemId::new("rye/bash").unwrap());
+        let source = Source::new("bash.yaml", "bash.yaml", text);
+        let mut contract = definition::parse_trusted_contract(&source, &id, &mut diagnostics).unwrap();
+        assert!(diagnostics.is_empty());
+        check(&id, &mut contract, &mut diagnostics);
+        let messages: Vec<&str> = diagnostics.iter().map(|one| one.message.as_str()).collect();
+        assert_eq!(messages, ["the built-in tool reads this as shell, not as sql"]);
     }
 }

@@ -349,6 +349,27 @@ codes! {
         "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
         "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer.";
+    INJECTION = "G0180"(Deny), "a value becomes a part of code",
+        "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
+         an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
+         value where it stays one: a shell command's in `env`, a statement's in the list of bound parameters, a page's in a \
+         field that is escaped, an address's in `query`. Numbers, booleans, the time, and words of an `enum` that are made of \
+         letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
+         `x-sink`: who gives that input writes the code.";
+    SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
+        "A template puts a secret into a text, and the whole text would have to be as secret as that. Pass the secret by itself. \
+         Only where a parameter is secret too may a text be made around one, as `\"Bearer ${inputs.token}\"` is.";
+    SECRET_REVEALED = "G0182", "a secret goes where it is none",
+        "A value that `x-secret` marks, or that is made of one, is given to what is not marked. A tool, or a graph that is nested, \
+         promises with `x-secret: true` at its parameter not to show it to anybody; without a contract nothing is promised. \
+         Ids of items, and what hooks wish, are shown to everybody.";
+    SECRET_COMPARED = "G0183", "a condition asks what a secret is",
+        "The way that a run takes is written down and shown, so a comparison tells a part of the secret to whoever sees it. \
+         Only whether there is one may be asked: `op: exists`, or `value: null`. What else must be known of it is for a tool to \
+         say.";
+    SECRET_IN_SIGHT = "G0184", "a secret stands in the file",
+        "A default or `const` is the value of something that `x-secret` marks. Everybody who has the file has it. Give the value \
+         when the run starts.";
 }
 
 #[cfg(test)]

@@ -352,7 +352,7 @@ impl Project {
         }
         let mut diagnostics = Diagnostics::new();
         let read = self.read(&path).map(|source| (verify(&source, &self.ring), source));
-        let contract = match read {
+        let mut contract = match read {
             Ok((Ok(verified), _)) => definition::parse_contract(&verified, id, &mut diagnostics),
             Ok((Err(problem), source)) => {
                 diagnostics.push(*problem);
@@ -364,7 +364,7 @@ impl Project {
                 None
             }
         };
-        if let Some(contract) = &contract {
+        if let Some(contract) = &mut contract {
             builtin::check(id, contract, &mut diagnostics);
         }
         FoundContract { contract, file: Some(path), diagnostics }

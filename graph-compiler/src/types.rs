@@ -1,7 +1,9 @@
 //! Types: what is known of a value before the program runs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use graph_model::secret::Mask;
 use graph_model::value::Value;
 
 use crate::definition::{Schema, SchemaKind};
@@ -13,6 +15,8 @@ pub struct Type {
     pub kind: Kind,
     /// Whether it may be null: not given, not there, or null in fact.
     pub nullable: bool,
+    /// Whether it is shown to nobody but who needs it. A list or an object is not: what is in it may be.
+    pub secret: bool,
 }
 
 /// What a value is where it is not null.
@@ -66,7 +70,12 @@ const MOST_LEVELS: usize = 8;
 impl Type {
     /// A value of this kind that is never null.
     pub fn of(kind: Kind) -> Self {
-        Self { nullable: matches!(kind, Kind::Any), kind }
+        Self { nullable: matches!(kind, Kind::Any), kind, secret: false }
+    }
+
+    /// No value yet: what is joined with it stays as it is.
+    pub fn never() -> Self {
+        Self::of(Kind::Never)
     }
 
     /// A value of which nothing is known.
@@ -76,7 +85,80 @@ impl Type {
 
     /// Nothing but null.
     pub fn null() -> Self {
-        Self { kind: Kind::Never, nullable: true }
+        Self::never().or_null()
+    }
+
+    /// A value of which nothing is known but whether it may be, or have in it, a secret.
+    pub fn any_of(secret: bool) -> Self {
+        Self { secret, ..Self::any() }
+    }
+
+    /// The same, all of it secret.
+    #[must_use]
+    pub fn concealed(mut self) -> Self {
+        match &mut self.kind {
+            // That there is nothing is no secret.
+            Kind::Never => {}
+            Kind::List(inner) | Kind::Map(inner) => {
+                **inner = std::mem::replace(&mut **inner, Self::never()).concealed();
+            }
+            Kind::Object(fields) => {
+                for field in fields {
+                    field.ty = std::mem::replace(&mut field.ty, Self::never()).concealed();
+                }
+            }
+            Kind::Boolean | Kind::Integer | Kind::Number | Kind::String | Kind::Enum(_) | Kind::Any => {
+                self.secret = true;
+            }
+        }
+        self
+    }
+
+    /// Whether it is a secret or has one in it.
+    pub fn has_secret(&self) -> bool {
+        match &self.kind {
+            Kind::List(inner) | Kind::Map(inner) => inner.has_secret(),
+            Kind::Object(fields) => fields.iter().any(|field| field.ty.has_secret()),
+            _ => self.secret,
+        }
+    }
+
+    /// Whether a secret in a value of this type would be none any more where `target` is taken.
+    pub fn reveals(&self, target: &Self) -> bool {
+        match (&self.kind, &target.kind) {
+            _ if !self.has_secret() => false,
+            (Kind::List(one), Kind::List(two)) | (Kind::Map(one), Kind::Map(two)) => one.reveals(two),
+            (Kind::Object(fields), Kind::Map(values)) => fields.iter().any(|field| field.ty.reveals(values)),
+            // What the target has no field for is dropped.
+            (Kind::Object(fields), Kind::Object(targets)) => targets.iter().any(|target| {
+                fields.iter().find(|field| field.name == target.name).is_some_and(|field| field.ty.reveals(&target.ty))
+            }),
+            (Kind::Map(values), Kind::Object(targets)) => targets.iter().any(|target| values.reveals(&target.ty)),
+            // Of what is not known, any part may be the secret one.
+            _ => !target.is_all_secret(),
+        }
+    }
+
+    fn is_all_secret(&self) -> bool {
+        match &self.kind {
+            Kind::Never => true,
+            Kind::List(inner) | Kind::Map(inner) => inner.is_all_secret(),
+            Kind::Object(fields) => fields.iter().all(|field| field.ty.is_all_secret()),
+            _ => self.secret,
+        }
+    }
+
+    /// Says where in values of this type secrets are; `None` where they are not.
+    pub fn mask(&self) -> Option<Mask> {
+        match &self.kind {
+            Kind::List(inner) | Kind::Map(inner) => Some(Mask::Each(Box::new(inner.mask()?))),
+            Kind::Object(fields) => {
+                let fields: BTreeMap<String, Mask> =
+                    fields.iter().filter_map(|field| Some((field.name.clone(), field.ty.mask()?))).collect();
+                (!fields.is_empty()).then_some(Mask::Fields(fields))
+            }
+            _ => self.secret.then_some(Mask::All),
+        }
     }
 
     /// The same, or null.
@@ -95,6 +177,11 @@ impl Type {
 
     /// Returns the type that a schema gives.
     pub fn of_schema(schema: &Schema) -> Self {
+        let ty = Self::of_kind(schema);
+        if schema.secret { ty.concealed() } else { ty }
+    }
+
+    fn of_kind(schema: &Schema) -> Self {
         let kind = match &schema.kind {
             SchemaKind::Any => return Self::any(),
             SchemaKind::Null => return Self::null(),
@@ -123,7 +210,7 @@ impl Type {
                 Kind::Object(properties.iter().map(field).collect())
             }
         };
-        Self { kind, nullable: schema.nullable }
+        Self { kind, nullable: schema.nullable, secret: false }
     }
 
     /// Returns the type of a literal.
@@ -152,9 +239,13 @@ impl Type {
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         let nullable = self.nullable || other.nullable;
+        let has_secret = self.has_secret() || other.has_secret();
+        let secret = self.secret || other.secret;
         let kind = join_kinds(self.kind, other.kind);
-        let joined = Self { nullable: nullable || kind == Kind::Any, kind };
-        if joined.levels() > MOST_LEVELS { Self::any() } else { joined }
+        // What is not known any more has its secrets anywhere.
+        let secret = secret || (has_secret && kind == Kind::Any);
+        let joined = Self { nullable: nullable || kind == Kind::Any, kind, secret };
+        if joined.levels() > MOST_LEVELS { Self::any_of(has_secret) } else { joined }
     }
 
     fn levels(&self) -> usize {
@@ -172,7 +263,7 @@ impl Type {
     /// If no value of this type has such a part.
     pub fn step(&self, name: &str) -> Result<Self, NoPart<'_>> {
         let found = match &self.kind {
-            Kind::Any => return Ok(Self::any()),
+            Kind::Any => return Ok(Self::any_of(self.secret)),
             Kind::Never => return Ok(Self::null()),
             Kind::Object(fields) => match fields.iter().find(|field| field.name == name) {
                 Some(field) => field.ty.clone(),
@@ -220,7 +311,7 @@ pub struct NoPart<'t> {
 
 /// Returns the type that holds the values of all.
 pub fn join_all(types: impl IntoIterator<Item = Type>) -> Type {
-    types.into_iter().fold(Type { kind: Kind::Never, nullable: false }, Type::join)
+    types.into_iter().fold(Type::never(), Type::join)
 }
 
 fn join_kinds(one: Kind, two: Kind) -> Kind {

@@ -17,6 +17,7 @@ pub mod name;
 pub mod operator;
 pub mod path;
 pub mod program;
+pub mod secret;
 pub mod signature;
 pub mod subprocess;
 pub mod template;

@@ -121,7 +121,7 @@ impl Operator {
                     left.write_text(&mut text);
                     Ok(pattern(&text))
                 }
-                View::List(_) | View::Object(_) => Err(incomparable()),
+                View::List(_) | View::Object(_) | View::Secret(_) => Err(incomparable()),
             },
             Self::Exists => Ok(!left.is_null()),
         }

@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::secret::Secrets;
+
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
 pub const LAST_ERROR: &str = "_last_error";
 /// The key of the state that tells how often a hook had each node tried again; the engine sets it (R136).
@@ -199,6 +201,9 @@ pub struct Settings {
     /// The schema of the inputs, where it says more than their types do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
+    /// Where the graph has secrets.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
 }
 
 impl Default for Settings {
@@ -214,6 +219,7 @@ impl Default for Settings {
             hooks: Vec::new(),
             required: Vec::new(),
             schema: None,
+            secrets: Secrets::default(),
         }
     }
 }

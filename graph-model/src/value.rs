@@ -11,6 +11,8 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 pub use serde_json::{Map, Number, Value};
 
+use crate::secret::{self, HIDDEN};
+
 /// A borrowed look at a value, typed or JSON.
 #[derive(Clone, Copy)]
 pub enum View<'a> {
@@ -30,6 +32,8 @@ pub enum View<'a> {
     List(&'a dyn Sequence),
     /// An object.
     Object(&'a dyn Record),
+    /// A [`Secret`](crate::secret::Secret) that is not null. It is shown as `[secret]` unless it is [exposed](View::expose).
+    Secret(&'a dyn AsView),
 }
 
 /// Something with elements in order.
@@ -142,6 +146,10 @@ pub trait FromValue: Sized {
 
     /// Returns a value that stands in for one that could not be made, until the reason is said.
     fn blank() -> Self;
+
+    /// Overwrites what the value has in memory of its own, for [`Secret`](crate::secret::Secret). Where nothing is overwritten,
+    /// as in what a program's own type holds, this does nothing.
+    fn wipe(&mut self) {}
 }
 
 /// A value is not of the type that its place asks for.
@@ -160,6 +168,13 @@ impl Mismatch {
     /// Says that `expected`, as in "a string", was wanted where `found` stands.
     pub fn new(expected: impl Into<Cow<'static, str>>, found: View<'_>) -> Self {
         Self(Box::new(Details { path: Vec::new(), expected: expected.into(), found: describe(found) }))
+    }
+
+    /// The same without a word on what was found.
+    #[must_use]
+    pub fn hiding(mut self) -> Self {
+        "something else".clone_into(&mut self.0.found);
+        self
     }
 
     /// Says that the mismatch is inside the field or element called `place`.
@@ -193,6 +208,7 @@ pub fn describe(view: View<'_>) -> String {
         View::Text(_) => "a string".into(),
         View::List(list) => format!("a list of {}", list.len()),
         View::Object(_) => "an object".into(),
+        View::Secret(_) => "a secret".into(),
     }
 }
 
@@ -208,7 +224,7 @@ impl<'a> View<'a> {
     /// Whatever does not exist is null: a missing field, an index out of range, a step into a text or number.
     #[inline]
     pub fn step(self, name: &str) -> View<'a> {
-        match self {
+        match self.expose() {
             Self::Object(record) => record.get(name),
             Self::List(list) => {
                 let Ok(index) = name.parse::<i64>() else { return View::Null };
@@ -220,9 +236,29 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Copies what is seen into an owned JSON value.
+    /// Looks into a secret. What is seen then shows itself as any other value does.
+    #[inline]
+    #[must_use]
+    pub fn expose(self) -> View<'a> {
+        match self {
+            Self::Secret(secret) => secret.view(),
+            other => other,
+        }
+    }
+
+    /// Copies what is seen into an owned JSON value, in which each secret is the text `[secret]`.
     #[inline]
     pub fn to_value(self) -> Value {
+        self.copy(false)
+    }
+
+    /// As [`View::to_value`], with the secrets as they are.
+    pub fn to_plain_value(self) -> Value {
+        self.copy(true)
+    }
+
+    #[inline]
+    fn copy(self, exposes: bool) -> Value {
         match self {
             Self::Null => Value::Null,
             Self::Boolean(value) => Value::Bool(value),
@@ -230,14 +266,16 @@ impl<'a> View<'a> {
             Self::Large(value) => Value::from(value),
             Self::Float(value) => Value::from(value),
             Self::Text(value) => Value::from(value),
-            Self::List(list) => (0..list.len()).map(|index| list.at(index).to_value()).collect(),
+            Self::List(list) => (0..list.len()).map(|index| list.at(index).copy(exposes)).collect(),
             Self::Object(record) => {
                 let mut map = Map::new();
                 record.each(&mut |name, field| {
-                    map.insert(name.to_owned(), field.to_value());
+                    map.insert(name.to_owned(), field.copy(exposes));
                 });
                 Value::Object(map)
             }
+            Self::Secret(secret) if exposes => secret.view().copy(true),
+            Self::Secret(_) => Value::from(HIDDEN),
         }
     }
 
@@ -256,9 +294,21 @@ impl<'a> View<'a> {
                 text.push_str(value);
                 Ok(())
             }
+            Self::Secret(_) => {
+                text.push_str(HIDDEN);
+                Ok(())
+            }
             Self::List(_) | Self::Object(_) => write!(text, "{}", self.to_value()),
         };
         done.expect("writing into a string cannot fail");
+    }
+
+    /// As [`View::write_text`], with the secrets as they are: the text is as secret as they are.
+    pub fn write_plain_text(self, text: &mut String) {
+        match self {
+            Self::Secret(_) | Self::List(_) | Self::Object(_) => self.to_plain_value().view().write_text(text),
+            plain => plain.write_text(text),
+        }
     }
 }
 
@@ -277,6 +327,7 @@ impl Serialize for View<'_> {
             Self::Large(value) => serializer.serialize_u64(*value),
             Self::Float(value) => serializer.serialize_f64(*value),
             Self::Text(value) => serializer.serialize_str(value),
+            Self::Secret(_) => serializer.serialize_str(HIDDEN),
             Self::List(list) => {
                 let mut sequence = serializer.serialize_seq(Some(list.len()))?;
                 for index in 0..list.len() {
@@ -423,6 +474,10 @@ impl FromValue for Value {
     fn blank() -> Self {
         Self::Null
     }
+
+    fn wipe(&mut self) {
+        secret::wipe(self);
+    }
 }
 
 impl FromValue for String {
@@ -436,6 +491,10 @@ impl FromValue for String {
     fn blank() -> Self {
         Self::new()
     }
+
+    fn wipe(&mut self) {
+        zeroize::Zeroize::zeroize(self);
+    }
 }
 
 impl FromValue for bool {
@@ -445,6 +504,10 @@ impl FromValue for bool {
 
     fn blank() -> Self {
         false
+    }
+
+    fn wipe(&mut self) {
+        zeroize::Zeroize::zeroize(self);
     }
 }
 
@@ -463,6 +526,10 @@ impl FromValue for i64 {
     fn blank() -> Self {
         0
     }
+
+    fn wipe(&mut self) {
+        zeroize::Zeroize::zeroize(self);
+    }
 }
 
 impl FromValue for f64 {
@@ -473,6 +540,10 @@ impl FromValue for f64 {
     fn blank() -> Self {
         0.0
     }
+
+    fn wipe(&mut self) {
+        zeroize::Zeroize::zeroize(self);
+    }
 }
 
 impl<T: FromValue> FromValue for Option<T> {
@@ -482,6 +553,10 @@ impl<T: FromValue> FromValue for Option<T> {
 
     fn blank() -> Self {
         None
+    }
+
+    fn wipe(&mut self) {
+        self.iter_mut().for_each(T::wipe);
     }
 }
 
@@ -494,6 +569,10 @@ impl<T: FromValue> FromValue for Vec<T> {
 
     fn blank() -> Self {
         Self::new()
+    }
+
+    fn wipe(&mut self) {
+        self.iter_mut().for_each(T::wipe);
     }
 }
 
@@ -511,6 +590,10 @@ impl<T: FromValue> FromValue for IndexMap<String, T> {
     fn blank() -> Self {
         Self::new()
     }
+
+    fn wipe(&mut self) {
+        self.values_mut().for_each(T::wipe);
+    }
 }
 
 impl FromValue for Map<String, Value> {
@@ -523,6 +606,10 @@ impl FromValue for Map<String, Value> {
 
     fn blank() -> Self {
         Self::new()
+    }
+
+    fn wipe(&mut self) {
+        secret::wipe_map(self);
     }
 }
 

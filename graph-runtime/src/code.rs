@@ -462,7 +462,7 @@ impl Look<'_> {
     fn value(&self, reference: &Reference) -> Value {
         match reference.root {
             Base::State => self.keys(),
-            _ => self.view(reference).to_value(),
+            _ => self.view(reference).to_plain_value(),
         }
     }
 
@@ -472,7 +472,7 @@ impl Look<'_> {
         for (key, Key { name, .. }) in self.code.keys.iter().enumerate() {
             let view = self.key(key);
             if !view.is_null() {
-                map.insert(name.clone(), view.to_value());
+                map.insert(name.clone(), view.to_plain_value());
             }
         }
         Value::Object(map)
@@ -529,7 +529,7 @@ impl Look<'_> {
             }
             let view = self.view(reference);
             if !view.is_null() {
-                return view.write_text(text);
+                return view.write_plain_text(text);
             }
         }
         self.found_nothing(references, notes);

@@ -562,7 +562,7 @@ impl Engine {
                 let collected = visit.changes.first().map(|change| change.value.clone());
                 let is_each = visit.results.is_some();
                 (visit.failure.is_none())
-                    .then(|| if is_each { collected.unwrap_or_default() } else { visit.outcome(slot).to_value() })
+                    .then(|| if is_each { collected.unwrap_or_default() } else { visit.outcome(slot).to_plain_value() })
             };
             self.standing.visited(code, node, result);
             for change in visit.changes.drain(..) {

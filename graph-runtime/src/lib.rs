@@ -53,6 +53,7 @@ pub use graph_macros::{graph, include_graphs};
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::name::RunId;
 pub use graph_model::program::Edge;
+pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 

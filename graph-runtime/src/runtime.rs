@@ -226,7 +226,7 @@ impl Runtime {
             None => self.new_id(graph.code())?,
         };
         let begin = self.begin_with(run, options);
-        let engine = self.begin(begin, Arc::new(graph), inputs.view().to_value()).await?;
+        let engine = self.begin(begin, Arc::new(graph), inputs.view().to_plain_value()).await?;
         Ok(Run::spawn(engine))
     }
 
@@ -308,7 +308,7 @@ impl Runtime {
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
         if let Some(schema) = &code.settings.schema {
-            schema::validate(schema, &state.inputs().to_value()).map_err(|invalid| match invalid {
+            schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| match invalid {
                 Invalid::Inputs(mismatch) => misfit(mismatch),
                 Invalid::Schema(reason) => StartError::Schema { graph: code.id.to_string(), reason },
             })?;

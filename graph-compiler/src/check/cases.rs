@@ -400,7 +400,7 @@ mod tests {
 
     /// The cases in words, and how the comparisons come out in each.
     fn table(kind: Kind, nullable: bool, bounds: (Option<f64>, Option<f64>), tests: &[Test]) -> Vec<String> {
-        let ty = Type { kind, nullable };
+        let ty = Type { nullable, ..Type::of(kind) };
         let domain = Domain::cut(&ty, nullable, bounds, None, &tests.iter().collect::<Vec<_>>()).unwrap();
         let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
             Outcome::Holds => '+',

@@ -370,11 +370,12 @@ impl<'d> Facts<'d> {
     /// What an item of the list is that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
-        match infer::type_of_term(self, node, Site::Over, &each.over).kind {
+        let over = infer::type_of_term(self, node, Site::Over, &each.over);
+        match over.kind {
             Kind::List(items) => *items,
             // What is not known yet, or null, which is no item at all.
-            Kind::Never => Type { kind: Kind::Never, nullable: false },
-            _ => Type::any(),
+            Kind::Never => Type::never(),
+            _ => Type::any_of(over.has_secret()),
         }
     }
 
@@ -435,7 +436,10 @@ impl<'d> Facts<'d> {
             },
             Root::State => match path.segments.split_first() {
                 Some((key, rest)) => (self.type_of_key(node, site, key), rest),
-                None => (Type::of(Kind::Map(Box::new(Type::any()))), [].as_slice()),
+                None => {
+                    let has_secret = self.types.keys.iter().any(|key| key.ty.has_secret());
+                    (Type::of(Kind::Map(Box::new(Type::any_of(has_secret)))), [].as_slice())
+                }
             },
         };
         let (mut ty, mut done) = (root, path.segments.len() - segments.len());

@@ -30,7 +30,7 @@ impl Types {
             types.add(key.value.as_str(), Type::of_value(&value.value), Some(value.value.clone()));
         }
         for key in definition.nodes.iter().flat_map(|node| node.written()) {
-            types.add(key.value.as_str(), Type { kind: Kind::Never, nullable: false }, None);
+            types.add(key.value.as_str(), Type::never(), None);
         }
         types.values = vec![Some(Vec::new()); types.keys.len()];
         for (key, value) in &definition.state {
@@ -97,7 +97,7 @@ pub(super) fn or_failure(result: &Type) -> Type {
     let failure = Type::of(Kind::Object(vec![text("status"), text("error")]));
     match &result.kind {
         Kind::Object(_) => result.clone().join(failure),
-        _ => Type::any(),
+        _ => Type::any_of(result.has_secret()),
     }
 }
 
@@ -179,7 +179,12 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
             }
             ty.or_null()
         }
-        TermKind::Template { .. } => Type::of(Kind::String),
+        TermKind::Template { template, .. } => {
+            let mut paths = template.expressions().flat_map(|expression| &expression.paths);
+            // A text with a secret in it is one.
+            let secret = paths.any(|path| facts.type_of_path(node, site, path).has_secret());
+            Type { secret, ..Type::of(Kind::String) }
+        }
         TermKind::List(list) => {
             Type::of(Kind::List(Box::new(join_all(list.iter().map(|term| type_of_term(facts, node, site, term))))))
         }
@@ -216,7 +221,11 @@ pub(super) fn output(facts: &Facts<'_>) -> Type {
         }
     }
     let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
-    if !exits.is_empty() && exits.iter().all(is_object) { join_all(exits) } else { Type::any() }
+    if !exits.is_empty() && exits.iter().all(is_object) {
+        join_all(exits)
+    } else {
+        Type::any_of(exits.iter().any(Type::has_secret))
+    }
 }
 
 /// Returns the state as an object type where these keys are set; `None` if no run comes there.

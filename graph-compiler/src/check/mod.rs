@@ -19,7 +19,9 @@ mod no_end;
 mod parameters;
 mod permissions;
 mod reads;
+mod secrets;
 mod shadowed;
+mod sinks;
 mod start;
 mod targets;
 mod unreachable;
@@ -74,6 +76,8 @@ pub struct Nested {
     pub module: String,
     /// What its inputs are.
     pub inputs: Type,
+    /// The same, as the file says it; nothing where it has mistakes or says nothing.
+    pub schema: Option<Schema>,
     /// What it returns; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
     /// The capability patterns that it needs, and the graphs inside it.
@@ -106,6 +110,8 @@ const RULES: &[Rule] = &[
     items::check,
     parameters::check,
     permissions::check,
+    sinks::check,
+    secrets::check,
 ];
 
 /// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they
@@ -158,6 +164,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
+            secrets: secrets::of(facts),
             ..definition.settings.clone()
         },
         needs: needs(definition),

@@ -32,7 +32,7 @@ pub use hook::{HookDefinition, Reaction};
 pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
 pub use reader::Spanned;
 pub use rules::Rule;
-pub use schema::{Property, Schema, SchemaKind};
+pub use schema::{Property, Schema, SchemaKind, Sink};
 pub(crate) use template::locate;
 pub use template::{Term, TermKind};
 
@@ -41,7 +41,7 @@ use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::{Origin, Verified};
 use reader::{Fields, Reader};
-use rules::Checked;
+use schema::Of;
 
 /// What a graph's file says.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Dia
     }
     let inputs = fields
         .get("config_schema")
-        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Checked::AtStart));
+        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Of::Inputs));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
@@ -417,11 +417,11 @@ pub(crate) fn parse_trusted_contract(
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
-        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Checked::Never)?,
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Of::Params)?,
         None => Schema::empty_object(tree.span.clone()),
     };
     let result = match fields.get("result_schema") {
-        Some(tree) => Some(schema::parse(&mut reader, tree, Checked::Never)?),
+        Some(tree) => Some(schema::parse(&mut reader, tree, Of::Result)?),
         None => None,
     };
     Some(Contract { source: Arc::clone(source), by: by?, description, params, result })

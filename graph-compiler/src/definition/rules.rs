@@ -7,7 +7,7 @@ use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Map, Value};
 
 use super::reader::{Fields, Reader};
-use super::schema::{Schema, SchemaKind};
+use super::schema::{Of, Schema, SchemaKind};
 use crate::diagnostic::{Place, code};
 use crate::source::Span;
 use crate::tree::Tree;
@@ -21,15 +21,6 @@ pub struct Rule {
     pub value: Value,
     /// Where it says it.
     pub span: Span,
-}
-
-/// Whether somebody checks the rules of a schema.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checked {
-    /// The runtime, before a run starts.
-    AtStart,
-    /// Nobody.
-    Never,
 }
 
 /// The type of values that a rule is about.
@@ -112,7 +103,7 @@ pub(super) fn parse(
     fields: &Fields<'_>,
     kind: &SchemaKind,
     nullable: bool,
-    checked: Checked,
+    of: Of,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
     for (key, tree) in fields.entries {
@@ -120,7 +111,7 @@ pub(super) fn parse(
             continue;
         };
         let place = Place::new(reader.source, key.span.clone());
-        if checked == Checked::Never {
+        if of != Of::Inputs {
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{keyword}` is not supported here"))

@@ -3,8 +3,8 @@
 use graph_model::value::Value;
 
 use super::reader::{Fields, Reader, Spanned};
-use super::rules::{self, Checked, Rule};
-use crate::diagnostic::{Place, code};
+use super::rules::{self, Rule};
+use crate::diagnostic::{Place, code, nearest};
 use crate::source::Span;
 use crate::tree::{Node, Tree};
 
@@ -23,6 +23,45 @@ pub struct Schema {
     pub description: Option<String>,
     /// What it says of values beyond their type.
     pub rules: Vec<Rule>,
+    /// What reads its texts as code: `x-sink`. Of a list it is said of the texts in it.
+    pub sink: Option<Spanned<Sink>>,
+    /// Whether nobody but who needs it may see what is taken: `x-secret`. Of a list or an object it is said of all that is in it.
+    pub secret: bool,
+}
+
+/// What reads a text as code, so that a value in it may become a part of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sink {
+    /// A shell: the text is a command.
+    Shell,
+    /// A database: the text is a statement.
+    Sql,
+    /// A browser: the text is a page, or a part of one.
+    Html,
+    /// A client: the text is an address.
+    Url,
+}
+
+impl Sink {
+    /// Every kind with its spelling.
+    pub const TABLE: [(Self, &'static str); 4] =
+        [(Self::Shell, "shell"), (Self::Sql, "sql"), (Self::Html, "html"), (Self::Url, "url")];
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(sink, _)| *sink == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Whose values a schema is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// A graph's inputs. The runtime checks what is said of them beyond their types when a run starts.
+    Inputs,
+    /// A tool's parameters.
+    Params,
+    /// What a tool returns.
+    Result,
 }
 
 /// The kind of value that a [`Schema`] takes.
@@ -68,13 +107,47 @@ impl Schema {
     }
 
     fn new(span: Span, kind: SchemaKind) -> Self {
-        Self { span, kind, nullable: false, default: None, description: None, rules: Vec::new() }
+        Self {
+            span,
+            kind,
+            nullable: false,
+            default: None,
+            description: None,
+            rules: Vec::new(),
+            sink: None,
+            secret: false,
+        }
+    }
+
+    /// Whether `value` has something in the place of a secret.
+    fn shows_secret(&self, value: &Value) -> bool {
+        if value.is_null() || self.secret {
+            return !value.is_null();
+        }
+        match (&self.kind, value) {
+            (SchemaKind::List(items), Value::Array(list)) => list.iter().any(|value| items.shows_secret(value)),
+            (SchemaKind::Map(values), Value::Object(map)) => map.values().any(|value| values.shows_secret(value)),
+            (SchemaKind::Object(properties), Value::Object(map)) => properties
+                .iter()
+                .any(|property| map.get(&property.name.value).is_some_and(|value| property.schema.shows_secret(value))),
+            _ => false,
+        }
+    }
+
+    /// Whether a text in it is read as code.
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
+            || match &self.kind {
+                SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.has_sink(),
+                SchemaKind::Object(properties) => properties.iter().any(|property| property.schema.has_sink()),
+                _ => false,
+            }
     }
 }
 
 /// Reads a schema that must be an object's, as those of inputs and parameters are.
-pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, checked: Checked) -> Option<Schema> {
-    let schema = parse(reader, tree, checked)?;
+pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, of: Of) -> Option<Schema> {
+    let schema = parse(reader, tree, of)?;
     match schema.kind {
         SchemaKind::Object(_) => Some(schema),
         // Without properties nothing is said about the object, so anything goes.
@@ -88,18 +161,24 @@ pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, che
 }
 
 /// Reads a schema.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> Option<Schema> {
+pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Schema> {
     let fields = reader.map(tree, "a schema")?;
-    keywords(reader, &fields, checked);
+    keywords(reader, &fields, of);
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
-    let (kind, nullable) = kind(reader, &fields, checked)?;
-    let rules = rules::parse(reader, &fields, &kind, nullable, checked);
+    let (kind, nullable) = kind(reader, &fields, of)?;
+    let rules = rules::parse(reader, &fields, &kind, nullable, of);
     let default = fields
         .entries
         .iter()
         .find(|(key, _)| key.name == "default")
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
-    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules };
+    let sink = sink(reader, &fields, &kind, of);
+    let secret = secret(reader, &fields);
+    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
+    if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
+        let place = Place::new(reader.source, constant.span.clone());
+        reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none");
+    }
     if let Some(default) = &schema.default {
         let place = Place::new(reader.source, default.span.clone());
         if !accepts(&schema, &default.value) {
@@ -110,6 +189,11 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, checked: Checked) -> O
             );
         } else if let Some(rule) = schema.broken_by(&default.value) {
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("the default is against `{rule}`"));
+        } else if schema.shows_secret(&default.value) {
+            reader
+                .diagnostics
+                .error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none")
+                .help("remove the default, and give the value when the run starts");
         }
     }
     Some(schema)
@@ -136,8 +220,65 @@ pub(crate) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "st
 pub(crate) const NEEDS: [(&str, &str); 4] =
     [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")];
 
-fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
-    for (key, _) in fields.entries {
+const SINK: &str = "x-sink";
+const SECRET: &str = "x-secret";
+
+/// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
+fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {
+    let says_sink = matches!(&tree.node, Node::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
+    let says_secret = matches!(tree.node, Node::Boolean(_));
+    let meant = nearest(name, says_sink.then_some(SINK).into_iter().chain(says_secret.then_some(SECRET)))?;
+    (meant != name).then_some(meant)
+}
+
+/// Reads `x-sink`: what reads the texts of a schema as code.
+fn sink(reader: &mut Reader<'_>, fields: &Fields<'_>, kind: &SchemaKind, of: Of) -> Option<Spanned<Sink>> {
+    // A mark without a value is a mistake, where another field without one counts as absent.
+    let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == SINK)?;
+    let place = Place::new(reader.source, key.span.clone());
+    if of == Of::Result {
+        reader
+            .diagnostics
+            .error(code::BAD_SCHEMA, place, "a result is no sink: nothing is written into it")
+            .help("`x-sink` stands beside a parameter that the tool reads as code");
+        return None;
+    }
+    let takes_text = match kind {
+        SchemaKind::String => true,
+        SchemaKind::List(items) => matches!(items.kind, SchemaKind::String),
+        _ => false,
+    };
+    if !takes_text {
+        reader.diagnostics.error(
+            code::BAD_SCHEMA,
+            place,
+            "`x-sink` needs `type: string` beside it, or a list of strings",
+        );
+        return None;
+    }
+    let value = reader.word(tree, "`x-sink`", &Sink::TABLE.map(|(sink, name)| (name, sink)))?;
+    Some(Spanned { value, span: tree.span.clone() })
+}
+
+/// Reads `x-secret`: whether a value is shown to nobody but who needs it.
+fn secret(reader: &mut Reader<'_>, fields: &Fields<'_>) -> bool {
+    let Some((_, tree)) = fields.entries.iter().find(|(key, _)| key.name == SECRET) else { return false };
+    // A mark that cannot be read counts, so that nothing follows from its being missing.
+    reader.boolean(tree, "`x-secret`").unwrap_or(true)
+}
+
+fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) {
+    for (key, tree) in fields.entries {
+        if let Some(meant) = meant_mark(&key.name, tree) {
+            // A mark that is not seen protects nothing, so a slip in it must not pass for somebody's own keyword.
+            let place = Place::new(reader.source, key.span.clone());
+            reader
+                .diagnostics
+                .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` means nothing", key.name))
+                .label("would be ignored")
+                .help(format!("did you mean `{meant}`?"));
+            continue;
+        }
         let is_known = KNOWN.contains(&key.name.as_str()) || rules::keywords().any(|keyword| keyword == key.name);
         if !is_known && !key.name.starts_with("x-") {
             let place = Place::new(reader.source, key.span.clone());
@@ -145,19 +286,19 @@ fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) {
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
-                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| checked == Checked::AtStart)));
+                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of == Of::Inputs)));
         }
     }
 }
 
-fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<(SchemaKind, bool)> {
+fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaKind, bool)> {
     let (name, nullable) = type_names(reader, fields)?;
     if let Some(tree) = fields.get("enum") {
         return enumeration(reader, tree, name.as_deref()).map(|(kind, null)| (kind, nullable || null));
     }
     let properties = fields.get("properties");
     let kind = match name.as_deref() {
-        None if properties.is_some() => object(reader, fields, checked)?,
+        None if properties.is_some() => object(reader, fields, of)?,
         None => SchemaKind::Any,
         Some("null") => SchemaKind::Null,
         Some("boolean") => SchemaKind::Boolean,
@@ -165,10 +306,10 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Optio
         Some("number") => SchemaKind::Number,
         Some("string") => SchemaKind::String,
         Some("array") => match fields.get("items") {
-            Some(items) => SchemaKind::List(Box::new(parse(reader, items, checked)?)),
+            Some(items) => SchemaKind::List(Box::new(parse(reader, items, of)?)),
             None => SchemaKind::List(Box::new(Schema::new(fields.span.clone(), SchemaKind::Any))),
         },
-        Some(_) => object(reader, fields, checked)?,
+        Some(_) => object(reader, fields, of)?,
     };
     for (keyword, of) in NEEDS {
         let fits = match &kind {
@@ -249,11 +390,11 @@ fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Opti
     Some((SchemaKind::Enum(texts), null))
 }
 
-fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Option<SchemaKind> {
+fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<SchemaKind> {
     let additional = match fields.get("additionalProperties").map(|tree| (&tree.node, tree)) {
         None => None,
         Some((Node::Boolean(allowed), tree)) => allowed.then(|| Schema::new(tree.span.clone(), SchemaKind::Any)),
-        Some((_, tree)) => Some(parse(reader, tree, checked)?),
+        Some((_, tree)) => Some(parse(reader, tree, of)?),
     };
     let Some(properties) = fields.get("properties") else {
         let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
@@ -273,7 +414,7 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, checked: Checked) -> Opt
     for (key, tree) in properties {
         let name = Spanned { value: key.name.clone(), span: key.span.clone() };
         let required = required.iter().any(|required| required.value == key.name);
-        list.extend(parse(reader, tree, checked).map(|schema| Property { name, required, schema }));
+        list.extend(parse(reader, tree, of).map(|schema| Property { name, required, schema }));
     }
     for required in required {
         if !properties.iter().any(|(key, _)| key.name == required.value) {

@@ -72,6 +72,7 @@ impl Types {
     pub(super) fn rust(&mut self, ty: &Type, hint: &str) -> TokenStream {
         let rust = match &ty.kind {
             // What may be anything may be null.
+            Kind::Any if ty.secret => return quote!(::graph_runtime::Secret<::graph_runtime::Value>),
             Kind::Any | Kind::Never => return quote!(::graph_runtime::Value),
             Kind::Boolean => quote!(bool),
             Kind::Integer => quote!(i64),
@@ -81,7 +82,7 @@ impl Types {
                 let items = self.rust(items, &format!("{hint} item"));
                 quote!(Vec<#items>)
             }
-            Kind::Map(values) if matches!(values.kind, Kind::Any) => {
+            Kind::Map(values) if matches!(values.kind, Kind::Any) && !values.secret => {
                 quote!(::graph_runtime::Map<String, ::graph_runtime::Value>)
             }
             Kind::Map(values) => {
@@ -93,6 +94,7 @@ impl Types {
                 quote!(#ident)
             }
         };
+        let rust = if ty.secret { quote!(::graph_runtime::Secret<#rust>) } else { rust };
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }
 

@@ -12,7 +12,7 @@ use graph_model::name::ItemId;
 
 use super::{Examined, Project, display_name};
 use crate::check::{self, Nested};
-use crate::definition;
+use crate::definition::{self, Schema};
 use crate::diagnostic::Diagnostics;
 use crate::graph::Inner;
 use crate::types::Type;
@@ -38,6 +38,8 @@ struct Head {
     inputs: Type,
     /// The capability patterns that its own calls need.
     needs: Vec<String>,
+    /// What its inputs are, as the file says it.
+    schema: Option<Schema>,
 }
 
 impl Project {
@@ -90,7 +92,7 @@ impl Project {
 
     /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
     fn read_head(&self, path: &Path) -> Head {
-        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new() };
+        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new(), schema: None };
         let mut ignored = Diagnostics::new();
         let Ok(source) = self.read(path) else { return nothing };
         let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
@@ -108,6 +110,7 @@ impl Project {
             calls: definition.executed().into_iter().cloned().collect(),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: check::needs(&definition),
+            schema: inputs.cloned(),
         }
     }
 
@@ -132,10 +135,12 @@ impl Project {
     /// Says what a graph is for the graph in `caller` that nests it.
     pub(super) fn nested(&self, path: &Path, caller: &Path) -> Nested {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let head = self.head(path);
         let nested = Nested {
             file: display_name(&self.package, path),
             module: expand::module_name(stem),
-            inputs: self.head(path).inputs.clone(),
+            inputs: head.inputs.clone(),
+            schema: head.schema.clone(),
             output: Type::any(),
             needs: self.needs(path),
             budget: None,

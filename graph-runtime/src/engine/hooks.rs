@@ -184,7 +184,7 @@ impl Engine {
         let answer = slot.lane.outcome();
         match failed(answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),
-            _ => Ok(answer.to_value()),
+            _ => Ok(answer.to_plain_value()),
         }
     }
 

@@ -203,7 +203,7 @@ impl Engine {
                 self.bounded(node.timeout, Answer(calling)).await??;
                 let answer = judge(tool, slot.lane.outcome())?;
                 if is_thread {
-                    let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_value());
+                    let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
                     let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
                     let answer = self.bounded(node.timeout, followed).await??;
                     return failed(answer.view()).map_or(Ok(Some(answer)), Err);
@@ -443,7 +443,7 @@ impl Engine {
             let mut made = Made::default();
             self.complete(&job, &mut slot, None, &mut made).await;
             let failed = made.failure.is_some();
-            let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_value()));
+            let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_plain_value()));
             {
                 let mut calls = calls();
                 calls.calls += made.calls;
@@ -549,14 +549,14 @@ fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> 
 #[inline]
 pub(super) fn failed(result: View<'_>) -> Option<Box<Failure>> {
     let View::Object(record) = result else { return None };
-    let says_so =
-        matches!(record.get("status"), View::Text("error")) || matches!(record.get("success"), View::Boolean(false));
+    let says_so = matches!(record.get("status").expose(), View::Text("error"))
+        || matches!(record.get("success").expose(), View::Boolean(false));
     says_so.then(|| told_failure(result))
 }
 
 #[cold]
 fn told_failure(result: View<'_>) -> Box<Failure> {
-    let error = result.step("error");
+    let error = result.step("error").expose();
     let message = match error {
         View::Text(message) => message.to_owned(),
         View::Null => "unknown".to_owned(),
@@ -570,7 +570,7 @@ fn told_failure(result: View<'_>) -> Box<Failure> {
             text
         }
     };
-    Box::new(Failure::told(message, result.to_value()))
+    Box::new(Failure::told(message, result.to_plain_value()))
 }
 
 /// What an envelope has besides what the tool returned.

@@ -51,7 +51,7 @@ pub fn perform_builtin<'a>(
 ///
 /// What the tool fails with.
 pub async fn builtin<P: AsView + Send, R: FromValue>(id: &str, call: &Call, params: P) -> Result<R, ActionError> {
-    let params = params.view().to_value();
+    let params = params.view().to_plain_value();
     let result = perform(id, call, params).await?;
     Ok(R::from_value(result)?)
 }
@@ -63,7 +63,7 @@ pub async fn builtin<P: AsView + Send, R: FromValue>(id: &str, call: &Call, para
 ///
 /// If the program cannot be started, is not the one that the contract pins, fails, or returns what is not of the type `R`.
 pub async fn subprocess<P: AsView + Send, R: FromValue>(spec: &str, call: &Call, params: P) -> Result<R, ActionError> {
-    let params = params.view().to_value();
+    let params = params.view().to_plain_value();
     let spec = Subprocess::from_json(spec)?;
     Ok(R::from_value(perform_subprocess(&spec, call, params).await?)?)
 }

@@ -1,0 +1,471 @@
+//! What is read as code has no values in it that somebody else chooses.
+//!
+//! A contract marks a parameter that its tool reads as code: `x-sink`. A template there may yield only what cannot be code,
+//! whatever the value is.
+
+use graph_model::path::{Path, Root};
+use graph_model::program::{ItemType, Verb};
+use graph_model::template::{Expression, Template};
+
+use super::facts::{Facts, Site};
+use crate::builtin;
+use crate::definition::{Call, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
+use crate::diagnostic::{Diagnostics, code};
+use crate::source::Span;
+use crate::types::{Kind, Type};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in facts.calls() {
+        let tool = facts.tool(call);
+        let schema = tool
+            .contract
+            .map(|contract| &contract.params)
+            .or_else(|| tool.graph.and_then(|graph| graph.schema.as_ref()));
+        let (node, site) = caller.site();
+        if let Some(schema) = schema {
+            let given = Given { facts, node, site, call, whole: schema, whose: call.shown() };
+            given.check(&call.params, schema, None, diagnostics);
+        }
+        for (id, contract) in possible(facts, call) {
+            let whose = format!("`{id}`, which {} may be", call.shown());
+            let given = Given { facts, node, site, call, whole: &contract.params, whose };
+            given.check(&call.params, &contract.params, None, diagnostics);
+        }
+    }
+}
+
+/// Returns the built-in tools that a computed id may name.
+fn possible<'f>(
+    facts: &'f Facts<'_>,
+    call: &'f Call,
+) -> impl Iterator<Item = (graph_model::name::ItemId, crate::definition::Contract)> + 'f {
+    let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+    let beginning = (is_tool && call.computed().is_some()).then(|| call.beginning());
+    beginning.into_iter().flat_map(builtin::beginning).filter(|(id, _)| {
+        let capability = graph_model::capability::Capability::new(Verb::Execute, ItemType::Tool, Some(id));
+        facts.permissions().any(|pattern| pattern.value.grants(&capability))
+    })
+}
+
+/// What a call gives to its tool.
+struct Given<'f, 'd> {
+    facts: &'f Facts<'d>,
+    node: usize,
+    site: Site,
+    call: &'f Call,
+    /// All that the tool takes.
+    whole: &'f Schema,
+    whose: String,
+}
+
+/// A text that is read as code.
+#[derive(Clone, Copy)]
+struct Target<'t> {
+    sink: Sink,
+    /// The parameter that it is, or is in.
+    parameter: &'t str,
+}
+
+impl Given<'_, '_> {
+    /// Checks what stands where `schema` says what is taken; `parameter` is the one that it is in.
+    fn check(&self, term: &Term, schema: &Schema, parameter: Option<&str>, diagnostics: &mut Diagnostics) {
+        let name = parameter.unwrap_or_default();
+        if let Some(sink) = &schema.sink {
+            let target = Target { sink: sink.value, parameter: name };
+            term.templates(&mut |term, template, text| {
+                for expression in template.expressions() {
+                    self.check_expression(term, (template, text), expression, target, diagnostics);
+                }
+            });
+            return;
+        }
+        match (&term.kind, &schema.kind) {
+            (TermKind::Object(given), SchemaKind::Object(properties)) => {
+                for (key, term) in given {
+                    if let Some(property) = properties.iter().find(|property| property.name.value == key.value) {
+                        self.check(term, &property.schema, parameter.or(Some(&key.value)), diagnostics);
+                    }
+                }
+            }
+            (TermKind::Object(given), SchemaKind::Map(values)) => {
+                for (key, term) in given {
+                    self.check(term, values, parameter.or(Some(&key.value)), diagnostics);
+                }
+            }
+            (TermKind::List(list), SchemaKind::List(items)) => {
+                list.iter().for_each(|term| self.check(term, items, parameter, diagnostics));
+            }
+            // A value as a whole, with a text in it that is read as code.
+            (TermKind::Template { text, template: template @ Template::Whole(expression) }, _) => {
+                if let Some(sink) = self.risk(expression, |ty| in_parts(ty, schema)).and_then(|_| first_sink(schema)) {
+                    let target = Target { sink, parameter: name };
+                    let risk = |ty: &Type| in_parts(ty, schema);
+                    self.report(term, (template, text), expression, target, risk, diagnostics);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_expression(
+        &self,
+        term: &Term,
+        text: (&Template, &str),
+        expression: &Expression,
+        target: Target<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let is_code = |path: &Path| path.root == Root::Inputs && self.is_declared(path, target.sink);
+        if expression.paths.iter().all(|path| is_code(path) || !is_risky(&self.type_of(path))) {
+            return;
+        }
+        self.report(term, text, expression, target, is_risky, diagnostics);
+    }
+
+    /// Returns the first path of an expression that leads to what `is_risky`.
+    fn risk(&self, expression: &Expression, is_risky: impl Fn(&Type) -> bool) -> Option<usize> {
+        expression.paths.iter().position(|path| is_risky(&self.type_of(path)))
+    }
+
+    fn type_of(&self, path: &Path) -> Type {
+        match path.root {
+            // The time has no letters but `T` and `Z`.
+            Root::Now => Type::of(Kind::Integer),
+            Root::Local if self.site == Site::Hook => of_event(path),
+            _ => self.facts.type_of_path(self.node, self.site, path),
+        }
+    }
+
+    /// Whether a graph's input is declared as code of this kind itself, so that who gives it answers for it.
+    fn is_declared(&self, path: &Path, sink: Sink) -> bool {
+        let mut schema = self.facts.definition.inputs.as_ref();
+        for part in &path.segments {
+            if schema.is_some_and(|schema| schema.sink.is_some()) {
+                break;
+            }
+            schema = match schema.map(|schema| &schema.kind) {
+                Some(SchemaKind::Object(properties)) => {
+                    properties.iter().find(|property| property.name.value == *part).map(|property| &property.schema)
+                }
+                Some(SchemaKind::Map(inner) | SchemaKind::List(inner)) => Some(&**inner),
+                _ => None,
+            };
+        }
+        schema.and_then(|schema| schema.sink.as_ref()).is_some_and(|declared| declared.value == sink)
+    }
+
+    fn report(
+        &self,
+        term: &Term,
+        (template, text): (&Template, &str),
+        expression: &Expression,
+        target: Target<'_>,
+        is_risky: impl Fn(&Type) -> bool,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let is_code = |path: &Path| path.root == Root::Inputs && self.is_declared(path, target.sink);
+        let risky = |path: &&Path| !is_code(path) && is_risky(&self.type_of(path));
+        let Some((path, range)) = expression.paths.iter().zip(&expression.ranges).find(|(path, _)| risky(path)) else {
+            return;
+        };
+        let span = locate(self.facts.definition.source(), &term.span, text, range);
+        let is_whole = matches!(template, Template::Whole(_));
+        let (parameter, whose) = (target.parameter, &self.whose);
+        let message = match is_whole {
+            true => format!("`{path}` decides what `{parameter}` of {whose} is, which {}", reader_of(target.sink)),
+            false => format!("`{path}` becomes a part of `{parameter}` of {whose}, which {}", reader_of(target.sink)),
+        };
+        let help = match is_whole {
+            true => self.help_for_whole(path, target),
+            false => self.help(text, place_of(text, expression), path, target),
+        };
+        diagnostics
+            .lint(code::INJECTION, self.facts.place(&span), message)
+            .label(format!("this is {}", self.type_of(path).not_null()))
+            .help(help);
+    }
+
+    /// Says where a value belongs that decides all there is.
+    fn help_for_whole(&self, path: &Path, target: Target<'_>) -> String {
+        let (parameter, sink) = (target.parameter, target.sink.name());
+        let help = match target.sink {
+            Sink::Shell => {
+                format!("write the command itself in `{parameter}`, and pass it values as variables or arguments")
+            }
+            Sink::Sql => format!("write the statement itself in `{parameter}`, and pass values as bound parameters"),
+            Sink::Html => format!("write the page itself in `{parameter}`, and pass values where they are escaped"),
+            Sink::Url => format!("write the address with its host in `{parameter}`, and pass values in its query"),
+        };
+        match (path.root, path.segments.last()) {
+            (Root::Inputs, Some(_)) => format!(
+                "{help}; or, where whoever starts the graph is to write all of it, say that of the input: `x-sink: {sink}`"
+            ),
+            _ => help,
+        }
+    }
+
+    /// Says where the value of an expression belongs that stands in a text.
+    fn help(&self, text: &str, place: Span, path: &Path, target: Target<'_>) -> String {
+        let shown = &text[place.clone()];
+        let takes = |name: &str| self.parameter(name).is_some();
+        match target.sink {
+            Sink::Shell if takes("env") => {
+                let (variable, is_given) = self.variable(shown, path);
+                let written = in_shell(text, place, &variable);
+                match is_given {
+                    true => format!("write `{written}` in its place: `env` has the value already"),
+                    false => format!("write `{written}` in its place, and pass `env: {{ {variable}: \"{shown}\" }}`"),
+                }
+            }
+            Sink::Shell => match self.list_beside(target) {
+                Some(list) => format!("pass it as an argument of its own, in `{list}`"),
+                None => {
+                    "give the tool's contract a parameter for the value, which the tool hands to the command as an \
+                         argument or in a variable"
+                        .to_owned()
+                }
+            },
+            Sink::Sql => match self.list_beside(target) {
+                Some(list) => format!("write a placeholder in its place, as `?`, and pass `{list}: [\"{shown}\"]`"),
+                None => {
+                    "write a placeholder in its place, as `?`, and give the tool's contract a list of the values that \
+                         are bound to them"
+                        .to_owned()
+                }
+            },
+            Sink::Html => {
+                "pass it in a parameter of its own, which the tool escapes when it puts it into the page".to_owned()
+            }
+            Sink::Url if takes("query") => {
+                format!("pass it in the query: `query: {{ {}: \"{shown}\" }}`", last_name(path))
+            }
+            Sink::Url => {
+                "give the tool's contract a parameter for the value, which the tool encodes when it makes the \
+                          address of it"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn parameter(&self, name: &str) -> Option<&Schema> {
+        let SchemaKind::Object(properties) = &self.whole.kind else { return None };
+        properties.iter().find(|property| property.name.value == name).map(|property| &property.schema)
+    }
+
+    /// Returns a parameter that takes a list of values and is not read as code.
+    fn list_beside(&self, target: Target<'_>) -> Option<&str> {
+        let SchemaKind::Object(properties) = &self.whole.kind else { return None };
+        let takes_list = |schema: &Schema| matches!(schema.kind, SchemaKind::List(_)) && !schema.has_sink();
+        properties
+            .iter()
+            .filter(|property| property.name.value != target.parameter)
+            .find(|property| takes_list(&property.schema))
+            .map(|property| property.name.value.as_str())
+    }
+
+    /// Returns the name of a variable for a value, and whether the call has that variable with that value.
+    fn variable(&self, shown: &str, path: &Path) -> (String, bool) {
+        let TermKind::Object(params) = &self.call.params.kind else { return (variable_name(&last_name(path)), false) };
+        let env: &[(Spanned<String>, Term)] = match params.iter().find(|(key, _)| key.value == "env") {
+            Some((_, Term { kind: TermKind::Object(env), .. })) => env,
+            _ => &[],
+        };
+        let is_value = |term: &Term| matches!(&term.kind, TermKind::Template { text, .. } if text == shown);
+        if let Some((key, _)) = env.iter().find(|(_, term)| is_value(term)) {
+            return (key.value.clone(), true);
+        }
+        let short = variable_name(&last_name(path));
+        let is_taken = TAKEN.contains(&short.as_str()) || env.iter().any(|(key, _)| key.value == short);
+        (if is_taken { variable_name(&path.to_string()) } else { short }, false)
+    }
+}
+
+/// Says who reads a text as code.
+fn reader_of(sink: Sink) -> &'static str {
+    match sink {
+        Sink::Shell => "a shell reads as code",
+        Sink::Sql => "a database reads as code",
+        Sink::Html => "a browser reads as code",
+        Sink::Url => "says where a request goes",
+    }
+}
+
+/// Whether a text of this type can be code.
+fn is_risky(ty: &Type) -> bool {
+    match &ty.kind {
+        Kind::Never | Kind::Boolean | Kind::Integer | Kind::Number => false,
+        Kind::Enum(texts) => !texts.iter().all(|text| is_word(text)),
+        Kind::List(inner) => is_risky(inner),
+        // The names of fields are a part of the text too.
+        Kind::String | Kind::Map(_) | Kind::Object(_) | Kind::Any => true,
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-');
+    text.chars().all(is_plain)
+}
+
+/// Whether a value of this type, given where `schema` says what is taken, puts into a sink what can be code.
+fn in_parts(ty: &Type, schema: &Schema) -> bool {
+    if schema.sink.is_some() {
+        return is_risky(ty);
+    }
+    if !schema.has_sink() {
+        return false;
+    }
+    match (&ty.kind, &schema.kind) {
+        (Kind::Never, _) => false,
+        (Kind::List(inner), SchemaKind::List(items)) => in_parts(inner, items),
+        (Kind::Map(inner), SchemaKind::Map(values)) => in_parts(inner, values),
+        (Kind::Object(fields), SchemaKind::Map(values)) => fields.iter().any(|field| in_parts(&field.ty, values)),
+        (Kind::Map(inner), SchemaKind::Object(properties)) => {
+            properties.iter().any(|property| in_parts(inner, &property.schema))
+        }
+        (Kind::Object(fields), SchemaKind::Object(properties)) => fields.iter().any(|field| {
+            let property = properties.iter().find(|property| property.name.value == field.name);
+            property.is_some_and(|property| in_parts(&field.ty, &property.schema))
+        }),
+        (Kind::Any, _) => true,
+        // Of another type than the parameter, which was said elsewhere.
+        _ => false,
+    }
+}
+
+fn first_sink(schema: &Schema) -> Option<Sink> {
+    schema.sink.as_ref().map(|sink| sink.value).or_else(|| match &schema.kind {
+        SchemaKind::List(inner) | SchemaKind::Map(inner) => first_sink(inner),
+        SchemaKind::Object(properties) => properties.iter().find_map(|property| first_sink(&property.schema)),
+        _ => None,
+    })
+}
+
+/// What is known of a thing that an event tells its hooks: numbers that the engine counts, and words of its own.
+fn of_event(path: &Path) -> Type {
+    let parts: Vec<&str> = path.segments.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        ["step_count" | "steps" | "attempt" | "current_value" | "current_max"] | ["state", "step_count"] => {
+            Type::of(Kind::Integer)
+        }
+        ["status"] => Type::of(Kind::Enum(Vec::new())),
+        _ => Type::any(),
+    }
+}
+
+/// Returns where in a text an expression stands, with its braces.
+fn place_of(text: &str, expression: &Expression) -> Span {
+    let (Some(first), Some(last)) = (expression.ranges.first(), expression.ranges.last()) else { return 0..text.len() };
+    let start = text[..first.start].rfind("${").unwrap_or(first.start);
+    let end = text[last.end..].find('}').map_or(last.end, |brace| last.end + brace + 1);
+    start..end
+}
+
+/// Variables that mean something to a shell, or to what it starts.
+const TAKEN: [&str; 18] = [
+    "PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ", "IFS", "PWD", "OLDPWD",
+    "UID", "ENV", "BASH_ENV", "CDPATH", "OPTIND",
+];
+
+/// Returns the name of what a path leads to; an index has the name of its list.
+fn last_name(path: &Path) -> String {
+    let is_name = |part: &&String| part.parse::<i64>().is_err();
+    path.segments.iter().rev().find(is_name).cloned().unwrap_or_else(|| path.root.name().to_owned())
+}
+
+fn variable_name(name: &str) -> String {
+    let name: String = name
+        .chars()
+        .map(|character| if character.is_ascii_alphanumeric() { character.to_ascii_uppercase() } else { '_' })
+        .collect();
+    if name.starts_with(|character: char| character.is_ascii_digit()) { format!("_{name}") } else { name }
+}
+
+/// Returns what to write at a place of a command to have a variable's value there as one word or a part of one, whatever quotes
+/// it stands in.
+fn in_shell(command: &str, place: Span, variable: &str) -> String {
+    match quote_at(command, place.start) {
+        Some('\'') => format!("'\"${variable}\"'"),
+        Some('"') => {
+            let goes_on = |character: char| character.is_ascii_alphanumeric() || character == '_';
+            match command[place.end..].starts_with(goes_on) {
+                // The doubled dollar writes `${` in a template.
+                true => format!("$${{{variable}}}"),
+                false => format!("${variable}"),
+            }
+        }
+        _ => format!("\"${variable}\""),
+    }
+}
+
+/// Returns the quote that a place of a command stands in.
+fn quote_at(command: &str, place: usize) -> Option<char> {
+    let mut open: Vec<char> = Vec::new();
+    let mut characters = command[..place].chars().peekable();
+    while let Some(character) = characters.next() {
+        match (open.last(), character) {
+            (Some('\''), '\'') | (Some('"'), '"') | (Some('('), ')') => {
+                open.pop();
+            }
+            (Some('\''), _) => {}
+            (_, '\\') => {
+                characters.next();
+            }
+            // A command in double quotes has quotes of its own.
+            (_, '$') if characters.peek() == Some(&'(') => {
+                characters.next();
+                open.push('(');
+            }
+            (Some('"'), _) => {}
+            (_, '\'' | '"' | '(') => open.push(character),
+            _ => {}
+        }
+    }
+    open.last().copied().filter(|quote| *quote != '(')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice(command: &str) -> String {
+        let start = command.find("${x}").unwrap();
+        in_shell(command, start..start + 4, "X")
+    }
+
+    #[test]
+    fn a_variable_is_one_word_in_whatever_quotes_the_value_stood() {
+        for (command, expected) in [
+            ("find ${x} -name '*.py'", "\"$X\""),
+            ("echo 'a' ${x}", "\"$X\""),
+            ("echo \"in ${x}\"", "$X"),
+            ("echo \"in ${x}s\"", "$${X}"),
+            ("echo 'in ${x}'", "'\"$X\"'"),
+            ("echo \"it's ${x}\"", "$X"),
+            ("echo \"$(cat ${x})\"", "\"$X\""),
+            ("echo \"$(cat 'a b') ${x}\"", "$X"),
+            ("echo \\\"${x}", "\"$X\""),
+            ("(cd a; ls ${x})", "\"$X\""),
+        ] {
+            assert_eq!(advice(command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_which_every_value_is_a_plain_word_is_no_risk() {
+        let words = |texts: &[&str]| Type::of(Kind::Enum(texts.iter().map(|text| (*text).to_owned()).collect()));
+        for (ty, risky) in [
+            (Type::of(Kind::Integer), false),
+            (Type::of(Kind::Number).or_null(), false),
+            (Type::null(), false),
+            (words(&["a-1", "b.c", "D_e"]), false),
+            (words(&["a", "b; rm"]), true),
+            (words(&["a", "b c"]), true),
+            (Type::of(Kind::List(Box::new(Type::of(Kind::Boolean)))), false),
+            (Type::of(Kind::Object(Vec::new())), true),
+            (Type::of(Kind::String), true),
+            (Type::any(), true),
+        ] {
+            assert_eq!(is_risky(&ty), risky, "{ty}");
+        }
+    }
+}
