@@ -340,6 +340,9 @@ codes! {
     ALWAYS_SAME = "G0164"(Warn), "a comparison that comes out the same whatever the value is",
         "By its type, and by what the ways to here say of it, the value can only be what is shown, and for all of that the \
          comparison comes out the same. Either it is not needed or it does not say what was meant.";
+    VALUE_OF_EXISTS = "G0165"(Deny), "`exists` with a value",
+        "`exists` asks whether there is something, whatever `value` says: with `value: false` too. To ask whether there is \
+         nothing, compare with null: `{ path: state.key, value: null }`.";
 
     STUCK_LOOP = "G0170"(Deny), "a loop that does not end once it goes round",
         "The ways out of the loop look only at values that no node of the loop changes: inputs, and keys that are written \

@@ -330,7 +330,11 @@ impl Project {
         let built_in = builtin::ids().map(|id| id.to_string());
         let known: Vec<String> = self.contract_ids().iter().cloned().chain(graphs).chain(built_in).collect();
         let all = known.iter().map(String::as_str);
-        nearest(id.as_str(), all).map(str::to_owned)
+        // A tool without contract is nothing unusual, so only what a slip of the fingers would leave is near.
+        let most = (id.as_str().len() / 5).min(2);
+        nearest(id.as_str(), all)
+            .filter(|near| strsim::damerau_levenshtein(id.as_str(), near) <= most)
+            .map(str::to_owned)
     }
 
     /// Returns the ids of the tools that the tree has contracts of.

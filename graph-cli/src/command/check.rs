@@ -1,5 +1,6 @@
 //! `graph check`: check graphs as the compiler does.
 
+mod budget;
 mod findings;
 mod fix;
 mod human;
@@ -25,6 +26,9 @@ pub(crate) struct Check {
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// Say what a run of each graph can come to at most: steps, calls, calls at a time
+    #[arg(long)]
+    budget: bool,
     /// Fail on warnings too
     #[arg(long)]
     deny_warnings: bool,
@@ -55,8 +59,8 @@ impl Check {
     /// Says what was found, and whether all is well.
     fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> Outcome {
         match self.format() {
-            Format::Human => human::report(findings, fixed),
-            Format::Json => anstream::println!("{:#}", json::document(findings, fixed)),
+            Format::Human => human::report(findings, fixed, self.budget),
+            Format::Json => anstream::println!("{:#}", json::document(findings, fixed, self.budget)),
             Format::Sarif => anstream::println!("{:#}", sarif::document(findings)),
         }
         let (errors, warnings) = findings.counts();

@@ -22,7 +22,7 @@ fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagn
     if test.operator == Operator::Exists && !matches!(test.value.value, Value::Null | Value::Bool(true)) {
         let path = &test.path.value;
         diagnostics
-            .error(code::INERT_FIELD, facts.place(&test.value.span), "`exists` looks at no `value`")
+            .lint(code::VALUE_OF_EXISTS, facts.place(&test.value.span), "`exists` looks at no `value`")
             .help(format!("to ask whether there is nothing, write `{{ path: {path}, value: null }}`"));
         return;
     }

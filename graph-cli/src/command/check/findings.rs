@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graph_compiler::diagnostic::{Diagnostic, Place, Severity};
+use graph_compiler::graph::Budget;
 use graph_compiler::project::{Project, display_name};
 use graph_compiler::source::Source;
 use graph_compiler::{MANIFEST, graph_files};
@@ -29,6 +30,8 @@ pub(super) struct Findings {
     pub(super) graphs: Vec<String>,
     /// What there is to say, each thing once, file by file.
     pub(super) found: Vec<Finding>,
+    /// What a run of each graph can come to, as far as its mistakes let that be told.
+    pub(super) budgets: Vec<(String, Option<Budget>)>,
 }
 
 /// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
@@ -95,7 +98,9 @@ impl Trees {
             }
             project = texts.iter().cloned().fold(project, Project::with_text);
             for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
-                findings.add(display_name(&self.working, file), compilation.diagnostics);
+                let name = display_name(&self.working, file);
+                findings.budgets.push((name.clone(), compilation.outline.and_then(|outline| outline.budget)));
+                findings.add(name, compilation.diagnostics);
             }
         }
         findings.group();

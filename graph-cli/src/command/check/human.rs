@@ -2,10 +2,11 @@
 
 use graph_compiler::diagnostic::Severity;
 
+use super::budget;
 use super::findings::Findings;
 use super::fix::Fixed;
 
-pub(super) fn report(findings: &Findings, fixed: &Fixed) {
+pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
     for finding in &findings.found {
         // Colours are left out where stderr is no terminal.
         anstream::eprintln!("{}\n", finding.diagnostic.render_coloured());
@@ -15,6 +16,9 @@ pub(super) fn report(findings: &Findings, fixed: &Fixed) {
     }
     for line in fixed.lines() {
         anstream::println!("{line}");
+    }
+    if with_budget {
+        anstream::println!("{}\n", budget::table(findings));
     }
     anstream::println!("{}", summary(findings));
 }

@@ -5,15 +5,16 @@ use graph_compiler::diagnostic::{Fix, Place};
 use graph_compiler::source::Span;
 use serde_json::{Value, json};
 
+use super::budget;
 use super::findings::{Finding, Findings};
 use super::fix::Fixed;
 
 /// The version of the form. It changes when a field changes its meaning or goes; new fields may come without that.
 const VERSION: u32 = 1;
 
-pub(super) fn document(findings: &Findings, fixed: &Fixed) -> Value {
+pub(super) fn document(findings: &Findings, fixed: &Fixed, with_budget: bool) -> Value {
     let (errors, warnings) = findings.counts();
-    json!({
+    let mut document = json!({
         "version": VERSION,
         "graphs": findings.graphs,
         "diagnostics": findings.found.iter().map(diagnostic).collect::<Vec<_>>(),
@@ -23,7 +24,11 @@ pub(super) fn document(findings: &Findings, fixed: &Fixed) -> Value {
             "text": fix.text,
         })).collect::<Vec<_>>(),
         "summary": { "graphs": findings.graphs.len(), "errors": errors, "warnings": warnings },
-    })
+    });
+    if with_budget {
+        document["budgets"] = budget::document(findings);
+    }
+    document
 }
 
 fn diagnostic(finding: &Finding) -> Value {

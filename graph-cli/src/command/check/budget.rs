@@ -1,0 +1,47 @@
+//! `--budget`: what a run of each graph can come to at most.
+
+use graph_compiler::graph::Budget;
+use serde_json::{Value, json};
+
+use super::findings::Findings;
+
+/// Writes a table, a graph a line.
+pub(super) fn table(findings: &Findings) -> String {
+    const HEAD: [&str; 6] = ["graph", "shortest", "steps", "calls", "at a time", "graphs deep"];
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(findings.budgets.iter().map(|(graph, budget)| row(graph, budget.as_ref())));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let line = |row: &[String; 6]| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let lines: Vec<String> = rows.iter().map(line).collect();
+    lines.join("\n")
+}
+
+fn row(graph: &str, budget: Option<&Budget>) -> [String; 6] {
+    let Some(budget) = budget else { return [graph, "-", "-", "-", "-", "-"].map(str::to_owned) };
+    let or = |number: Option<u64>| number.map_or("no bound".to_owned(), |number| number.to_string());
+    let steps = if budget.is_bounded { budget.steps.to_string() } else { format!("{} (max_steps)", budget.steps) };
+    let levels = budget.levels.map_or("in a circle".to_owned(), |levels| levels.to_string());
+    [graph.to_owned(), budget.shortest.to_string(), steps, or(budget.calls), or(budget.at_a_time), levels]
+}
+
+/// The same for programs; null where mistakes leave it open.
+pub(super) fn document(findings: &Findings) -> Value {
+    let one = |(graph, budget): &(String, Option<Budget>)| {
+        let budget = budget.as_ref().map(|budget| {
+            json!({
+                "shortest": budget.shortest,
+                "steps": budget.steps,
+                "bounded_by": if budget.is_bounded { "edges" } else { "max_steps" },
+                "calls": budget.calls,
+                "at_a_time": budget.at_a_time,
+                "levels": budget.levels,
+            })
+        });
+        json!({ "graph": graph, "budget": budget })
+    };
+    findings.budgets.iter().map(one).collect()
+}
