@@ -192,6 +192,15 @@ impl Build {
         assert!(others().all(|[_, message, _]| known(message)) && !self.passed, "{rendered}");
     }
 
+    /// Asserts that there are warnings with these codes, and nothing else.
+    #[track_caller]
+    fn warns_with(&self, codes: &[&str]) {
+        let found: Vec<&str> = self.messages.iter().map(|[code, ..]| code.as_str()).collect();
+        assert_eq!(found, codes, "{:?}", self.messages);
+        let texts = self.messages.iter().map(|[.., rendered]| rendered);
+        assert!(self.passed && texts.into_iter().all(|text| text.starts_with("warning[")), "{:?}", self.messages);
+    }
+
     #[track_caller]
     fn passes(&self) {
         assert!(self.passed && self.messages.is_empty(), "{:?}", self.messages);
@@ -261,6 +270,36 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     package.build().passes();
 }
 
+/// Goes on with a graph of which there is a warning, in a program that denies warnings, and with other levels for it.
+fn goes_through_levels(package: &Package) {
+    let unread = ("assign: {", "assign: { unread: 1,");
+    let graph = package.graph(&[unread]);
+    package.build().warns_with(&["G0152"]);
+    let shown = package.shown();
+    let title = "warning[G0152]: node `charge_card` writes `state.unread`, which nothing reads";
+    for part in [title, &place(&graph, "unread")] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    // What was built is not built again only because it is to be shown in another way.
+    let graph = package.graph(&[unread, ("price_cents: 100", "price_cents: 150")]);
+    let shown = package.shown_plainly();
+    let title = "[G0152] node `charge_card` writes `state.unread`, which nothing reads";
+    for part in ["warning: use of deprecated function", title, &place(&graph, "unread")] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    assert!(!shown.contains("error"), "{shown}");
+    // A macro sees files only that it has read before, so the graph changes with the settings that come.
+    package.write("graphs/graphs.toml", &sign("[lints]\nG0152 = \"deny\"\n"));
+    package.graph(&[unread, ("price_cents: 100", "price_cents: 200")]);
+    package.build().fails_with(&["G0152"]);
+    package.write("graphs/graphs.toml", &sign("[lints]\nG0152 = \"allow\"\n"));
+    package.build().passes();
+    package.write("graphs/graphs.toml", "[lints]\nG0152 = \"allow\"\n");
+    package.build().fails_with(&["G0010"]);
+    package.write("graphs/graphs.toml", &sign("[lints]\n"));
+    package.build().warns_with(&["G0152"]);
+}
+
 /// Returns the text of [`key_file`] once the key is revoked.
 fn revoked_key_file() -> String {
     let mut file = KeyFile::new(key().public(), "the key of these tests");
@@ -270,13 +309,17 @@ fn revoked_key_file() -> String {
 
 #[test]
 fn cargo_shows_the_mistakes_of_a_graph_that_a_macro_compiles() {
-    let program = format!("graph_runtime::graph!(\"graphs/order.yaml\");\n{PROGRAM}");
-    goes_through_mistakes_to_a_program(&Package::new("by-macro", &program, None));
+    let program = format!("#![deny(warnings)]\ngraph_runtime::graph!(\"graphs/order.yaml\");\n{PROGRAM}");
+    let package = Package::new("by-macro", &program, None);
+    goes_through_mistakes_to_a_program(&package);
+    goes_through_levels(&package);
 }
 
 #[test]
 fn cargo_shows_the_mistakes_of_a_graph_that_a_build_script_compiles() {
     let build_script = "fn main() {\n    graph_compiler::build(\"graphs\");\n}\n";
-    let program = format!("graph_runtime::include_graphs!();\n{PROGRAM}");
-    goes_through_mistakes_to_a_program(&Package::new("by-build-script", &program, Some(build_script)));
+    let program = format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\n{PROGRAM}");
+    let package = Package::new("by-build-script", &program, Some(build_script));
+    goes_through_mistakes_to_a_program(&package);
+    goes_through_levels(&package);
 }

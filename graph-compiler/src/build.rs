@@ -23,14 +23,16 @@ pub const ERRORS: &str = "graphs_errors.rs";
 pub const MANIFEST: &str = "Cargo.toml";
 /// The file in `OUT_DIR` that names the graphs with mistakes, one path a line.
 pub const BROKEN: &str = "graphs_broken.txt";
+/// The file in `OUT_DIR` that names the graphs with warnings only, in the same form.
+pub const WARNED: &str = "graphs_warned.txt";
 
 /// Compiles every graph in `directory` and below, for `graph_runtime::include_graphs!()` to include.
 ///
 /// Called from a build script. `directory` is relative to the package; in it, `keys` holds the trusted keys, `tools` the
 /// tools' contracts, and all other `*.yaml` files are graphs. A graph in a sub-directory becomes a module in a module.
 ///
-/// Mistakes in graphs do not fail the build script: they are reported as errors of the crate, where they are counted,
-/// coloured and shown by editors. The build script fails only if it cannot write its output.
+/// Mistakes in graphs do not fail the build script: they are reported as errors and warnings of the crate, where they are
+/// counted, coloured and shown by editors. The build script fails only if it cannot write its output.
 pub fn build(directory: impl AsRef<Path>) {
     let variable = |name: &str| {
         std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
@@ -73,6 +75,8 @@ struct Compiled {
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
     broken: Vec<PathBuf>,
+    /// The graphs without mistakes of which there is something to say all the same.
+    warned: Vec<PathBuf>,
 }
 
 fn compile(package: &Path, directory: &Path) -> Compiled {
@@ -115,6 +119,8 @@ impl Compiled {
             way.iter().fold(&mut self.modules, |modules, part| modules.inner.entry(part.clone()).or_default());
         if compilation.graph.is_none() {
             self.broken.push(file.to_owned());
+        } else if !compilation.diagnostics.is_empty() {
+            self.warned.push(file.to_owned());
         }
         let tokens = compilation.expand();
         // What is wrong with a graph is also said of those that nest it, and with a contract of all that use it.
@@ -215,17 +221,17 @@ fn write(compiled: &Compiled, out: &Path) -> io::Result<()> {
     let modules = format(&compiled.modules.tokens(0));
     let errors = format(&door::compile_errors(&compiled.diagnostics));
     // The tree's directory first: what it trusts is decided there, and not by what is found above a file.
-    let broken = std::iter::once(&compiled.root).chain(&compiled.broken);
-    let broken: String = match compiled.broken.as_slice() {
-        [] => String::new(),
-        _ => broken.map(|path| format!("{}\n", path.display())).collect(),
+    let list = |files: &[PathBuf]| -> String {
+        let lines = std::iter::once(&compiled.root).chain(files).map(|path| format!("{}\n", path.display()));
+        if files.is_empty() { String::new() } else { lines.collect() }
     };
     for diagnostic in &compiled.diagnostics {
         // Shown by cargo only where the script fails or with `-vv`.
         io::Write::write_all(&mut io::stderr(), format!("{}\n\n", diagnostic.render()).as_bytes())?;
     }
     write_if_changed(&out.join(ERRORS), &errors)?;
-    write_if_changed(&out.join(BROKEN), &broken)?;
+    write_if_changed(&out.join(BROKEN), &list(&compiled.broken))?;
+    write_if_changed(&out.join(WARNED), &list(&compiled.warned))?;
     write_if_changed(&out.join(MODULES), &modules)
 }
 

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 use serde_json::json;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
 
-/// How many errors are shown; a flood helps nobody.
+/// How many errors are shown, and how many warnings; a flood helps nobody.
 const SHOWN: usize = 20;
 
 /// Where in the Rust program a graph is named, for editors that do not show diagnostics in other files.
@@ -22,14 +22,16 @@ pub struct RustPlace {
     pub column: usize,
     /// The column behind it.
     pub end_column: usize,
+    /// The same for rustc.
+    pub span: Span,
 }
 
 /// Hands diagnostics to whoever runs rustc, and returns the tokens that make the compilation fail if one is an error.
 ///
 /// Under cargo, a line of JSON in rustc's own form on stderr is taken for rustc's: the error appears as `error[G0102]` with
 /// its frame in the YAML file, is counted, cached and handed on to editors. That is how cargo is made and nothing that it
-/// promises, so it is a layer over `compile_error!`, which carries the same text elsewhere. `GRAPH_PLAIN_DIAGNOSTICS=1`
-/// turns it off.
+/// promises, so it is a layer over `compile_error!`, which carries the same text elsewhere; a warning is carried by the note of
+/// something deprecated that is used. `GRAPH_PLAIN_DIAGNOSTICS=1` turns it off.
 pub fn report(diagnostics: &[Diagnostic], name: &str, place: Option<&RustPlace>) -> TokenStream {
     if diagnostics.is_empty() {
         return TokenStream::new();
@@ -37,7 +39,11 @@ pub fn report(diagnostics: &[Diagnostic], name: &str, place: Option<&RustPlace>)
     match native_lines(diagnostics, place) {
         // One write: rustc's own lines must not come between.
         Some(lines) if std::io::stderr().lock().write_all(lines.as_bytes()).is_ok() => summary(diagnostics, name),
-        _ => compile_errors(diagnostics),
+        _ => {
+            let errors = compile_errors(diagnostics);
+            // Of a program with errors rustc shows no such warnings.
+            if errors.is_empty() { compile_warnings(diagnostics, place.map(|place| place.span)) } else { errors }
+        }
     }
 }
 
@@ -53,8 +59,39 @@ pub fn compile_errors(diagnostics: &[Diagnostic]) -> TokenStream {
     quote!(#(::std::compile_error!(#texts);)*)
 }
 
+/// Returns tokens of which rustc says the whole text of each warning, where nobody reads [`native_lines`].
+///
+/// Libraries have no way to warn on stable, but for the use of something deprecated. `warn(warnings)` keeps it a warning in a
+/// program that denies them, as those are that cargo shows natively: what is to be an error is set to `deny` where levels are.
+fn compile_warnings(diagnostics: &[Diagnostic], span: Option<Span>) -> TokenStream {
+    let mut texts: Vec<String> = warnings(diagnostics).take(SHOWN).map(plain_text).collect();
+    texts.extend(more_warnings(diagnostics));
+    let span = span.unwrap_or_else(Span::call_site);
+    let uses = texts.iter().map(|text| {
+        quote_spanned! {span=>
+            #[warn(warnings, deprecated)]
+            const _: () = {
+                #[deprecated(note = #text)]
+                const fn graph_warning() {}
+                graph_warning()
+            };
+        }
+    });
+    quote!(#(#uses)*)
+}
+
+/// Says that there are more warnings than are shown.
+fn more_warnings(diagnostics: &[Diagnostic]) -> Option<String> {
+    let more = warnings(diagnostics).count().checked_sub(SHOWN).filter(|more| *more > 0)?;
+    Some(format!("and {more} more warning{}", if more == 1 { "" } else { "s" }))
+}
+
 fn errors(diagnostics: &[Diagnostic]) -> impl Iterator<Item = &Diagnostic> {
     diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error)
+}
+
+fn warnings(diagnostics: &[Diagnostic]) -> impl Iterator<Item = &Diagnostic> {
+    diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning)
 }
 
 fn plain_text(diagnostic: &Diagnostic) -> String {
@@ -105,12 +142,18 @@ fn native_lines(diagnostics: &[Diagnostic], place: Option<&RustPlace>) -> Option
         }
     };
     let line = |diagnostic: &Diagnostic| format!("{}\n", as_rustc(diagnostic, rendered(diagnostic), place));
-    let mut errors = 0;
+    let (mut errors, mut warnings) = (0, 0);
     let shown = diagnostics.iter().filter(|diagnostic| {
-        errors += usize::from(diagnostic.severity == Severity::Error);
-        errors <= SHOWN
+        let count = if diagnostic.severity == Severity::Error { &mut errors } else { &mut warnings };
+        *count += 1;
+        *count <= SHOWN
     });
-    Some(shown.map(line).collect())
+    let more = more_warnings(diagnostics).map(|text| {
+        let rendered = format!("warning: {text}\n\n");
+        let message = json!({"$message_type": "diagnostic", "message": text, "code": null, "level": "warning", "spans": [], "children": [], "rendered": rendered});
+        format!("{message}\n")
+    });
+    Some(shown.map(line).chain(more).collect())
 }
 
 /// Writes a diagnostic in the form that `rustc --error-format=json` has.
@@ -192,8 +235,22 @@ mod tests {
     }
 
     #[test]
+    fn warnings_are_carried_by_something_deprecated_and_errors_go_before_them() {
+        let mut warning = diagnostics(1).remove(0);
+        warning.severity = Severity::Warning;
+        let text = compile_warnings(&vec![warning.clone(); 22], None).to_string();
+        assert_eq!(text.matches("deprecated (note").count(), SHOWN + 1, "{text}");
+        assert!(text.contains("\"[G0102] nowhere\\n --> graphs/g.yaml:1:7\\n"), "{text}");
+        assert!(text.contains("\"and 2 more warnings\""), "{text}");
+        assert!(compile_errors(std::slice::from_ref(&warning)).is_empty());
+        assert!(compile_warnings(&diagnostics(3), None).is_empty());
+        assert_eq!(more_warnings(&vec![warning; SHOWN]), None);
+    }
+
+    #[test]
     fn the_json_is_rustcs_own_form() {
-        let place = RustPlace { file: "src/main.rs".into(), line: 3, column: 8, end_column: 22 };
+        let place =
+            RustPlace { file: "src/main.rs".into(), line: 3, column: 8, end_column: 22, span: Span::call_site() };
         let value = as_rustc(&diagnostics(1)[0], "text".into(), Some(&place));
         assert_eq!(value["$message_type"], "diagnostic");
         assert_eq!(value["code"]["code"], "G0102");

@@ -35,4 +35,4 @@ pub mod tree;
 pub mod types;
 pub mod verify;
 
-pub use build::{BROKEN, ERRORS, MANIFEST, MODULES, build, format, graph_files};
+pub use build::{BROKEN, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};

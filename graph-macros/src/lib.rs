@@ -3,10 +3,12 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_compiler::door::{RustPlace, report};
-use graph_compiler::project::Project;
+use graph_compiler::project::{Compilation, Project, display_name};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::LitStr;
@@ -24,9 +26,17 @@ pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let file = package.join(path.value());
     let project = Project::around(&package, &file).with_manifest(package.join(graph_compiler::MANIFEST));
     let compilation = project.compile(&file);
-    let errors = report(&compilation.diagnostics, &path.value(), Some(&place(&path)));
+    let said = own(&compilation);
+    let errors = report(&said, &path.value(), Some(&place(&path)));
     let module = compilation.expand();
     quote!(#errors #module).into()
+}
+
+/// Returns what is to be said of a graph. Warnings about graphs inside it are said where those are compiled.
+fn own(compilation: &Compilation) -> Vec<Diagnostic> {
+    let is_inner = |one: &Diagnostic| compilation.inner.contains(&one.place.source.path);
+    let own = compilation.diagnostics.iter().filter(|one| one.severity == Severity::Error || !is_inner(one));
+    own.cloned().collect()
 }
 
 /// Includes the modules that the build script's `graph_compiler::build` wrote.
@@ -38,29 +48,51 @@ pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
         let text = "`include_graphs!` needs a build script that calls `graph_compiler::build(\"graphs\")`";
         return quote!(::std::compile_error!(#text);).into();
     };
-    let errors = broken(&out);
+    let mut said = Said::default();
+    let errors = broken(&out, &mut said);
+    let warnings = warned(&out, &mut said);
     let (modules, plain) = (format!("/{}", graph_compiler::MODULES), format!("/{}", graph_compiler::ERRORS));
     // What no graph is to blame for, as a directory that is missing, stands in the file of errors only.
     let errors = errors.unwrap_or_else(|| quote!(::std::include!(::std::concat!(::std::env!("OUT_DIR"), #plain));));
-    quote!(#errors ::std::include!(::std::concat!(::std::env!("OUT_DIR"), #modules));).into()
+    quote!(#errors #warnings ::std::include!(::std::concat!(::std::env!("OUT_DIR"), #modules));).into()
+}
+
+/// What was reported already: of a graph it is also said where others nest it, of a contract where graphs use it.
+#[derive(Default)]
+struct Said(BTreeSet<String>);
+
+impl Said {
+    fn report(&mut self, package: &Path, file: &str, compilation: &Compilation) -> TokenStream {
+        let new = compilation.diagnostics.iter().filter(|one| self.0.insert(one.render())).cloned();
+        report(&new.collect::<Vec<_>>(), &display_name(package, Path::new(file)), None)
+    }
 }
 
 /// Compiles the graphs with mistakes again, to report them from inside rustc, where cargo takes them for rustc's own.
-fn broken(out: &Path) -> Option<TokenStream> {
-    let list = std::fs::read_to_string(out.join(graph_compiler::BROKEN)).ok()?;
-    let (root, files) = list.split_once('\n')?;
+fn broken(out: &Path, said: &mut Said) -> Option<TokenStream> {
     let package = package();
-    let project = Project::open(&package, Path::new(root)).with_manifest(package.join(graph_compiler::MANIFEST));
-    let compilations: Vec<_> = files.lines().map(|file| (file, project.compile(Path::new(file)))).collect();
+    let compilations = again(&package, &out.join(graph_compiler::BROKEN))?;
     // A graph that has no mistake now was mended since; until the build script runs again, its old mistakes stand.
     if compilations.iter().any(|(_, compilation)| compilation.graph.is_some()) {
         return None;
     }
-    let errors = compilations.iter().map(|(file, compilation)| {
-        let name = graph_compiler::project::display_name(&package, Path::new(file));
-        report(&compilation.diagnostics, &name, None)
-    });
-    Some(errors.collect())
+    Some(compilations.iter().map(|(file, compilation)| said.report(&package, file, compilation)).collect())
+}
+
+/// The same of graphs of which there are warnings. One that was changed since is left to the next run of the build script.
+fn warned(out: &Path, said: &mut Said) -> TokenStream {
+    let package = package();
+    let compilations = again(&package, &out.join(graph_compiler::WARNED)).unwrap_or_default();
+    let warned = compilations.iter().filter(|(_, compilation)| compilation.graph.is_some());
+    warned.map(|(file, compilation)| said.report(&package, file, compilation)).collect()
+}
+
+/// Compiles the graphs of a list again; `None` where the list is empty.
+fn again(package: &Path, list: &Path) -> Option<Vec<(String, Compilation)>> {
+    let list = std::fs::read_to_string(list).ok()?;
+    let (root, files) = list.split_once('\n')?;
+    let project = Project::open(package, Path::new(root)).with_manifest(package.join(graph_compiler::MANIFEST));
+    Some(files.lines().map(|file| (file.to_owned(), project.compile(Path::new(file)))).collect())
 }
 
 fn package() -> PathBuf {
@@ -72,8 +104,9 @@ fn package() -> PathBuf {
 
 /// Where the path stands in the Rust program.
 fn place(path: &LitStr) -> RustPlace {
-    let span = path.span().unwrap();
-    let (start, end) = (span.start(), span.end());
-    let file = span.local_file().unwrap_or_default().to_string_lossy().into_owned();
-    RustPlace { file, line: start.line(), column: start.column(), end_column: end.column() }
+    let span = path.span();
+    let native = span.unwrap();
+    let (start, end) = (native.start(), native.end());
+    let file = native.local_file().unwrap_or_default().to_string_lossy().into_owned();
+    RustPlace { file, line: start.line(), column: start.column(), end_column: end.column(), span }
 }

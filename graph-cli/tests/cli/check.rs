@@ -106,6 +106,18 @@ fn a_file_that_nobody_signed_yet_is_checked_as_a_whole() {
 }
 
 #[test]
+fn a_nested_graph_that_nobody_signed_yet_is_known_to_those_that_nest_it() {
+    let place = Place::with_key();
+    place.write("graphs/count.yaml", UNREAD);
+    let buy =
+        GRAPH.replace("shop/pay, params: { amount: 3 }", "shop/count").replace("result.recipt", "result.output.m");
+    place.signed("graphs/buy.yaml", &buy);
+    let ran = place.graph(&["check", "graphs/buy.yaml"]);
+    assert!(ran.err.starts_with("error[G0117]: `result.output` has no field `m`\n"), "{}", ran.err);
+    assert!(ran.err.contains("error[G0010]: `graphs/count.yaml` is not signed\n"), "{}", ran.err);
+}
+
+#[test]
 fn warnings_fail_where_they_are_denied() {
     let place = Place::with_key();
     place.signed("graphs/count.yaml", UNREAD);
