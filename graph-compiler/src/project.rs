@@ -3,6 +3,7 @@
 mod nesting;
 mod offered;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use proc_macro2::TokenStream;
 
 use crate::builtin;
 use crate::check::{self, Items};
-use crate::definition::{self, Contract, Definition};
+use crate::definition::{self, Contract};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::expand;
 use crate::graph::{Graph, Outline};
@@ -192,7 +193,8 @@ impl Project {
             let diagnostics = &mut examined.diagnostics;
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
-            let (items, contracts) = self.items(&definition, &examined.inner, diagnostics);
+            let caller = &definition.source().path;
+            let (items, contracts) = self.items(&definition.executed(), caller, &examined.inner, diagnostics);
             let checked = check::check(&definition, &items, diagnostics);
             Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
         });
@@ -236,12 +238,12 @@ impl Project {
     /// Finds what a graph calls: contracts, the tree's own before the built-in ones, and other graphs of the tree.
     fn items(
         &self,
-        definition: &Definition,
+        ids: &BTreeSet<&ItemId>,
+        caller: &Path,
         inner: &[PathBuf],
         diagnostics: &mut Diagnostics,
     ) -> (Items, Vec<PathBuf>) {
-        let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
-        let caller = &definition.source().path;
+        let ids: Vec<&ItemId> = ids.iter().copied().collect();
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
         let (mut items, mut files) = (Items { inner, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id))) {
@@ -259,6 +261,31 @@ impl Project {
             diagnostics.extend(found.diagnostics);
         }
         (items, files)
+    }
+
+    /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
+    pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> (Items, BTreeMap<ItemId, PathBuf>) {
+        let inner = self.inside(ids.iter().copied());
+        let (items, _) = self.items(ids, caller, &inner, &mut Diagnostics::new());
+        let graphs = ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect();
+        (items, graphs)
+    }
+
+    /// Returns the id of the tool whose contract stands in a file of the tree.
+    pub(crate) fn tool_of(&self, file: &Path) -> Option<ItemId> {
+        offered::id_of(&self.root.join(TOOLS), file)
+    }
+
+    /// Says what is wrong with a contract, signed or not.
+    pub(crate) fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        if let Err(problem) = verify(source, &self.ring) {
+            diagnostics.push(*problem);
+        }
+        if let Some(contract) = definition::parse_trusted_contract(source, id, &mut diagnostics) {
+            builtin::check(id, &contract, &mut diagnostics);
+        }
+        diagnostics.in_order(&source.name)
     }
 
     fn contract(&self, id: &ItemId) -> FoundContract {

@@ -17,6 +17,7 @@ mod reads;
 mod shadowed;
 mod start;
 mod targets;
+mod types_at;
 mod unreachable;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ use crate::graph::{Graph, Inner, Node, Outline};
 use crate::types::Type;
 use crate::verify::{Origin, Verified};
 use facts::Facts;
+pub(crate) use facts::Site;
+pub(crate) use types_at::TypesAt;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
 pub type Contracts = BTreeMap<ItemId, Contract>;
