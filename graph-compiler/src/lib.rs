@@ -10,7 +10,7 @@
 //!
 //! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
 //! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
-//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once.
+//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An [`editor`] asks for more than that, and of what is not finished.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -22,6 +22,7 @@ pub mod code;
 pub mod definition;
 pub mod diagnostic;
 pub mod door;
+pub mod editor;
 pub mod expand;
 pub mod fix;
 pub mod graph;

@@ -4,7 +4,7 @@ mod nesting;
 mod offered;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use proc_macro2::TokenStream;
 
 use crate::builtin;
 use crate::check::{self, Items};
-use crate::definition::{self, Contract, Definition};
+use crate::definition::{self, Contract};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
 use crate::expand;
 use crate::graph::{Graph, Outline};
@@ -245,7 +245,9 @@ impl Project {
             let diagnostics = &mut examined.diagnostics;
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
             examined.inner = self.inside(definition.executed());
-            let (items, contracts) = self.items(&definition, &examined.inner, is_review, diagnostics);
+            let caller = &definition.source().path;
+            let ids = definition.executed();
+            let (items, contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
             let checked = check::check(&definition, &items, &levels, diagnostics);
             Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
         });
@@ -292,13 +294,13 @@ impl Project {
     /// Finds what a graph calls: contracts, the tree's own before the built-in ones, and other graphs of the tree.
     fn items(
         &self,
-        definition: &Definition,
+        ids: &BTreeSet<&ItemId>,
+        caller: &Path,
         inner: &[PathBuf],
         is_review: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Items, Vec<PathBuf>) {
-        let ids: Vec<&ItemId> = definition.executed().into_iter().collect();
-        let caller = &definition.source().path;
+        let ids: Vec<&ItemId> = ids.iter().copied().collect();
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
         let (mut items, mut files) = (Items { inner, are_for_review: is_review, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id, is_review))) {
@@ -347,6 +349,31 @@ impl Project {
                 |file: &PathBuf| Some(file.strip_prefix(&tools).ok()?.with_extension("").to_str()?.replace('\\', "/"));
             files.iter().filter_map(id).collect()
         })
+    }
+
+    /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
+    pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> (Items, BTreeMap<ItemId, PathBuf>) {
+        let inner = self.inside(ids.iter().copied());
+        let (items, _) = self.items(ids, caller, &inner, self.is_for_review, &mut Diagnostics::new());
+        let graphs = ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect();
+        (items, graphs)
+    }
+
+    /// Returns the id of the tool whose contract stands in a file of the tree.
+    pub(crate) fn tool_of(&self, file: &Path) -> Option<ItemId> {
+        offered::id_of(&self.root.join(TOOLS), file)
+    }
+
+    /// Says what is wrong with a contract, signed or not.
+    pub(crate) fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        if let Err(problem) = verify(source, &self.ring) {
+            diagnostics.push(*problem);
+        }
+        if let Some(mut contract) = definition::parse_trusted_contract(source, id, &mut diagnostics) {
+            builtin::check(id, &mut contract, &mut diagnostics);
+        }
+        diagnostics.in_order(&source.name)
     }
 
     fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {

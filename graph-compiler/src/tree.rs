@@ -129,6 +129,76 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
     Some(File { root, is_whole, clean })
 }
 
+/// Reads as much of a source as can be read, for an author who is in the midst of writing it. What is wrong is not said.
+///
+/// Where the reader stops, that line or the one before it is left out, and the reading goes on, a few times; then what came
+/// before is taken. The source that comes back has blanks in place of what was left out, so that all else is where it was.
+pub(crate) fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
+    const LINES: usize = 8;
+    let (mut attempt, mut last) = (Arc::clone(source), None);
+    let mut stopped = match stops_at(&attempt) {
+        Ok(file) => return Some((attempt, file)),
+        Err(stopped) => stopped,
+    };
+    for _ in 0..LINES {
+        if let Some(file) = read_until_it_stops(&attempt) {
+            last = Some((Arc::clone(&attempt), file));
+        }
+        let here = stopped.and_then(|at| written_line(&attempt.text, at));
+        let before = here.as_ref().and_then(|line| written_line(&attempt.text, line.start.checked_sub(1)?));
+        let mut furthest = None;
+        for line in [here, before].into_iter().flatten() {
+            let mut text = attempt.text.clone();
+            text.replace_range(line.clone(), &" ".repeat(line.len()));
+            let without = Source::new(source.path.clone(), source.name.clone(), &text);
+            match stops_at(&without) {
+                Ok(file) => return Some((without, file)),
+                Err(at) if furthest.as_ref().is_none_or(|(furthest, _)| at > *furthest) => {
+                    furthest = Some((at, without));
+                }
+                Err(_) => {}
+            }
+        }
+        let Some((at, without)) = furthest else { break };
+        (stopped, attempt) = (at, without);
+    }
+    last
+}
+
+/// Reads a source.
+///
+/// # Errors
+///
+/// Where it could not be read on, if that is known.
+fn stops_at(source: &Arc<Source>) -> Result<File, Option<usize>> {
+    let mut problems = Diagnostics::new();
+    let file = parse(source, &mut problems);
+    file.ok_or_else(|| problems.last().and_then(|problem| problem.place.span.as_ref()).map(|span| span.start))
+}
+
+/// Returns the line at `at`, or the next one before it that is not blank.
+fn written_line(text: &str, at: usize) -> Option<Span> {
+    let at = text.floor_char_boundary(at.min(text.len()));
+    let starts = text[..at].rmatch_indices('\n').map(|(newline, _)| newline + 1).chain([0]);
+    let mut lines = starts.map(|start| start..start + text[start..].find('\n').unwrap_or(text.len() - start));
+    lines.find(|line| !text[line.clone()].trim().is_empty())
+}
+
+/// Reads a source up to where its reader stops, as if all that is open then were closed there.
+fn read_until_it_stops(source: &Arc<Source>) -> Option<File> {
+    let mut ignored = Diagnostics::new();
+    let mut builder = Builder::new(source, &mut ignored);
+    for event in Parser::new_from_str(&source.text) {
+        let Ok((event, span)) = event else { break };
+        let span = builder.bytes.span(span.start.index(), span.end.index());
+        if builder.event(event, span).is_none() {
+            break;
+        }
+    }
+    builder.close();
+    builder.root.take().map(|root| File { root, is_whole: false, clean: false })
+}
+
 /// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
 ///
 /// A file that [`parse`] found fault with is not read again: the first reading is what keeps hostile files away.
@@ -313,6 +383,29 @@ impl<'s, 'd> Builder<'s, 'd> {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
         }
         Some(())
+    }
+
+    /// Completes what is open, each collection with what it has by now.
+    fn close(&mut self) {
+        while let Some(open) = self.open.pop() {
+            let tree = match open {
+                Open::List { items, start } => {
+                    let end = items.last().map_or(start, |item| item.span.end);
+                    Tree { span: start..end.max(start), node: Node::List(items) }
+                }
+                Open::Map { mut fields, key, start, .. } => {
+                    if let Some(key) = key {
+                        let end = key.span.end;
+                        fields.push((key, Tree { span: end..end, node: Node::Null }));
+                    }
+                    let end = fields.last().map_or(start, |(_, value)| value.span.end);
+                    Tree { span: start..end.max(start), node: Node::Map(fields) }
+                }
+            };
+            if self.complete(tree).is_none() {
+                return;
+            }
+        }
     }
 
     /// Where a collection ends: behind its bracket, or, in block style, where its last element ends.

@@ -172,7 +172,7 @@ impl Caller<'_> {
 
 /// Where in a node an expression stands; it decides what `result` and other names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Site {
+pub(crate) enum Site {
     /// In an action's parameters: before there is a result.
     Params,
     /// In `over`: before there is an item.

@@ -24,6 +24,7 @@ mod shadowed;
 mod sinks;
 mod start;
 mod targets;
+mod types_at;
 mod unreachable;
 mod unread;
 mod web;
@@ -45,7 +46,9 @@ use crate::levels::Levels;
 use crate::types::Type;
 use crate::verify::{Origin, Verified};
 use facts::Facts;
+pub(crate) use facts::Site;
 pub(crate) use facts::needs;
+pub(crate) use types_at::TypesAt;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
 pub type Contracts = BTreeMap<ItemId, Contract>;

@@ -156,11 +156,34 @@ pub(crate) const EXECUTORS: [&str; 2] =
 ///
 /// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
 pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Diagnostics) -> Option<Definition> {
-    let origin = origin.into();
+    let mut reading = Reading::default();
+    let definition = read(origin.into(), file, diagnostics, &mut reading)?;
+    reading.is_named.then_some(definition)
+}
+
+/// Reads as much of a graph as can be read, for an author who is in the midst of writing it. What is wrong is not said.
+pub(crate) fn parse_unfinished(source: &Arc<Source>, file: &tree::File) -> Option<Definition> {
+    let mut reading = Reading { is_unfinished: true, ..Reading::default() };
+    read(Origin::Draft(Arc::clone(source)), file, &mut Diagnostics::new(), &mut reading)
+}
+
+/// How a graph is read.
+#[derive(Default)]
+struct Reading {
+    /// Whether what says that it is a graph, and which, may still be missing.
+    is_unfinished: bool,
+    /// Whether it has an id and a version.
+    is_named: bool,
+}
+
+fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, reading: &mut Reading) -> Option<Definition> {
     let source = Arc::clone(origin.source());
     let mut reader = Reader { source: &source, diagnostics };
     let fields = reader.map(&file.root, "a graph")?;
-    let head = is_graph(&mut reader, &fields)?;
+    let head = match is_graph(&mut reader, &fields) {
+        None if reading.is_unfinished => 0..0,
+        head => head?,
+    };
     // Other tools keep fields of their own at the top level (R2), so only what looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
     misplaced_hooks(&mut reader, &fields);
@@ -192,9 +215,11 @@ pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Dia
     let is_complete = file.is_whole
         && nodes.as_ref().is_some_and(|nodes: &node::Nodes| nodes.unreadable.is_empty() && !nodes.lost_target);
     let nodes = nodes.unwrap_or_default();
+    reading.is_named = id.is_some() && version.is_some();
+    let id = id.or_else(|| GraphId::new("unnamed").ok())?;
     Some(Definition {
-        id: id?,
-        version: version?.value,
+        id,
+        version: version.map(|version| version.value).unwrap_or_default(),
         description: description.map(|text| text.value),
         permissions,
         env: env.names,

@@ -28,6 +28,7 @@ use crate::source::Source;
 use crate::tree;
 use crate::types::Kind;
 use names::Names as Known;
+pub(crate) use names::{field, fields};
 use patterns::Names;
 
 /// Returns the schema of the graphs of a tree.

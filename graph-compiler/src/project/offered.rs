@@ -89,7 +89,7 @@ impl Project {
 }
 
 /// Returns the id of the tool whose contract a file is.
-fn id_of(tools: &Path, file: &Path) -> Option<ItemId> {
+pub(super) fn id_of(tools: &Path, file: &Path) -> Option<ItemId> {
     let relative = file.strip_prefix(tools).ok()?.to_str()?.replace('\\', "/");
     ItemId::new(relative.strip_suffix(".yaml")?).ok()
 }

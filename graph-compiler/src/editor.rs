@@ -1,0 +1,267 @@
+//! What an editor asks of a graph: what is wrong, what is in it, what stands at a place and what it has to do with others.
+//!
+//! A [`Document`] is a text as its author has it by now: unsigned, unfinished, wrong. What can be read of it is answered for. A
+//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`Position`].
+//!
+//! ```
+//! use graph_compiler::editor::Document;
+//! use graph_compiler::project::Project;
+//! use graph_compiler::source::Source;
+//! use std::path::Path;
+//!
+//! let text = "tool_type: graph
+//! config:
+//!   start: count
+//!   nodes:
+//!     count: { type: gate, assign: { total: 3 }, next: done }
+//!     done: { type: return, output: '${state.total}' }
+//! ";
+//! let project = Project::open(Path::new("."), Path::new("graphs"));
+//! let document = Document::open(&project, Source::new("graphs/g.yaml", "graphs/g.yaml", text));
+//!
+//! let read = text.find("state.total").unwrap();
+//! assert_eq!(document.type_at(read).unwrap().markdown, "`state.total` is an integer\n\nset by `count` on line 5");
+//! let assigned = &document.definition_of(read)[0];
+//! assert_eq!(&text[assigned.span.clone()], "total");
+//! assert_eq!(document.references_of(assigned.span.start).len(), 2);
+//! ```
+
+mod completion;
+mod hover;
+mod position;
+mod reading;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use graph_model::name::ItemId;
+use graph_model::path::Root;
+
+pub use completion::{Completion, CompletionKind};
+pub use position::Position;
+
+use crate::check::{Items, TypesAt};
+use crate::definition::{self, Definition, SchemaKind};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::json_schema::{field, fields};
+use crate::project::Project;
+use crate::source::{Source, Span};
+use crate::tree;
+use crate::types::Type;
+use reading::{Mark, Reading, Thing};
+
+/// A graph's file, or a tool's contract, that is open in an editor.
+///
+/// Everything is about the text with which it was opened. A changed text is opened anew.
+#[derive(Debug)]
+pub struct Document {
+    source: Arc<Source>,
+    diagnostics: Vec<Diagnostic>,
+    reading: Reading,
+    definition: Option<Definition>,
+    items: Items,
+    graphs: BTreeMap<ItemId, PathBuf>,
+}
+
+/// A named part of a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Symbol {
+    /// What it is.
+    pub kind: SymbolKind,
+    /// Its name; of an edge, the name of the node that it leads to, or `end`.
+    pub name: String,
+    /// What it is in a few words: of a node its type and what it calls, of an input its type, of a hook its event.
+    pub detail: Option<String>,
+    /// All of it.
+    pub span: Span,
+    /// Its name, within `span`.
+    pub name_span: Span,
+    /// What is in it: of a node, the keys that it writes, its variable and its edges.
+    pub children: Vec<Symbol>,
+}
+
+/// What a [`Symbol`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// An input of the graph; of a contract, a parameter.
+    Input,
+    /// A key of the state, where it gets a value.
+    Key,
+    /// A hook.
+    Hook,
+    /// A node.
+    Node,
+    /// An edge of a node.
+    Edge,
+    /// The item of a foreach.
+    Variable,
+}
+
+impl Symbol {
+    fn new(kind: SymbolKind, name: &str, detail: Option<String>, span: Span, name_span: &Span) -> Self {
+        // A name lies in what it names, also where an unfinished text has no value behind it.
+        let name_span = name_span.start.clamp(span.start, span.end)..name_span.end.clamp(span.start, span.end);
+        Self { kind, name: name.to_owned(), detail, span, name_span, children: Vec::new() }
+    }
+}
+
+/// What is known of what stands at a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hover {
+    /// What it is about.
+    pub span: Span,
+    /// What there is to say of it.
+    pub markdown: String,
+    /// Its type, where it is a value whose type is known.
+    pub ty: Option<Type>,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Location {
+    /// The file.
+    pub source: Arc<Source>,
+    /// The bytes of its text; the beginning where the file as a whole is meant.
+    pub span: Span,
+}
+
+impl Document {
+    /// Opens a text of a tree: a graph, or a contract in the tree's `tools`.
+    ///
+    /// A text that is not signed is read as well as one that is. Contracts and other graphs count only if they are signed, as for
+    /// the compiler.
+    pub fn open(project: &Project, source: Arc<Source>) -> Self {
+        let diagnostics = match project.tool_of(&source.path) {
+            Some(id) => project.review_contract(&source, &id),
+            None => project.review_source(Arc::clone(&source)).diagnostics,
+        };
+        let whole = tree::parse(&source, &mut Diagnostics::new()).map(|file| (Arc::clone(&source), file));
+        let read = whole.or_else(|| tree::parse_unfinished(&source));
+        let mut document = Self {
+            diagnostics,
+            reading: Reading::default(),
+            definition: None,
+            items: Items::default(),
+            graphs: BTreeMap::new(),
+            source,
+        };
+        let Some((read, file)) = read else { return document };
+        document.reading = Reading::of(&read, &file.root);
+        document.definition = definition::parse_unfinished(&read, &file);
+        let ids: Vec<ItemId> = document.reading.marks.iter().filter_map(Mark::item).collect();
+        (document.items, document.graphs) = project.called(&ids.iter().collect(), &document.source.path);
+        document.settle();
+        document
+    }
+
+    /// Moves places that were found in a text with blanks to the characters of the text itself.
+    fn settle(&mut self) {
+        fn of_symbol(symbol: &mut Symbol, settle: &impl Fn(&mut Span)) {
+            settle(&mut symbol.span);
+            settle(&mut symbol.name_span);
+            symbol.children.iter_mut().for_each(|child| of_symbol(child, settle));
+        }
+        let text = self.source.text.as_str();
+        let settle = |span: &mut Span| {
+            let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
+            *span = text.floor_char_boundary(start)..text.ceil_char_boundary(end.max(start));
+        };
+        self.reading.symbols.iter_mut().for_each(|symbol| of_symbol(symbol, &settle));
+        self.reading.marks.iter_mut().for_each(|mark| settle(&mut mark.span));
+        self.reading.regions.iter_mut().for_each(|region| settle(&mut region.span));
+    }
+
+    /// Returns the text.
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    /// Returns what the compiler says of it, in the order of the file. Some of it may be about other files.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Returns its inputs, first values, hooks and nodes, in the order of the file.
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.reading.symbols
+    }
+
+    /// Says what stands at a byte of the text: of a path its type there and where its key is set, of an id what the contract says,
+    /// of a parameter, a node, a key, an input what is known of it, of a field of the format what it is for.
+    pub fn type_at(&self, offset: usize) -> Option<Hover> {
+        let mark = self.mark_at(offset)?;
+        let types = self.definition.as_ref().map(|definition| TypesAt::gather(definition, &self.items));
+        let (markdown, ty) = self.shown(mark, types.as_ref())?;
+        Some(Hover { span: mark.span.clone(), markdown, ty })
+    }
+
+    /// Returns where the thing whose name stands at a byte of the text comes from.
+    ///
+    /// The target of an edge comes from its node; a key from every place that sets it; an input from `config_schema`; the item of
+    /// a foreach from `as`; a tool from its contract, a parameter from its place there; a graph from its file; `result` from
+    /// the id of what was called. What is built in is nowhere.
+    pub fn definition_of(&self, offset: usize) -> Vec<Location> {
+        let Some(mark) = self.mark_at(offset) else { return Vec::new() };
+        match &mark.thing {
+            Thing::Item(id) => self.item_file(id).map(|source| Location { source, span: 0..0 }).into_iter().collect(),
+            Thing::Parameter { item, name } => self.parameter(item, name).into_iter().collect(),
+            Thing::Path if mark.path.as_ref().is_some_and(|path| path.root == Root::Result) => {
+                let is_call =
+                    |other: &&Mark| matches!(other.thing, Thing::Item(_)) && other.place.node == mark.place.node;
+                self.reading.marks.iter().find(is_call).map(|call| self.here(call)).into_iter().collect()
+            }
+            Thing::Path | Thing::Word(_) | Thing::Other { .. } => Vec::new(),
+            thing => {
+                let declares = |other: &&Mark| other.declares && other.thing == *thing;
+                self.reading.marks.iter().filter(declares).map(|mark| self.here(mark)).collect()
+            }
+        }
+    }
+
+    /// Returns all places in the document that name what is named at a byte of the text, those that declare it among them, in
+    /// the order of the file.
+    pub fn references_of(&self, offset: usize) -> Vec<Location> {
+        let Some(mark) = self.mark_at(offset) else { return Vec::new() };
+        if matches!(mark.thing, Thing::Path | Thing::Word(_)) {
+            return Vec::new();
+        }
+        let mut places: Vec<Location> =
+            self.reading.marks.iter().filter(|other| other.thing == mark.thing).map(|mark| self.here(mark)).collect();
+        places.sort_by_key(|place| place.span.start);
+        places
+    }
+
+    /// Returns the smallest thing at a byte of the text; the end of a name still belongs to it.
+    fn mark_at(&self, offset: usize) -> Option<&Mark> {
+        let holds = |mark: &&Mark| mark.span.start <= offset && offset <= mark.span.end;
+        self.reading.marks.iter().filter(holds).min_by_key(|mark| mark.span.len())
+    }
+
+    fn here(&self, mark: &Mark) -> Location {
+        Location { source: Arc::clone(&self.source), span: mark.span.clone() }
+    }
+
+    /// Returns the file of a tool or graph, where it has one.
+    fn item_file(&self, id: &str) -> Option<Arc<Source>> {
+        let id = ItemId::new(id).ok()?;
+        if let Some(path) = self.graphs.get(&id) {
+            return Source::read(path, &self.items.graphs.get(&id)?.file).ok();
+        }
+        let contract = self.items.contracts.get(&id)?;
+        contract.source.path.is_file().then(|| Arc::clone(&contract.source))
+    }
+
+    fn parameter(&self, item: &str, name: &str) -> Option<Location> {
+        let source = self.item_file(item)?;
+        let contract = ItemId::new(item).ok().and_then(|id| self.items.contracts.get(&id));
+        if let Some(SchemaKind::Object(properties)) = contract.map(|contract| &contract.params.kind) {
+            let property = properties.iter().find(|property| property.name.value == name)?;
+            return Some(Location { source, span: property.name.span.clone() });
+        }
+        let file = tree::parse(&source, &mut Diagnostics::new())?;
+        let inputs = field(&file.root, "config_schema").and_then(|schema| field(schema, "properties"))?;
+        let (key, _) = fields(inputs).iter().find(|(key, _)| key.name == name)?;
+        Some(Location { span: key.span.clone(), source })
+    }
+}

@@ -1,0 +1,395 @@
+//! Finding what stands where: the names that a graph's file gives and uses, whatever is wrong with it.
+//!
+//! This looks at the tree of values and not at what the parser makes of it, so that a node that cannot be used yet has its
+//! names all the same.
+
+use std::sync::Arc;
+
+use graph_model::name::ItemId;
+use graph_model::path::{Path, Root};
+use graph_model::program::{Event, ItemType, Verb};
+use graph_model::template::Template;
+
+use super::{Symbol, SymbolKind};
+use crate::check::Site;
+use crate::definition::locate;
+use crate::definition::node::ITEM;
+use crate::json_schema::{field, fields, texts};
+use crate::source::{Source, Span};
+use crate::tree::{Key, Node, Tree};
+
+/// What a name means.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Thing {
+    /// A node.
+    Node(String),
+    /// A key of the state.
+    Key(String),
+    /// An input.
+    Input(String),
+    /// A tool or graph that is executed.
+    Item(String),
+    /// Another item, or one that something else is done with.
+    Other {
+        /// What kind of item.
+        kind: &'static str,
+        /// Which.
+        id: String,
+    },
+    /// The item of a foreach.
+    Variable {
+        /// The foreach.
+        node: String,
+        /// What the item is called.
+        name: String,
+    },
+    /// A parameter of a tool or graph.
+    Parameter {
+        /// The tool or graph.
+        item: String,
+        /// The parameter.
+        name: String,
+    },
+    /// A path that begins with nothing that has a name in the file.
+    Path,
+    /// A field of the format, and what it is for.
+    Word(&'static str),
+}
+
+/// A name where it stands.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) span: Span,
+    pub(super) thing: Thing,
+    /// Whether it is here that the thing gets its name, or a value.
+    pub(super) declares: bool,
+    /// The path that reads the thing, where one does.
+    pub(super) path: Option<Path>,
+    pub(super) place: At,
+}
+
+impl Mark {
+    /// Returns the id of the item that is named.
+    pub(super) fn item(&self) -> Option<ItemId> {
+        match &self.thing {
+            Thing::Item(id) => ItemId::new(id.as_str()).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Where something stands.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct At {
+    /// The node.
+    pub(super) node: Option<String>,
+    /// Where in the node, for what can be read there.
+    pub(super) site: Option<Site>,
+    /// The names that only this place knows.
+    pub(super) locals: Vec<String>,
+}
+
+/// A part of the file in which the same can be read everywhere, but for what lies in smaller parts.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) span: Span,
+    pub(super) place: At,
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    pub(super) symbols: Vec<Symbol>,
+    pub(super) marks: Vec<Mark>,
+    pub(super) regions: Vec<Region>,
+    /// The nodes, and where each begins.
+    pub(super) nodes: Vec<(String, usize)>,
+}
+
+impl Reading {
+    /// Reads the values of a file.
+    pub(super) fn of(source: &Arc<Source>, root: &Tree) -> Self {
+        let mut reader = Reader { source, reading: Self::default() };
+        reader.file(root);
+        reader.reading
+    }
+
+    /// Returns the name of the node that is written at `offset`: the last that begins before it.
+    pub(super) fn node_at(&self, offset: usize) -> Option<&str> {
+        self.nodes.iter().take_while(|(_, start)| *start <= offset).last().map(|(name, _)| name.as_str())
+    }
+}
+
+struct Reader<'s> {
+    source: &'s Arc<Source>,
+    reading: Reading,
+}
+
+/// The whole of a field: its name and its value.
+fn whole(key: &Key, value: &Tree) -> Span {
+    key.span.start..value.span.end.max(key.span.end)
+}
+
+fn text(tree: &Tree) -> Option<&str> {
+    match &tree.node {
+        Node::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn key_of<'t>(tree: &'t Tree, name: &str) -> Option<&'t (Key, Tree)> {
+    fields(tree).iter().find(|(key, _)| key.name == name)
+}
+
+fn items(tree: &Tree) -> &[Tree] {
+    match &tree.node {
+        Node::List(list) => list,
+        _ => &[],
+    }
+}
+
+impl Reader<'_> {
+    fn mark(&mut self, span: &Span, thing: Thing, declares: bool, place: &At) {
+        self.reading.marks.push(Mark { span: span.clone(), thing, declares, path: None, place: place.clone() });
+    }
+
+    fn region(&mut self, span: &Span, place: &At) {
+        self.reading.regions.push(Region { span: span.clone(), place: place.clone() });
+    }
+
+    /// Marks the fields of a mapping that the format describes.
+    fn words(&mut self, tree: &Tree, of: impl Fn(&str) -> Option<&'static str>, place: &At) {
+        for (key, _) in fields(tree) {
+            if let Some(text) = of(&key.name) {
+                self.mark(&key.span, Thing::Word(text), false, place);
+            }
+        }
+    }
+
+    fn file(&mut self, root: &Tree) {
+        let nowhere = At::default();
+        self.words(root, |field| texts::of("Top level", field), &nowhere);
+        let inputs = field(root, "config_schema").and_then(|schema| field(schema, "properties"));
+        for (key, schema) in inputs.map_or(&[][..], fields) {
+            self.mark(&key.span, Thing::Input(key.name.clone()), true, &nowhere);
+            let detail = field(schema, "type").and_then(text).map(str::to_owned);
+            self.reading.symbols.push(Symbol::new(SymbolKind::Input, &key.name, detail, whole(key, schema), &key.span));
+        }
+        let Some(config) = field(root, "config") else { return };
+        self.words(config, |field| texts::of("`config`", field), &nowhere);
+        if let Some(start) = field(config, "start") {
+            self.target(start, &nowhere);
+        }
+        for (key, value) in field(config, "state").map_or(&[][..], fields) {
+            self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);
+            self.reading.symbols.push(Symbol::new(SymbolKind::Key, &key.name, None, whole(key, value), &key.span));
+        }
+        for tree in field(config, "hooks").map_or(&[][..], items) {
+            self.hook(tree);
+        }
+        for (key, node) in field(config, "nodes").map_or(&[][..], fields) {
+            self.reading.nodes.push((key.name.clone(), key.span.start));
+            let symbol = self.node(key, node);
+            self.reading.symbols.push(symbol);
+        }
+        self.reading.symbols.sort_by_key(|symbol| symbol.span.start);
+        self.reading.nodes.sort_by_key(|(_, start)| *start);
+    }
+
+    /// Marks the name of a node that something leads to.
+    fn target(&mut self, tree: &Tree, place: &At) {
+        if let Some(name) = text(tree) {
+            self.mark(&tree.span, Thing::Node(name.to_owned()), false, place);
+        }
+    }
+
+    fn hook(&mut self, tree: &Tree) {
+        let event = field(tree, "event").and_then(text);
+        let names = event.and_then(Event::named).map_or(&[][..], Event::names);
+        let place =
+            At { node: None, site: Some(Site::Hook), locals: names.iter().map(|name| (*name).to_owned()).collect() };
+        self.words(tree, |field| texts::of("Hooks", field), &place);
+        self.region(&tree.span, &place);
+        let id = key_of(tree, "id").filter(|(_, id)| text(id).is_some_and(|text| !text.is_empty()));
+        let named = id.or_else(|| key_of(tree, "event"));
+        let name = named.and_then(|(_, value)| text(value)).unwrap_or("hook");
+        let span = named.map_or(tree.span.start..tree.span.start, |(_, value)| value.span.clone());
+        let detail = event.map(str::to_owned);
+        self.reading.symbols.push(Symbol::new(SymbolKind::Hook, name, detail, tree.span.clone(), &span));
+        if let Some(condition) = field(tree, "condition") {
+            self.condition(condition, &place);
+        }
+        match field(tree, "action") {
+            Some(action) if field(action, "item_id").is_some() => self.call(action, &place),
+            // It steers the run by itself.
+            Some(action) => self.values(action, &place),
+            None => {}
+        }
+    }
+
+    fn node(&mut self, key: &Key, tree: &Tree) -> Symbol {
+        let place = |site| At { node: Some(key.name.clone()), site: Some(site), locals: Vec::new() };
+        let nowhere = At { node: Some(key.name.clone()), ..At::default() };
+        self.mark(&key.span, Thing::Node(key.name.clone()), true, &nowhere);
+        let kind = field(tree, "type").and_then(text).unwrap_or("action");
+        self.words(tree, |field| texts::of_node(kind, field), &nowhere);
+        let item = field(tree, "action").and_then(|action| field(action, "item_id")).and_then(text);
+        let detail = item.map_or_else(|| kind.to_owned(), |item| format!("{kind}: {item}"));
+        let mut symbol = Symbol::new(SymbolKind::Node, &key.name, Some(detail), whole(key, tree), &key.span);
+        let is_each = kind == "foreach";
+        let mut inside = place(if is_each { Site::Item } else { Site::Params });
+        if let Some((key, over)) = key_of(tree, "over") {
+            self.region(&whole(key, over), &place(Site::Over));
+            self.values(over, &place(Site::Over));
+        }
+        if is_each {
+            let named = key_of(tree, "as").and_then(|(key, name)| Some((key, name, text(name)?)));
+            let name = named.map_or(ITEM, |(.., name)| name);
+            if let Some((key, value, name)) = named {
+                let thing = Thing::Variable { node: symbol.name.clone(), name: name.to_owned() };
+                self.mark(&value.span, thing, true, &nowhere);
+                let child = Symbol::new(SymbolKind::Variable, name, None, whole(key, value), &value.span);
+                symbol.children.push(child);
+            }
+            inside.locals.push(name.to_owned());
+        }
+        if let Some(action) = field(tree, "action") {
+            self.call(action, &inside);
+        }
+        for (at, (key, value)) in field(tree, "assign").map_or(&[][..], fields).iter().enumerate() {
+            self.mark(&key.span, Thing::Key(key.name.clone()), true, &place(Site::Assign(at)));
+            self.region(&whole(key, value), &place(Site::Assign(at)));
+            self.values(value, &place(Site::Assign(at)));
+            symbol.children.push(Symbol::new(SymbolKind::Key, &key.name, None, whole(key, value), &key.span));
+        }
+        if let Some((key, collect)) = key_of(tree, "collect")
+            && let Some(name) = text(collect)
+        {
+            self.mark(&collect.span, Thing::Key(name.to_owned()), true, &nowhere);
+            symbol.children.push(Symbol::new(SymbolKind::Key, name, None, whole(key, collect), &collect.span));
+        }
+        if let Some((key, output)) = key_of(tree, "output") {
+            self.region(&whole(key, output), &place(Site::Output));
+            self.values(output, &place(Site::Output));
+        }
+        symbol.children.extend(self.edges(tree, &place(Site::Next)));
+        symbol.children.sort_by_key(|child| child.span.start);
+        symbol
+    }
+
+    /// Reads where a node leads.
+    fn edges(&mut self, node: &Tree, place: &At) -> Vec<Symbol> {
+        let mut edges = Vec::new();
+        for name in ["next", "on_error"] {
+            let Some((key, value)) = key_of(node, name) else { continue };
+            if let Some(to) = text(value) {
+                self.target(value, place);
+                let detail = Some(name.to_owned());
+                edges.push(Symbol::new(SymbolKind::Edge, to, detail, whole(key, value), &value.span));
+            }
+            for edge in items(value) {
+                self.words(edge, |field| texts::of("edge", field), place);
+                let to = field(edge, "to").filter(|to| text(to).is_some());
+                if let Some(to) = to {
+                    self.target(to, place);
+                }
+                if let Some(when) = field(edge, "when") {
+                    self.condition(when, place);
+                }
+                let (name, span) = match to {
+                    Some(to) => (text(to).unwrap_or_default(), to.span.clone()),
+                    None => ("end", edge.span.start..edge.span.start),
+                };
+                let detail = field(edge, "description").and_then(text).map(str::to_owned);
+                edges.push(Symbol::new(SymbolKind::Edge, name, detail, edge.span.clone(), &span));
+            }
+        }
+        edges
+    }
+
+    fn call(&mut self, action: &Tree, place: &At) {
+        self.words(action, |field| texts::of("action", field), place);
+        self.region(&action.span, place);
+        let id = field(action, "item_id").and_then(|tree| Some((tree, text(tree)?)));
+        let named = id.filter(|(_, id)| !id.contains("${"));
+        let verb = field(action, "primary").and_then(text).map_or(Some(Verb::Execute), Verb::named);
+        let kind = field(action, "item_type").and_then(text).map_or(Some(ItemType::Tool), ItemType::named);
+        // A word that is still to be finished is taken for the usual one.
+        let (verb, kind) = (verb.unwrap_or(Verb::Execute), kind.unwrap_or(ItemType::Tool));
+        let is_executed = (verb, kind) == (Verb::Execute, ItemType::Tool);
+        match (id, named) {
+            (_, Some((tree, id))) if is_executed => self.mark(&tree.span, Thing::Item(id.to_owned()), false, place),
+            (_, Some((tree, id))) => {
+                let thing = Thing::Other { kind: kind.name(), id: id.to_owned() };
+                self.mark(&tree.span, thing, false, place);
+            }
+            (Some((tree, _)), None) => self.values(tree, place),
+            _ => {}
+        }
+        let params = field(action, "params");
+        for (key, value) in params.map_or(&[][..], fields) {
+            if let Some((_, item)) = named.filter(|_| is_executed) {
+                let thing = Thing::Parameter { item: item.to_owned(), name: key.name.clone() };
+                self.mark(&key.span, thing, false, place);
+            }
+            self.values(value, place);
+        }
+    }
+
+    fn condition(&mut self, tree: &Tree, place: &At) {
+        self.words(tree, |field| texts::of("condition", field), place);
+        self.region(&tree.span, place);
+        if let Some(path) = field(tree, "path")
+            && let Some(written) = text(path)
+        {
+            let locals: Vec<&str> = place.locals.iter().map(String::as_str).collect();
+            if let Ok(read) = Path::parse_in(written, &locals) {
+                self.path(locate(self.source, &path.span, written, &(0..written.len())), read, place);
+            }
+        }
+        for name in ["any", "all"] {
+            for inner in field(tree, name).map_or(&[][..], items) {
+                self.condition(inner, place);
+            }
+        }
+        if let Some(inner) = field(tree, "not") {
+            self.condition(inner, place);
+        }
+    }
+
+    /// Reads values with templates in their texts.
+    fn values(&mut self, tree: &Tree, place: &At) {
+        match &tree.node {
+            Node::List(list) => list.iter().for_each(|item| self.values(item, place)),
+            Node::Map(fields) => fields.iter().for_each(|(_, value)| self.values(value, place)),
+            Node::String(text) => {
+                let locals: Vec<&str> = place.locals.iter().map(String::as_str).collect();
+                let Ok(template) = Template::parse_in(text, &locals) else { return };
+                for expression in template.expressions() {
+                    for (path, range) in expression.paths.iter().zip(&expression.ranges) {
+                        self.path(locate(self.source, &tree.span, text, range), path.clone(), place);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Marks a path by what it begins with.
+    fn path(&mut self, span: Span, path: Path, place: &At) {
+        let first = || path.segments.first().cloned();
+        let thing = match path.root {
+            Root::State => first().map(Thing::Key),
+            Root::Inputs => first().map(Thing::Input),
+            // A hook is told of the state as it is told of other things.
+            Root::Local if place.site == Some(Site::Hook) => {
+                let is_state = first().is_some_and(|name| name == Root::State.name());
+                path.segments.get(1).filter(|_| is_state).cloned().map(Thing::Key)
+            }
+            Root::Local => place.node.clone().zip(first()).map(|(node, name)| Thing::Variable { node, name }),
+            Root::Result | Root::Now | Root::Timestamp | Root::Visit => None,
+        };
+        let (thing, place) = (thing.unwrap_or(Thing::Path), place.clone());
+        self.reading.marks.push(Mark { span, thing, declares: false, path: Some(path), place });
+    }
+}
