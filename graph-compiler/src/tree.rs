@@ -316,11 +316,14 @@ impl<'s, 'd> Builder<'s, 'd> {
     }
 
     /// Where a collection ends: behind its bracket, or, in block style, where its last element ends.
+    ///
+    /// The parser counts spaces behind a bracket to it.
     fn end(&self, last: Option<usize>, span: &Span, bracket: u8) -> usize {
-        let closes = span.end > 0 && self.source.text.as_bytes().get(span.end - 1) == Some(&bracket);
+        let closes = !span.is_empty() && self.source.text.as_bytes().get(span.start) == Some(&bracket);
         match last {
-            Some(last) if !closes => last,
-            _ => span.end,
+            _ if closes => span.start + 1,
+            Some(last) => last,
+            None => span.end,
         }
     }
 
@@ -686,6 +689,17 @@ mod tests {
         assert_eq!(spans[1], "- x: y\n  - z");
         assert_eq!(spans[2].trim_end(), "text", "a block scalar begins with its text");
         assert_eq!(spans[3], "");
+    }
+
+    #[test]
+    fn a_list_or_mapping_in_brackets_ends_behind_its_bracket() {
+        let text = "a: { b: [x, y] , c: {d: e} }\nf: [ [1 ] ]\ng: { }\n";
+        let (Some(Tree { node: Node::Map(fields), .. }), _) = read(text) else { panic!() };
+        let spans: Vec<&str> = fields.iter().map(|(_, value)| &text[value.span.clone()]).collect();
+        assert_eq!(spans, ["{ b: [x, y] , c: {d: e} }", "[ [1 ] ]", "{ }"]);
+        let (Node::Map(inner), Node::List(list)) = (&fields[0].1.node, &fields[1].1.node) else { panic!() };
+        assert_eq!(&text[inner[0].1.span.clone()], "[x, y]");
+        assert_eq!(&text[list[0].span.clone()], "[1 ]");
     }
 
     #[test]
