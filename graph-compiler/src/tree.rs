@@ -208,6 +208,15 @@ enum Open {
     Map { fields: Vec<(Key, Tree)>, key: Option<Key>, seen: HashMap<String, Span>, start: usize },
 }
 
+impl Open {
+    /// Returns where it begins.
+    fn start(&self) -> usize {
+        match self {
+            Self::List { start, .. } | Self::Map { start, .. } => *start,
+        }
+    }
+}
+
 struct Builder<'s, 'd> {
     source: &'s Arc<Source>,
     diagnostics: &'d mut Diagnostics,
@@ -241,7 +250,14 @@ impl<'s, 'd> Builder<'s, 'd> {
         }
         let message = format!("this is not YAML: {}", error.info());
         let tabs = self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t'));
+        // A bracket that is missing is missed far behind where it belongs.
+        let open = self.open.iter().rev().map(Open::start);
+        let bracket = open.into_iter().find(|&start| self.source.text[start..].starts_with(['{', '[']));
+        let opened = bracket.map(|start| Place::new(self.source, start..start + 1));
         let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
+        if let Some(opened) = opened {
+            diagnostic.related(opened, "opened here, and not closed yet");
+        }
         if tabs {
             diagnostic.help("tabs cannot indent in YAML: use spaces");
         }
