@@ -8,7 +8,7 @@ use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::project::Compilation;
 
 /// What a comment expects.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) file: String,
     /// Line and column from 1, as in the fixture; none for the file as a whole.
