@@ -156,7 +156,7 @@ impl<'g> Judge<'g> {
             let mut is_open = true;
             for edge in node.edges() {
                 match edge.target().map(|name| self.index.get(name).copied()) {
-                    Some(Some(to)) if is_open => onward[at].push((to, edge.when.map(guards).unwrap_or_default())),
+                    Some(Some(to)) if is_open => onward[at].push((to, self.guards(&node, edge.when))),
                     Some(None) => self.fault(Fault::Target),
                     None => ends[at] = true,
                     _ => {}
@@ -215,7 +215,8 @@ impl<'g> Judge<'g> {
                     set.extend(guards.iter().cloned());
                     (*to, set)
                 });
-                for (to, set) in ways.chain(failing[at].map(|to| (to, before))).collect::<Vec<_>>() {
+                let failed = failing[at].map(|to| (to, with(before, LAST_ERROR)));
+                for (to, set) in ways.chain(failed).collect::<Vec<_>>() {
                     let known = self.before[to].clone();
                     let both = known.as_ref().map_or_else(|| set.clone(), |known| known & &set);
                     if known.as_ref() != Some(&both) {
@@ -224,6 +225,31 @@ impl<'g> Judge<'g> {
                     }
                 }
             }
+        }
+    }
+
+    /// Returns the keys that are set where a condition holds.
+    fn guards(&self, node: &Node<'_>, condition: Option<&Tree>) -> Vec<String> {
+        let Some(condition) = condition else { return Vec::new() };
+        if let Some(all) = get(condition, "all") {
+            return items(all).iter().flat_map(|inner| self.guards(node, Some(inner))).collect();
+        }
+        let Some(path) = get(condition, "path").and_then(text_of) else { return Vec::new() };
+        let path = Path::new(path, 0..0);
+        let asks_for_value = match operator(condition) {
+            "exists" => true,
+            "eq" => get(condition, "value").is_some(),
+            _ => false,
+        };
+        match (path.key(), path.parts.as_slice()) {
+            (Some(key), _) if operator(condition) == "exists" => vec![key.to_owned()],
+            // Only what has failed says so (R125).
+            (None, [root, part]) if root == "result" && asks_for_value && self.goes_on(node) => {
+                let own = self.result_of(node).step(part);
+                let is_told = matches!(part.as_str(), "status" | "error");
+                if own.is_none() && is_told { vec![LAST_ERROR.to_owned()] } else { Vec::new() }
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -529,7 +555,10 @@ impl<'g> Judge<'g> {
         let nodes = self.nodes.clone();
         let of_nodes = nodes.iter().filter_map(|node| node.get("action"));
         let of_hooks = self.graph.hooks().iter().filter_map(|hook| get(hook, "action"));
-        let needed: Vec<(String, bool)> = of_nodes.chain(of_hooks).filter_map(capability).collect();
+        let actions: Vec<&Tree> = of_nodes.chain(of_hooks).collect();
+        let inner = actions.iter().filter_map(|action| self.callees.get(called(action)?)).flat_map(|one| &one.needs);
+        let inner: Vec<(String, bool)> = inner.map(|capability| (capability.clone(), true)).collect();
+        let needed: Vec<(String, bool)> = actions.into_iter().filter_map(capability).chain(inner).collect();
         for (capability, is_whole) in &needed {
             let covers = |pattern: &&str| match pattern.strip_suffix('*') {
                 Some(beginning) if *is_whole => capability.starts_with(beginning),
@@ -543,11 +572,7 @@ impl<'g> Judge<'g> {
         for pattern in permitted {
             let is_needed = match pattern.strip_suffix('*') {
                 // A wildcard is for what only the run knows, and begins as that does.
-                Some(beginning) => needed.iter().any(|(capability, whole)| {
-                    !whole
-                        && beginning.trim_end_matches('.')
-                            == capability.trim_end_matches(|c: char| c != '.').trim_end_matches('.')
-                }),
+                Some(beginning) => needed.iter().any(|(capability, whole)| !whole && capability == beginning),
                 None => needed.iter().any(|(capability, whole)| *whole && capability == pattern),
             };
             if !is_needed {
@@ -633,20 +658,15 @@ impl<'g> Judge<'g> {
     }
 }
 
-fn is_set(key: &str, set: Option<&BTreeSet<String>>) -> bool {
-    key.starts_with('_') || set.is_none_or(|set| set.contains(key))
+const LAST_ERROR: &str = "_last_error";
+
+fn with(mut set: BTreeSet<String>, key: &str) -> BTreeSet<String> {
+    set.insert(key.to_owned());
+    set
 }
 
-/// Returns the keys that are set where a condition holds.
-fn guards(condition: &Tree) -> Vec<String> {
-    if let Some(all) = get(condition, "all") {
-        return items(all).iter().flat_map(guards).collect();
-    }
-    let path = get(condition, "path").and_then(text_of).map(|path| Path::new(path, 0..0));
-    match path.as_ref().and_then(Path::key) {
-        Some(key) if operator(condition) == "exists" => vec![key.to_owned()],
-        _ => Vec::new(),
-    }
+fn is_set(key: &str, set: Option<&BTreeSet<String>>) -> bool {
+    key == "_retries" || set.is_none_or(|set| set.contains(key))
 }
 
 /// Decides a condition about one value; `None` where it looks at others too.

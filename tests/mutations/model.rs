@@ -185,6 +185,8 @@ pub(crate) fn text_of(tree: &Tree) -> Option<&str> {
 pub(crate) struct Callee {
     pub(crate) params: Type,
     pub(crate) result: Type,
+    /// The capabilities that a graph needs which runs inside another.
+    pub(crate) needs: Vec<String>,
 }
 
 impl Callee {
@@ -194,6 +196,7 @@ impl Callee {
         Self {
             params: of("config_schema").unwrap_or_else(|| Type::of(Kind::Object(Vec::new()))),
             result: of("result_schema").unwrap_or_else(Type::any),
+            needs: Vec::new(),
         }
     }
 
@@ -215,7 +218,12 @@ impl Callee {
             ty: Type { kind, nullable },
             needed: false,
         };
-        Self { params: graph.inputs(), result: Type::of(Kind::Object(known.map(field).into())) }
+        let permissions = get(&graph.root, "permissions").map(items).unwrap_or_default();
+        Self {
+            params: graph.inputs(),
+            result: Type::of(Kind::Object(known.map(field).into())),
+            needs: permissions.iter().filter_map(text_of).map(str::to_owned).collect(),
+        }
     }
 }
 
