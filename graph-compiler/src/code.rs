@@ -211,8 +211,8 @@ codes! {
         "A node's `on_error` names the node that a failure leads to; it must be one of `config.nodes`. The policies `fail` \
          and `continue` are set for the whole graph, in `config.on_error`.";
     UNREACHABLE = "G0104", "a node that no run can reach",
-        "No way of `next` and `on_error` edges leads from the start to this node. An edge behind an edge without `when` is \
-         never followed and counts as no way.";
+        "No way of `next` and `on_error` edges leads from the start to this node. Of nodes that only such nodes lead to, nothing is \
+         said: they follow.";
     NO_END = "G0105", "a node that no run can leave",
         "From this node no way leads to an end: a return node, a node without `next`, or a list of edges none of which may \
          match. A run that comes here goes round until `max_steps` stops it.";

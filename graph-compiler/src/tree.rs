@@ -278,6 +278,15 @@ enum Open {
     Map { fields: Vec<(Key, Tree)>, key: Option<Key>, seen: HashMap<String, Span>, start: usize },
 }
 
+impl Open {
+    /// Returns where it begins.
+    fn start(&self) -> usize {
+        match self {
+            Self::List { start, .. } | Self::Map { start, .. } => *start,
+        }
+    }
+}
+
 struct Builder<'s, 'd> {
     source: &'s Arc<Source>,
     diagnostics: &'d mut Diagnostics,
@@ -311,7 +320,14 @@ impl<'s, 'd> Builder<'s, 'd> {
         }
         let message = format!("this is not YAML: {}", error.info());
         let tabs = self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t'));
+        // A bracket that is missing is missed far behind where it belongs.
+        let open = self.open.iter().rev().map(Open::start);
+        let bracket = open.into_iter().find(|&start| self.source.text[start..].starts_with(['{', '[']));
+        let opened = bracket.map(|start| Place::new(self.source, start..start + 1));
         let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
+        if let Some(opened) = opened {
+            diagnostic.related(opened, "opened here, and not closed yet");
+        }
         if tabs {
             diagnostic.help("tabs cannot indent in YAML: use spaces");
         }
@@ -409,11 +425,14 @@ impl<'s, 'd> Builder<'s, 'd> {
     }
 
     /// Where a collection ends: behind its bracket, or, in block style, where its last element ends.
+    ///
+    /// The parser counts spaces behind a bracket to it.
     fn end(&self, last: Option<usize>, span: &Span, bracket: u8) -> usize {
-        let closes = span.end > 0 && self.source.text.as_bytes().get(span.end - 1) == Some(&bracket);
+        let closes = !span.is_empty() && self.source.text.as_bytes().get(span.start) == Some(&bracket);
         match last {
-            Some(last) if !closes => last,
-            _ => span.end,
+            _ if closes => span.start + 1,
+            Some(last) => last,
+            None => span.end,
         }
     }
 
@@ -779,6 +798,17 @@ mod tests {
         assert_eq!(spans[1], "- x: y\n  - z");
         assert_eq!(spans[2].trim_end(), "text", "a block scalar begins with its text");
         assert_eq!(spans[3], "");
+    }
+
+    #[test]
+    fn a_list_or_mapping_in_brackets_ends_behind_its_bracket() {
+        let text = "a: { b: [x, y] , c: {d: e} }\nf: [ [1 ] ]\ng: { }\n";
+        let (Some(Tree { node: Node::Map(fields), .. }), _) = read(text) else { panic!() };
+        let spans: Vec<&str> = fields.iter().map(|(_, value)| &text[value.span.clone()]).collect();
+        assert_eq!(spans, ["{ b: [x, y] , c: {d: e} }", "[ [1 ] ]", "{ }"]);
+        let (Node::Map(inner), Node::List(list)) = (&fields[0].1.node, &fields[1].1.node) else { panic!() };
+        assert_eq!(&text[inner[0].1.span.clone()], "[x, y]");
+        assert_eq!(&text[list[0].span.clone()], "[1 ]");
     }
 
     #[test]

@@ -386,6 +386,14 @@ impl<'d> Facts<'d> {
             && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
     }
 
+    /// Whether a path leads to what `result` has only where the node has failed: to a field that its tool does not return (R125).
+    pub(super) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
+        let (Root::Result, [field, ..]) = (path.root, path.segments.as_slice()) else { return false };
+        let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else { return false };
+        let is_returned = self.tool(call).result.step(field).is_ok();
+        !is_returned && matches!(field.as_str(), "status" | "error")
+    }
+
     /// Calls `visit` with each path that the graph reads.
     pub(super) fn reads(&self, visit: &mut impl FnMut(Read<'d>)) {
         for (at, node) in self.definition.nodes.iter().enumerate() {

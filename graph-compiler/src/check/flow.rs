@@ -136,7 +136,9 @@ impl Flow {
         };
         let of_edge = |edge: usize| -> Vec<usize> {
             let proven = guards::proven_on_edge(edges, edge);
-            proven.into_iter().flat_map(|path| self.facts_of(facts, path)).collect()
+            // What only a failure tells of is there because the node has failed.
+            let failed = proven.iter().any(|path| facts.is_of_failure(node, path)).then_some(self.keys);
+            proven.into_iter().flat_map(|path| self.facts_of(facts, path)).chain(failed).collect()
         };
         facts.ways(node).map(of_edge).collect()
     }

@@ -8,6 +8,9 @@ use crate::definition::NodeKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
 
+/// What the state that a hook sees has in it beside the graph's keys (R148).
+const STEP_COUNT: &str = "step_count";
+
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     facts.reads(&mut |read| match read.path.root {
         Root::Now | Root::Timestamp => {}
@@ -81,8 +84,20 @@ fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostic
     diagnostics.error(code::NO_RESULT, facts.place(&read.span), format!("there is no `result` here: {why}")).help(help);
 }
 
-/// Checks the way into an item of a foreach; what a hook is told has no known parts.
+/// Checks the way into an item of a foreach; what a hook is told has no known parts, but for the state.
 fn check_local(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    if let (Site::Hook, [root, key, ..]) = (read.site, read.path.segments.as_slice())
+        && root == Root::State.name()
+        && ![STEP_COUNT, LAST_ERROR, RETRIES].contains(&key.as_str())
+        && facts.types.key(key).is_none()
+        && facts.definition.is_complete
+    {
+        let keys = facts.types.keys.iter().map(|key| key.name.as_str()).chain([STEP_COUNT]);
+        let message = format!("nothing sets the state key `{key}`");
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, facts.place(&read.span), message);
+        diagnostic.label("never assigned").suggest(key, keys);
+        return;
+    }
     let whole = Path { root: Root::Local, segments: read.path.segments.iter().take(1).cloned().collect() };
     check_parts(facts, read, &facts.type_of_path(read.node, read.site, &whole), 1, diagnostics);
 }

@@ -8,15 +8,15 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         let edges = edges(node.next());
         let Some(always) = edges.iter().position(|edge| edge.always) else { continue };
         let Some(first) = edges[always].edge else { continue };
-        for edge in edges[always + 1..].iter().filter_map(|edge| edge.edge) {
-            diagnostics
-                .error(
-                    code::SHADOWED_EDGE,
-                    facts.place(&edge.span),
-                    format!("this edge of node `{}` is never followed", node.name),
-                )
-                .related(facts.place(&first.span), "this one has no `when`, so it always matches")
-                .help("move the edge without `when` to the end of the list");
-        }
+        let mut behind = edges[always + 1..].iter().filter_map(|edge| edge.edge);
+        let Some(edge) = behind.next() else { continue };
+        let message = format!("this edge of node `{}` is never followed", node.name);
+        let diagnostic = diagnostics.error(code::SHADOWED_EDGE, facts.place(&edge.span), message);
+        diagnostic
+            .related(facts.place(&first.span), "this one has no `when`, so it always matches")
+            .help("move the edge without `when` to the end of the list");
+        behind.for_each(|edge| {
+            diagnostic.related(facts.place(&edge.span), "nor is this");
+        });
     }
 }

@@ -191,7 +191,13 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
     let category = reader.optional_text(&fields, "category");
     let description = reader.optional_text(&fields, "description");
     let id = graph_id(&mut reader, category.as_ref());
-    let permissions = fields.get("permissions").map(|tree| permissions(&mut reader, tree));
+    let permissions = match fields.get("permissions") {
+        Some(tree) => Some(permissions(&mut reader, tree)),
+        // What a misspelt list says is not clear, and that was said.
+        None => reader
+            .misspelt(&fields, "a graph", &["permissions"])
+            .then(|| Spanned { value: Vec::new(), span: fields.span.clone() }),
+    };
     let mut env = Env::default();
     if let Some(tree) = fields.get("env_requires") {
         env.read(&mut reader, tree);

@@ -254,6 +254,9 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
     let kind = match reader.optional_text(&fields, "type") {
         None if fields.get("type").is_some() => return None,
         None if fields.get("action").is_none() => {
+            if reader.misspelt(&fields, &format!("node `{name}`"), &["action", "type"]) {
+                return None;
+            }
             let place = Place::new(reader.source, key.span.clone());
             reader
                 .diagnostics

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use graph_model::name::NameError;
 
-use crate::diagnostic::{Diagnostics, Place, code, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
 use crate::source::{Source, Span};
 use crate::tree::{Key, Node, Tree};
 
@@ -137,9 +137,10 @@ impl Reader<'_> {
         None
     }
 
+    /// Returns the value of a field that must be there. What is nearly called so is reported instead of its absence.
     pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t Tree> {
         let found = fields.get(name);
-        if found.is_none() {
+        if found.is_none() && !self.misspelt(fields, whose, &[name]) {
             let span = fields.key(name).map_or_else(|| first_line(self.source, &fields.span), |key| key.span.clone());
             let place = Place::new(self.source, span);
             self.diagnostics.error(code::MISSING_FIELD, place, format!("{whose} needs `{name}`"));
@@ -194,8 +195,26 @@ impl Reader<'_> {
         }
     }
 
+    /// Reports fields without which something is missing, and that are nearly called as one that is; says whether there is one.
+    pub(super) fn misspelt(&mut self, fields: &Fields<'_>, whose: &str, missing: &[&str]) -> bool {
+        let is_slip =
+            |key: &&Key| !missing.contains(&key.name.as_str()) && nearest(&key.name, missing.iter().copied()).is_some();
+        let slip = fields.entries.iter().map(|(key, _)| key).find(is_slip);
+        slip.iter().for_each(|key| self.unknown_field(key, whose, missing));
+        slip.is_some()
+    }
+
+    /// Reports an unknown field, once: who misses a field and who looks for strange ones may both come upon it.
     fn unknown_field(&mut self, key: &Key, whose: &str, known: &[&str]) {
         let place = Place::new(self.source, key.span.clone());
+        let is_it = |one: &Diagnostic| {
+            one.code == code::UNKNOWN_FIELD
+                && one.place.span.as_ref() == Some(&key.span)
+                && Arc::ptr_eq(&one.place.source, self.source)
+        };
+        if self.diagnostics.iter().any(is_it) {
+            return;
+        }
         let diagnostic =
             self.diagnostics.error(code::UNKNOWN_FIELD, place, format!("{whose} has no field `{}`", key.name));
         diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());

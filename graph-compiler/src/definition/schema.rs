@@ -397,6 +397,12 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<Schema
         Some((_, tree)) => Some(parse(reader, tree, of)?),
     };
     let Some(properties) = fields.get("properties") else {
+        // Nobody would look whether they are there.
+        for required in required(reader, fields) {
+            let place = Place::new(reader.source, required.span);
+            let message = format!("`required` names `{}`, and there are no `properties`", required.value);
+            reader.diagnostics.error(code::BAD_SCHEMA, place, message).help("describe it in `properties`");
+        }
         let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
         return Some(SchemaKind::Map(Box::new(additional.unwrap_or_else(any))));
     };

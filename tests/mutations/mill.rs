@@ -1,0 +1,201 @@
+//! Makes mutants: a place in a text, what stands there instead, and where a reader would look for the mistake.
+
+use std::ops::Range;
+
+use graph_compiler::tree::{Key, Tree};
+
+use crate::model::{Callees, Graph, fields, parse};
+
+/// A text with one mistake.
+pub(crate) struct Mutant {
+    /// The kind of mistake, an index into the table of operators.
+    pub(crate) operator: usize,
+    pub(crate) file: String,
+    pub(crate) text: String,
+    /// The line of the mistake, from 1, and those of what it stands in.
+    pub(crate) lines: Vec<usize>,
+    /// The names that it is about: lines that hold one of them are right ones too.
+    pub(crate) names: Vec<String>,
+    /// What was done, for people.
+    pub(crate) what: String,
+    /// Whether it is wrong whatever else the graph says; else the judge decides.
+    pub(crate) is_wrong: bool,
+}
+
+/// A small generator of numbers, the same on every machine (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Begins with what a text hashes to, so that one file's mutants do not depend on the others.
+    pub(crate) fn of(seed: &str) -> Self {
+        Self(
+            seed.bytes()
+                .fold(0x9e37_79b9_7f4a_7c15, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)),
+        )
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % (end.max(1) as u64)).unwrap()
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { Some(&from[self.below(from.len())]) }
+    }
+
+    /// Slips once while writing a word: two letters change places, or one is left out or written twice.
+    pub(crate) fn slip(&mut self, word: &str, is_taken: impl Fn(&str) -> bool) -> String {
+        let letters: Vec<char> = word.chars().collect();
+        for _ in 0..20 {
+            let mut slipped = letters.clone();
+            let at = self.below(letters.len());
+            match self.below(3) {
+                0 if at + 1 < letters.len() => slipped.swap(at, at + 1),
+                1 if letters.len() > 3 => {
+                    slipped.remove(at);
+                }
+                _ => slipped.insert(at, letters[at]),
+            }
+            let slipped: String = slipped.into_iter().collect();
+            let is_name = slipped.starts_with(|first: char| first.is_ascii_alphabetic()) && slipped.is_ascii();
+            if slipped != word && is_name && !is_taken(&slipped) {
+                return slipped;
+            }
+        }
+        format!("{word}x")
+    }
+}
+
+/// What an operator works with.
+pub(crate) struct Mill<'g> {
+    pub(crate) file: &'g str,
+    pub(crate) graph: &'g Graph,
+    pub(crate) callees: &'g Callees,
+    pub(crate) random: Random,
+    pub(crate) operator: usize,
+    pub(crate) mutants: Vec<Mutant>,
+}
+
+impl Mill<'_> {
+    pub(crate) fn raw(&self, span: &Range<usize>) -> &str {
+        &self.graph.text[span.clone()]
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.graph.text[..at].matches('\n').count() + 1
+    }
+
+    /// Adds a mutant of which the judge decides whether it is wrong.
+    pub(crate) fn judged(&mut self, span: &Range<usize>, with: &str, names: &[&str]) {
+        self.edit(&[(span.clone(), with.to_owned())], names, &[], false);
+    }
+
+    /// Adds a mutant that is wrong.
+    pub(crate) fn wrong(&mut self, span: &Range<usize>, with: &str, names: &[&str]) {
+        self.edit(&[(span.clone(), with.to_owned())], names, &[], true);
+    }
+
+    /// Adds a mutant of several edits, in the order of the text; `around` are places of what the mistake stands in.
+    pub(crate) fn edit(&mut self, edits: &[(Range<usize>, String)], names: &[&str], around: &[usize], is_wrong: bool) {
+        let (Some((first, _)), Some((last, _))) = (edits.first(), edits.last()) else { return };
+        let mut text = String::with_capacity(self.graph.text.len() + 16);
+        let mut from = 0;
+        for (span, with) in edits {
+            text.push_str(&self.graph.text[from..span.start]);
+            text.push_str(with);
+            from = span.end;
+        }
+        text.push_str(&self.graph.text[from..]);
+        let shown =
+            |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect::<String>();
+        let what = format!("`{}` → `{}`", shown(self.raw(first)), shown(&edits[0].1));
+        let lines = [first.start, last.start].iter().chain(around).map(|&at| self.line(at)).collect();
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        self.mutants.push(Mutant {
+            operator: self.operator,
+            file: self.file.to_owned(),
+            text,
+            lines,
+            names,
+            what,
+            is_wrong,
+        });
+    }
+
+    /// Adds a mutant in which a field of a mapping is missing. The text stays YAML.
+    pub(crate) fn drop_field(&mut self, map: &Tree, name: &str, names: &[&str], around: &[usize], is_wrong: bool) {
+        let list = fields(map);
+        let Some(at) = list.iter().position(|(key, _)| key.name == name) else { return };
+        let spans: Vec<Range<usize>> =
+            list.iter().map(|(key, value)| key.span.start..value.span.end.max(key.span.end)).collect();
+        self.drop_part(map, &spans, at, names, around, is_wrong);
+    }
+
+    /// Adds a mutant in which an element of a list is missing.
+    pub(crate) fn drop_item(&mut self, list: &Tree, at: usize, names: &[&str], around: &[usize], is_wrong: bool) {
+        let spans: Vec<Range<usize>> = crate::model::items(list).iter().map(|item| item.span.clone()).collect();
+        self.drop_part(list, &spans, at, names, around, is_wrong);
+    }
+
+    fn drop_part(
+        &mut self,
+        whole: &Tree,
+        parts: &[Range<usize>],
+        at: usize,
+        names: &[&str],
+        around: &[usize],
+        is_wrong: bool,
+    ) {
+        if let Some(span) = self.span_of_part(whole, parts, at) {
+            let around: Vec<usize> = around.iter().copied().chain([whole.span.start]).collect();
+            self.edit(&[(span, String::new())], names, &around, is_wrong);
+            // What is left must still be what was meant, without the part.
+            if self.mutants.last().is_some_and(|mutant| parse(&mutant.text).is_none()) {
+                self.mutants.pop();
+            }
+        }
+    }
+
+    /// Returns what to cut so that a mapping or list loses one part.
+    fn span_of_part(&self, whole: &Tree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
+        let text = &self.graph.text;
+        let own = &parts[at];
+        if let Some(next) = parts.get(at + 1) {
+            return Some(own.start..next.start);
+        }
+        if text[whole.span.clone()].starts_with(['{', '[']) {
+            return Some(at.checked_sub(1).map_or(own.start, |before| parts[before].end)..own.end);
+        }
+        let start = text[..own.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = text[..own.end].trim_end().len();
+        let end = text[end..].find('\n').map_or(text.len(), |newline| end + newline + 1);
+        let is_alone_in_an_item = parts.len() == 1 && text[start..own.start].trim_start().starts_with('-');
+        (!is_alone_in_an_item).then_some(start..end)
+    }
+
+    /// Slips in the name of a key.
+    pub(crate) fn slip_key(&mut self, key: &Key, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
+        if self.raw(&key.span) == key.name {
+            let slipped = self.random.slip(&key.name, is_taken);
+            self.edit(&[(key.span.clone(), slipped)], names, &[], is_wrong);
+        }
+    }
+
+    /// Returns where a word stands in the text of a value.
+    pub(crate) fn word(&self, tree: &Tree, word: &str) -> Option<Range<usize>> {
+        let at = self.raw(&tree.span).find(word)? + tree.span.start;
+        Some(at..at + word.len())
+    }
+
+    /// Slips in a value that is one word.
+    pub(crate) fn slip_word(&mut self, tree: &Tree, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
+        let Some(word) = crate::model::text_of(tree).filter(|word| !word.is_empty()) else { return };
+        if let Some(span) = self.word(tree, word) {
+            let slipped = self.random.slip(word, is_taken);
+            self.edit(&[(span, slipped)], names, &[], is_wrong);
+        }
+    }
+}

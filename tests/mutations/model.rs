@@ -1,0 +1,438 @@
+//! A graph as the judge of mutants sees it: its tree, and words for its parts. It shares nothing with the compiler but the
+//! YAML tree, so that the compiler is not its own judge.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use graph_compiler::diagnostic::Diagnostics;
+use graph_compiler::source::Source;
+use graph_compiler::tree::{self, Key, Node as Value, Tree};
+
+/// What is known of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Type {
+    pub(crate) kind: Kind,
+    pub(crate) nullable: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Kind {
+    Any,
+    /// No value but null.
+    Never,
+    Boolean,
+    Integer,
+    Number,
+    Text,
+    Enum(Vec<String>),
+    List(Box<Type>),
+    Map(Box<Type>),
+    Object(Vec<Field>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Field {
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+    /// Whether it must be given: it is required and has no default.
+    pub(crate) needed: bool,
+}
+
+impl Type {
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self { nullable: kind == Kind::Never, kind }
+    }
+
+    pub(crate) fn any() -> Self {
+        Self::of(Kind::Any)
+    }
+
+    pub(crate) fn or_null(mut self) -> Self {
+        self.nullable = true;
+        self
+    }
+
+    /// Reads a schema that is known to be one.
+    pub(crate) fn of_schema(schema: &Tree) -> Self {
+        let names: Vec<String> = match get(schema, "type").map(|tree| &tree.node) {
+            Some(Value::String(name)) => vec![name.clone()],
+            Some(Value::List(list)) => list.iter().filter_map(|tree| text_of(tree).map(str::to_owned)).collect(),
+            _ => Vec::new(),
+        };
+        let name = names.iter().find(|name| *name != "null").map(String::as_str);
+        let kind = match (get(schema, "enum"), name) {
+            (Some(members), _) => Kind::Enum(items(members).iter().filter_map(text_of).map(str::to_owned).collect()),
+            (None, Some("string")) => Kind::Text,
+            (None, Some("integer")) => Kind::Integer,
+            (None, Some("number")) => Kind::Number,
+            (None, Some("boolean")) => Kind::Boolean,
+            (None, Some("array")) => Kind::List(Box::new(get(schema, "items").map_or_else(Self::any, Self::of_schema))),
+            (None, Some("object")) => match (get(schema, "properties"), get(schema, "additionalProperties")) {
+                (Some(properties), _) => Self::object(schema, properties),
+                (None, Some(values)) => Kind::Map(Box::new(Self::of_schema(values))),
+                (None, None) => Kind::Map(Box::new(Self::any())),
+            },
+            _ => Kind::Any,
+        };
+        Self { kind, nullable: names.len() > 1 }
+    }
+
+    fn object(schema: &Tree, properties: &Tree) -> Kind {
+        let required: Vec<&str> =
+            get(schema, "required").map(items).unwrap_or_default().iter().filter_map(text_of).collect();
+        let field = |(key, tree): &(Key, Tree)| {
+            let (is_required, has_default) = (required.contains(&key.name.as_str()), get(tree, "default").is_some());
+            let mut ty = Self::of_schema(tree);
+            ty.nullable |= !is_required && !has_default;
+            Field { name: key.name.clone(), needed: is_required && !has_default && !ty.nullable, ty }
+        };
+        Kind::Object(fields(properties).iter().map(field).collect())
+    }
+
+    /// Returns the type of a value as it is.
+    pub(crate) fn of_literal(tree: &Tree) -> Self {
+        Self::of(match &tree.node {
+            Value::Null => Kind::Never,
+            Value::Boolean(_) => Kind::Boolean,
+            Value::Number(number) if number.is_f64() => Kind::Number,
+            Value::Number(_) => Kind::Integer,
+            Value::String(_) => Kind::Text,
+            Value::List(list) => Kind::List(Box::new(
+                list.iter().map(Self::of_literal).fold(Self { kind: Kind::Never, nullable: false }, Self::join),
+            )),
+            Value::Map(map) => Kind::Object(
+                map.iter()
+                    .map(|(key, value)| Field { name: key.name.clone(), ty: Self::of_literal(value), needed: true })
+                    .collect(),
+            ),
+        })
+    }
+
+    pub(crate) fn join(self, other: Self) -> Self {
+        let nullable = self.nullable || other.nullable;
+        let kind = match (self.kind, other.kind) {
+            (Kind::Never, kind) | (kind, Kind::Never) => kind,
+            (one, two) if one == two => one,
+            (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => Kind::Number,
+            (Kind::Text, Kind::Enum(_)) | (Kind::Enum(_), Kind::Text) => Kind::Text,
+            (Kind::Enum(mut one), Kind::Enum(two)) => {
+                one.extend(two.into_iter().filter(|text| !one.contains(text)).collect::<Vec<_>>());
+                Kind::Enum(one)
+            }
+            (Kind::List(one), Kind::List(two)) => Kind::List(Box::new(one.join(*two))),
+            _ => Kind::Any,
+        };
+        Self { kind, nullable }
+    }
+
+    /// Follows one part of a path; `None` if no value has it. That an index may be out of range is not looked at.
+    pub(crate) fn step(&self, part: &str) -> Option<Self> {
+        let found = match &self.kind {
+            Kind::Any => Self::any(),
+            Kind::Never => self.clone(),
+            Kind::Object(fields) => fields.iter().find(|field| field.name == part)?.ty.clone(),
+            Kind::Map(values) => (**values).clone().or_null(),
+            Kind::List(elements) if part.parse::<i64>().is_ok() => (**elements).clone(),
+            _ => return None,
+        };
+        Some(if self.nullable { found.or_null() } else { found })
+    }
+
+    /// Whether a value that is not null can stand where `target` is asked for, as far as is known.
+    pub(crate) fn fits(&self, target: &Self) -> bool {
+        match (&self.kind, &target.kind) {
+            (Kind::Any | Kind::Never, _)
+            | (_, Kind::Any)
+            | (Kind::Integer, Kind::Number)
+            | (Kind::Enum(_), Kind::Text) => true,
+            (Kind::Enum(one), Kind::Enum(two)) => one.iter().all(|text| two.contains(text)),
+            (Kind::List(one), Kind::List(two)) | (Kind::Map(one), Kind::Map(two)) => one.fits(two),
+            (Kind::Object(fields), Kind::Map(values)) => fields.iter().all(|field| field.ty.fits(values)),
+            (Kind::Map(_), Kind::Object(_)) => true,
+            (Kind::Object(given), Kind::Object(asked)) => {
+                asked.iter().all(|field| match given.iter().find(|one| one.name == field.name) {
+                    Some(one) => one.ty.fits(&field.ty),
+                    None => !field.needed,
+                })
+            }
+            (one, two) => one == two,
+        }
+    }
+}
+
+/// Returns a field of a mapping; one without a value is as one that is not there.
+pub(crate) fn get<'t>(tree: &'t Tree, name: &str) -> Option<&'t Tree> {
+    fields(tree).iter().find(|(key, value)| key.name == name && value.node != Value::Null).map(|(_, value)| value)
+}
+
+/// Returns the fields of a mapping.
+pub(crate) fn fields(tree: &Tree) -> &[(Key, Tree)] {
+    if let Value::Map(fields) = &tree.node { fields } else { &[] }
+}
+
+/// Returns the elements of a list.
+pub(crate) fn items(tree: &Tree) -> &[Tree] {
+    if let Value::List(items) = &tree.node { items } else { &[] }
+}
+
+/// Returns the text that a value is.
+pub(crate) fn text_of(tree: &Tree) -> Option<&str> {
+    if let Value::String(text) = &tree.node { Some(text) } else { None }
+}
+
+/// What is called by an id.
+#[derive(Debug, Clone)]
+pub(crate) struct Callee {
+    pub(crate) params: Type,
+    pub(crate) result: Type,
+    /// The capabilities that a graph needs which runs inside another.
+    pub(crate) needs: Vec<String>,
+}
+
+impl Callee {
+    /// Reads a contract.
+    pub(crate) fn of_contract(contract: &Tree) -> Self {
+        let of = |name: &str| get(contract, name).map(Type::of_schema);
+        Self {
+            params: of("config_schema").unwrap_or_else(|| Type::of(Kind::Object(Vec::new()))),
+            result: of("result_schema").unwrap_or_else(Type::any),
+            needs: Vec::new(),
+        }
+    }
+
+    /// What a graph is to another that nests it. What it returns is left open.
+    pub(crate) fn of_graph(graph: &Graph) -> Self {
+        let known = [
+            ("success", Kind::Boolean, false),
+            ("status", Kind::Text, false),
+            ("graph_run_id", Kind::Text, false),
+            ("steps", Kind::Integer, false),
+            ("state", Kind::Map(Box::new(Type::any())), false),
+            ("output", Kind::Any, true),
+            ("error", Kind::Text, true),
+            ("node", Kind::Text, true),
+            ("errors", Kind::List(Box::new(Type::any())), true),
+        ];
+        let field = |(name, kind, nullable): (&str, Kind, bool)| Field {
+            name: name.to_owned(),
+            ty: Type { kind, nullable },
+            needed: false,
+        };
+        let permissions = get(&graph.root, "permissions").map(items).unwrap_or_default();
+        Self {
+            params: graph.inputs(),
+            result: Type::of(Kind::Object(known.map(field).into())),
+            needs: permissions.iter().filter_map(text_of).map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// What there is for graphs to call, by id.
+pub(crate) type Callees = BTreeMap<String, Callee>;
+
+/// Reads a text as YAML.
+pub(crate) fn parse(text: &str) -> Option<Tree> {
+    let mut diagnostics = Diagnostics::new();
+    let file = tree::parse(&Source::new("mutant", "mutant", text), &mut diagnostics)?;
+    diagnostics.is_empty().then_some(file.root)
+}
+
+/// A graph's text and its tree.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) text: String,
+    pub(crate) root: Tree,
+}
+
+impl Graph {
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        Some(Self { text: text.to_owned(), root: parse(text)? })
+    }
+
+    /// Returns the id that a file of this name has.
+    pub(crate) fn id(&self, stem: &str) -> String {
+        let category = get(&self.root, "category").and_then(text_of);
+        category.map_or_else(|| stem.to_owned(), |category| format!("{category}/{stem}"))
+    }
+
+    pub(crate) fn inputs(&self) -> Type {
+        get(&self.root, "config_schema").map_or_else(Type::any, Type::of_schema)
+    }
+
+    /// Returns a setting of `config`.
+    pub(crate) fn config(&self, name: &str) -> Option<&Tree> {
+        get(&self.root, "config").and_then(|config| get(config, name))
+    }
+
+    /// Whether `config` sets a word to this.
+    pub(crate) fn says(&self, name: &str, word: &str) -> bool {
+        self.config(name).and_then(text_of) == Some(word)
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Node<'_>> {
+        self.config("nodes").map(fields).unwrap_or_default().iter().map(|(key, tree)| Node { key, tree }).collect()
+    }
+
+    pub(crate) fn hooks(&self) -> &[Tree] {
+        self.config("hooks").map(items).unwrap_or_default()
+    }
+
+    /// Returns all expressions below a value.
+    pub(crate) fn expressions(&self, tree: &Tree) -> Vec<Expression> {
+        let mut found = Vec::new();
+        self.collect(tree, &mut found);
+        found
+    }
+
+    fn collect(&self, tree: &Tree, found: &mut Vec<Expression>) {
+        match &tree.node {
+            Value::String(text) => found.extend(self.expressions_of(tree, text)),
+            Value::List(list) => list.iter().for_each(|tree| self.collect(tree, found)),
+            Value::Map(map) => map.iter().for_each(|(_, tree)| self.collect(tree, found)),
+            _ => {}
+        }
+    }
+
+    /// Finds the expressions of one text. Texts of the corpus have no escapes inside `${…}`, so places are easy to tell.
+    fn expressions_of(&self, tree: &Tree, text: &str) -> Vec<Expression> {
+        let raw = &self.text[tree.span.clone()];
+        let (mut found, mut from) = (Vec::new(), 0);
+        while let Some(at) = raw[from..].find("${").map(|at| from + at) {
+            let Some(end) = raw[at..].find('}').map(|end| at + end) else { break };
+            from = end + 1;
+            if raw[..at].ends_with('$') {
+                continue;
+            }
+            let (mut paths, mut start) = (Vec::new(), at + 2);
+            for part in raw[at + 2..end].split("||") {
+                let lead = part.len() - part.trim_start().len();
+                let place = tree.span.start + start + lead;
+                paths.push(Path::new(part.trim(), place..place + part.trim().len()));
+                start += part.len() + 2;
+            }
+            let span = tree.span.start + at..tree.span.start + end + 1;
+            let trimmed = text.strip_suffix('\n').unwrap_or(text);
+            let is_whole = trimmed.starts_with("${") && trimmed.find('}') == Some(trimmed.len() - 1);
+            found.push(Expression { span, paths, is_whole });
+        }
+        found
+    }
+}
+
+/// A `${…}`.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) span: Range<usize>,
+    pub(crate) paths: Vec<Path>,
+    /// Whether the text is nothing else.
+    pub(crate) is_whole: bool,
+}
+
+/// A path and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Path {
+    pub(crate) span: Range<usize>,
+    pub(crate) text: String,
+    pub(crate) parts: Vec<String>,
+}
+
+impl Path {
+    pub(crate) fn new(text: &str, span: Range<usize>) -> Self {
+        let parts =
+            text.replace(['[', ']'], ".").split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Self { span, text: text.to_owned(), parts }
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        self.parts.first().map_or("", String::as_str)
+    }
+
+    /// Returns the key, if it leads into the state.
+    pub(crate) fn key(&self) -> Option<&str> {
+        if self.root() == "state" { self.parts.get(1).map(String::as_str) } else { None }
+    }
+}
+
+/// A node of a graph.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'g> {
+    pub(crate) key: &'g Key,
+    pub(crate) tree: &'g Tree,
+}
+
+impl<'g> Node<'g> {
+    pub(crate) fn name(&self) -> &'g str {
+        &self.key.name
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&'g Tree> {
+        get(self.tree, name)
+    }
+
+    pub(crate) fn is(&self, kind: &str) -> bool {
+        self.get("type").and_then(text_of).unwrap_or("action") == kind
+    }
+
+    /// Returns the edges: the whole of each, its target and its condition.
+    pub(crate) fn edges(&self) -> Vec<Edge<'g>> {
+        match self.get("next") {
+            Some(to @ Tree { node: Value::String(_), .. }) => vec![Edge { to: Some(to), when: None }],
+            Some(list) => {
+                items(list).iter().map(|edge| Edge { to: get(edge, "to"), when: get(edge, "when") }).collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    pub(crate) fn assign(&self) -> &'g [(Key, Tree)] {
+        self.get("assign").map(fields).unwrap_or_default()
+    }
+
+    /// Returns the id of what it calls, if it is a tool's or a graph's, and known.
+    pub(crate) fn calls(&self) -> Option<&'g str> {
+        self.get("action").and_then(called)
+    }
+
+    /// What an element is called in a foreach.
+    pub(crate) fn item(&self) -> &'g str {
+        self.get("as").and_then(text_of).unwrap_or("item")
+    }
+}
+
+/// Returns the id of the tool or graph that an action executes, where it is known.
+pub(crate) fn called(action: &Tree) -> Option<&str> {
+    let is = |name: &str, word: &str| get(action, name).and_then(text_of).is_none_or(|text| text == word);
+    let id = get(action, "item_id").and_then(text_of)?;
+    (is("primary", "execute") && is("item_type", "tool") && !id.contains("${")).then_some(id)
+}
+
+/// An edge.
+#[derive(Clone, Copy)]
+pub(crate) struct Edge<'g> {
+    pub(crate) to: Option<&'g Tree>,
+    pub(crate) when: Option<&'g Tree>,
+}
+
+impl<'g> Edge<'g> {
+    pub(crate) fn target(&self) -> Option<&'g str> {
+        self.to.and_then(text_of)
+    }
+}
+
+/// Calls `visit` with each comparison of a condition.
+pub(crate) fn comparisons<'g>(condition: &'g Tree, visit: &mut impl FnMut(&'g Tree)) {
+    if get(condition, "path").is_some() {
+        visit(condition);
+    }
+    for name in ["all", "any"] {
+        get(condition, name).map(items).unwrap_or_default().iter().for_each(|inner| comparisons(inner, visit));
+    }
+    if let Some(inner) = get(condition, "not") {
+        comparisons(inner, visit);
+    }
+}
+
+/// Returns the operator of a comparison.
+pub(crate) fn operator(test: &Tree) -> &str {
+    get(test, "op").or_else(|| get(test, "operator")).and_then(text_of).unwrap_or("eq")
+}

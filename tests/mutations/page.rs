@@ -1,0 +1,131 @@
+//! What became of the mutants, as a page and as lists for people who work on the compiler.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::Verdict;
+use crate::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
+
+/// What became of the mutants of one operator.
+#[derive(Default, Clone, Copy)]
+struct Row {
+    made: usize,
+    wrong: usize,
+    found: usize,
+    in_place: usize,
+    /// Not wrong, and the compiler says something all the same.
+    accused: usize,
+}
+
+impl Row {
+    fn add(&mut self, verdict: &Verdict) {
+        self.made += 1;
+        if verdict.is_wrong() {
+            self.wrong += 1;
+            self.found += usize::from(verdict.is_found());
+            self.in_place += usize::from(verdict.is_found() && verdict.is_in_place());
+        } else {
+            self.accused += usize::from(verdict.is_found());
+        }
+    }
+
+    fn line(&self, name: &str, criterion: &str) -> String {
+        let Self { made, wrong, found, in_place, accused } = self;
+        let other = made - wrong;
+        format!("| {name} | {criterion} | {made} | {wrong} | {found} | {in_place} | {other} | {accused} |\n")
+    }
+}
+
+fn operators() -> impl Iterator<Item = &'static Operator> {
+    OF_GRAPHS.iter().chain(OF_CONTRACTS)
+}
+
+fn percent(part: usize, whole: usize) -> String {
+    // Cut and not rounded: what is said was reached.
+    let tenths = part * 1000 / whole.max(1);
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+fn page(verdicts: &[Verdict]) -> String {
+    let mut total = Row::default();
+    let mut rows = vec![Row::default(); operators().count()];
+    for verdict in verdicts {
+        total.add(verdict);
+        rows[verdict.mutant.operator].add(verdict);
+    }
+    let mut page = format!(
+        "# What the checker finds\n\n\
+         From the graphs of `tests/corpus` and the contracts of their tools, of which the compiler says nothing, {} mutants with one\n\
+         mistake each are made and compiled. This page is written by `tests/mutations.rs`, from what came of them.\n\n\
+         Of {} mutants that are wrong, {} are found ({}), {} of them on the right line ({}).\n\n\
+         - A mutant is **wrong** always, as one whose edge leads to a name that no node has; or if a judge that knows the format and not\n  \
+         the compiler finds fault with what came of it. Every other one is another graph that may be meant: an edge leads elsewhere,\n  \
+         an optional parameter is not given.\n\
+         - It is **found** if the compiler says anything.\n\
+         - The **right line** is that of the mistake, of what it stands in, or one with the name that it is about.\n\
+         - What is **no mistake** and found all the same is a matter of taste of the compiler, or something that the judge does not know.\n\n\
+         | mistake | is wrong | mutants | wrong | found | right line | no mistake | found |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
+        total.made,
+        total.wrong,
+        total.found,
+        percent(total.found, total.wrong),
+        total.in_place,
+        percent(total.in_place, total.wrong),
+    );
+    for (operator, row) in operators().zip(&rows) {
+        page += &row.line(operator.name, operator.criterion);
+    }
+    page += &total.line("**all**", "");
+    page += "\n## Not found\n\n";
+    let missed = verdicts.iter().filter(|verdict| verdict.is_wrong() && !verdict.is_found());
+    let mut groups: BTreeMap<(usize, String), Vec<&Verdict>> = BTreeMap::new();
+    for verdict in missed {
+        groups.entry((verdict.mutant.operator, verdict.why())).or_default().push(verdict);
+    }
+    if groups.is_empty() {
+        page += "Nothing.\n";
+    } else {
+        page += "| mistake | why it is wrong | not found | for example |\n|---|---|--:|---|\n";
+    }
+    for ((operator, why), group) in groups {
+        let one = &group[0].mutant;
+        let name = operators().nth(operator).unwrap().name;
+        let example = format!("{}:{}, {}", one.file, one.lines[0], one.what.replace('|', "\\|"));
+        writeln!(page, "| {name} | {why} | {} | {example} |", group.len()).unwrap();
+    }
+    page
+}
+
+/// Prints what `MUTANTS` asks for.
+pub(crate) fn print(verdicts: &[Verdict]) {
+    let asked = std::env::var("MUTANTS").unwrap_or_default();
+    for verdict in verdicts {
+        let is_asked_for = match (verdict.is_wrong(), verdict.is_found()) {
+            (true, false) => asked == "missed",
+            (true, true) => asked == "misplaced" && !verdict.is_in_place(),
+            (false, true) => asked == "accused",
+            (false, false) => false,
+        };
+        if is_asked_for {
+            let mutant = &verdict.mutant;
+            let name = operators().nth(mutant.operator).unwrap().name;
+            println!("{name}: {}:{} {} ({})", mutant.file, mutant.lines[0], mutant.what, verdict.why());
+            for found in &verdict.found {
+                println!("    {} {} {}", found.code.id, found.location(), found.message);
+            }
+        }
+    }
+}
+
+/// Compares the page with what it should be.
+pub(crate) fn check(verdicts: &[Verdict]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/checker.md");
+    let page = page(verdicts);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, page, "run with UPDATE_DOCS=1 to write {} anew", path.display());
+}

@@ -1,0 +1,35 @@
+//! The clean corpus: graphs of many domains that have no mistake, with the contracts of what they call.
+
+use std::fs;
+use std::path::Path;
+
+use crate::expected::yaml_files;
+use crate::support::sign;
+use crate::tree::Tree;
+
+/// The corpus as it stands in the repository, without signatures.
+pub(crate) struct Corpus {
+    /// Every file's path below `tests/corpus`, and its text.
+    pub(crate) files: Vec<(String, String)>,
+}
+
+impl Corpus {
+    pub(crate) fn read() -> Self {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        let name = |file: &Path| file.strip_prefix(&directory).unwrap().to_str().unwrap().replace('\\', "/");
+        let files = yaml_files(&directory);
+        Self { files: files.iter().map(|file| (name(file), fs::read_to_string(file).unwrap())).collect() }
+    }
+
+    /// Returns the names of the graphs; all other files are contracts.
+    pub(crate) fn graphs(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(name, _)| name.as_str()).filter(|name| !name.starts_with("tools/"))
+    }
+
+    /// Writes a signed copy of every file into a tree of its own.
+    pub(crate) fn tree(&self) -> Tree {
+        let tree = Tree::new();
+        self.files.iter().for_each(|(name, text)| tree.write(name, sign(text)));
+        tree
+    }
+}
