@@ -259,6 +259,7 @@ mod tests {
     use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
+    use crate::levels::SETTINGS;
 
     /// Writes a tree of graphs, each given by its path, category and node, and compiles it.
     fn modules(graphs: &[(&str, &str, &str)]) -> (String, Vec<Diagnostic>) {
@@ -272,12 +273,15 @@ mod tests {
         };
         let file = KeyFile::new(key.public(), "the key of this test");
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
+        let signed = |text: &str| sign(ItemKind::YAML, text, &key, SystemTime::UNIX_EPOCH).unwrap();
+        // The permissions of these graphs are as wide as any of them may need.
+        write(SETTINGS, signed("[lints]\nG0133 = \"allow\"\n"));
         for (path, category, node) in graphs {
             let text = format!(
                 "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                  category: {category}\npermissions: [rye.*]\nconfig: {{ start: a, nodes: {{ a: {node} }} }}\n"
             );
-            write(path, sign(ItemKind::YAML, &text, &key, SystemTime::UNIX_EPOCH).unwrap());
+            write(path, signed(&text));
         }
         let compiled = compile(package.path(), &tree);
         (format(&compiled.modules.tokens(0)), compiled.diagnostics)

@@ -13,7 +13,7 @@ use graph_model::name::ItemId;
 use super::{Examined, Project, display_name};
 use crate::check::{self, Nested};
 use crate::definition::{self, Schema};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
 use crate::types::Type;
 use crate::verify::{Origin, verify};
@@ -149,9 +149,12 @@ impl Project {
             return nested;
         }
         let examined = self.examined(path);
+        let is_mistake =
+            |one: &Diagnostic| one.severity == Severity::Error && !(self.is_for_review && one.code.is_of_trust());
+        let has_mistakes = examined.diagnostics.iter().any(is_mistake);
         match &examined.outline {
             // What follows from a mistake in it is no mistake of the caller's.
-            Some(outline) if !examined.diagnostics.has_errors() => {
+            Some(outline) if !has_mistakes => {
                 Nested { output: outline.output.clone(), budget: outline.budget.clone(), ..nested }
             }
             _ => Nested { inputs: Type::any(), ..nested },

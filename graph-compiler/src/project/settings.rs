@@ -162,7 +162,7 @@ mod tests {
     fn with_a_lint(action: &str) -> String {
         signed(&format!(
             "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\n\
-             permissions: [rye.*]\nconfig:\n  start: a\n  nodes:\n    a: {{ {action}, assign: {{ unread: 1 }}, next: b }}\n    \
+             permissions: [rye.execute.tool.shop.inner]\nconfig:\n  start: a\n  nodes:\n    a: {{ {action}, assign: {{ unread: 1 }}, next: b }}\n    \
              b: {{ type: return, output: {{ x: 1 }} }}\n"
         ))
     }

@@ -3,15 +3,15 @@
 //! A change is kept only if the text with it says nothing new that is wrong. Nothing is signed: what was changed is not
 //! trusted until a person has looked at it and signed it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_compiler::diagnostic::{Fix, Place};
+use graph_compiler::diagnostic::{Diagnostic, Fix, Place};
 use graph_compiler::fix::apply;
 use graph_compiler::source::Source;
 
-use super::findings::{Findings, Trees};
+use super::findings::{Finding, Findings, Trees};
 use crate::command::{read, replace};
 use crate::outcome::Error;
 
@@ -126,14 +126,27 @@ fn says_nothing_new(trees: &Trees, before: &Findings, changes: &[(Arc<Source>, V
         .map(|(source, fixes)| Source::new(&source.path, source.name.as_str(), &apply(&source.text, fixes).0))
         .collect();
     let after = trees.check_with(&texts);
-    let (before, after) = (tally(before), tally(&after));
+    let broken = broken(before);
+    let (before, after) = (tally(before, &BTreeSet::new()), tally(&after, &broken));
     after.iter().all(|(what, number)| before.get(what).is_some_and(|known| known >= number))
 }
 
-/// Counts what is said, wherever in a file it stands. That a changed file is not signed any more is no news.
-fn tally(findings: &Findings) -> BTreeMap<(&'static str, &str, &str), usize> {
+/// Returns the graphs with mistakes that are always errors. Of those, lints are not asked.
+fn broken(findings: &Findings) -> BTreeSet<&str> {
+    let is_error = |it: &Diagnostic| it.code.lint.is_none() && !it.code.is_of_trust();
+    let broken = findings.found.iter().filter(|finding| is_error(&finding.diagnostic));
+    broken.flat_map(|finding| finding.graphs.iter().map(String::as_str)).collect()
+}
+
+/// Counts what is said, wherever in a file it stands. That a changed file is not signed any more is no news, nor is what a lint
+/// says of a graph that was among the `broken` before.
+fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'static str, &'f str, &'f str), usize> {
+    let is_news = |finding: &Finding| match finding.diagnostic.code.lint {
+        Some(_) => finding.graphs.iter().any(|graph| !broken.contains(graph.as_str())),
+        None => !finding.diagnostic.code.is_of_trust(),
+    };
     let mut tally = BTreeMap::new();
-    for it in findings.found.iter().map(|finding| &finding.diagnostic).filter(|it| !it.code.is_of_trust()) {
+    for it in findings.found.iter().filter(|finding| is_news(finding)).map(|finding| &finding.diagnostic) {
         *tally.entry((it.code.id, it.place.source.name.as_str(), it.message.as_str())).or_default() += 1;
     }
     tally
