@@ -143,6 +143,10 @@ fn a_signed_settings_file_sets_levels_and_an_unsigned_one_is_an_error() {
     place.signed("graphs/graphs.toml", "[lints]\n");
     place.write("Cargo.toml", "[package]\nname = \"shop\"\n[package.metadata.graphs.lints]\nG0152 = \"deny\"\n");
     assert_eq!(place.graph(&["check"]).out, "checked 1 graph: 1 error\n");
+    // The manifest is the one above the tree, wherever the command is run.
+    place.write("elsewhere/Cargo.toml", "[package]\nname = \"other\"\n");
+    let output = place.command(&["check", "../graphs"]).current_dir(place.path("elsewhere")).output().unwrap();
+    assert_eq!(place.ran(output).out, "checked 1 graph: 1 error\n");
 }
 
 #[test]

@@ -110,6 +110,8 @@ impl Trees {
 
 /// Finds the manifest of the package that a tree belongs to: the nearest above it.
 fn manifest(root: &Path) -> Option<PathBuf> {
+    // What is above a path with `..` in it is not what is written before that.
+    let root = root.canonicalize().ok()?;
     root.ancestors().map(|directory| directory.join(MANIFEST)).find(|manifest| manifest.is_file())
 }
 
