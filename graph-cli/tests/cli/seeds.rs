@@ -53,7 +53,7 @@ fn output(place: &Place, graph: &str, json: Value) -> Value {
 fn every_example_is_signed_and_without_mistakes_but_for_the_values_that_the_pages_write_into_code() {
     let ran = seeds().graph(&["check"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let said: Vec<&str> = ran.err.lines().filter(|line| line.starts_with(["e", "w"])).collect();
+    let said: Vec<&str> = ran.err.lines().filter(|line| line.starts_with(['e', 'w'])).collect();
     assert!(!said.is_empty() && said.iter().all(|line| line.starts_with("warning[G0180]")), "{}", ran.err);
 }
 
