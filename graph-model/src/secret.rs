@@ -166,6 +166,21 @@ impl Mask {
         }
     }
 
+    /// Calls `visit` with each secret in `value` that is not null.
+    pub fn each<'v>(&self, value: &'v Value, visit: &mut impl FnMut(&'v Value)) {
+        match (self, value) {
+            (_, Value::Null) => {}
+            (Self::Each(inner), Value::Array(list)) => list.iter().for_each(|value| inner.each(value, visit)),
+            (Self::Each(inner), Value::Object(map)) => map.values().for_each(|value| inner.each(value, visit)),
+            (Self::Fields(fields), Value::Object(map)) => {
+                fields.iter().filter_map(|(name, inner)| Some((map.get(name)?, inner))).for_each(|(value, inner)| {
+                    inner.each(value, visit);
+                });
+            }
+            (_, value) => visit(value),
+        }
+    }
+
     /// Returns `value` with `[secret]` in the place of each secret.
     #[must_use]
     pub fn hide(&self, mut value: Value) -> Value {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::join_all;
 use graph_model::name::RunId;
 use graph_model::program::{self, LAST_ERROR, OnError, OnMaxSteps, RETRIES};
+use graph_model::secret::Mask;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
@@ -28,9 +29,12 @@ use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::hooks::Control;
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Retries, Sight};
 use crate::observer::Event;
-use crate::record::{self, Chain, End, ItemFailure, Sealed, Standing, Status, StepDraft, TargetsDraft, VisitDraft};
+use crate::record::{
+    self, Chain, Covered, End, ItemFailure, Sealed, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
+};
 use crate::runtime::Inner;
 use crate::store::Lease;
+use crate::vault::{Place, Vault, hidden, tool_mask};
 
 /// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
 const TURN: Duration = Duration::from_micros(500);
@@ -50,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) is_new: bool,
     /// The visits so far, if the runtime keeps them.
     pub(crate) history: Option<Vec<record::Visit>>,
+    /// What is known of its secrets; none where the graph has none.
+    pub(crate) vault: Option<Arc<Vault>>,
     pub(crate) state: Box<dyn Cells>,
     pub(crate) standing: Standing,
     pub(crate) journal: Option<Writing>,
@@ -76,6 +82,8 @@ pub(crate) struct Slot {
 pub(crate) struct Ended {
     pub(crate) status: Status,
     pub(crate) output: Value,
+    /// The output with its secrets hidden, where it may have some.
+    pub(crate) hidden: Option<Box<Value>>,
     pub(crate) state: Value,
     pub(crate) steps: u64,
     pub(crate) suppressed: Vec<SuppressedError>,
@@ -171,6 +179,7 @@ impl Engine {
     /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
     fn may_walk(&self) -> bool {
         !self.is_timed()
+            && self.vault.is_none()
             && self.facts.deadline.is_none()
             && self.history.is_none()
             && !self.has_hooks(program::Event::AfterStep)
@@ -246,7 +255,8 @@ impl Engine {
         let mut ended = self.ended(output);
         ended.exhausted = flag;
         if self.journal.is_some() {
-            let (status, steps, output) = (ended.status, ended.steps, ended.output.clone());
+            let (status, steps) = (ended.status, ended.steps);
+            let output = self.sealed_output(steps, &ended.output);
             let end = End { status, steps, output, error: None, node: None, exhausted: true, warnings: Vec::new() };
             let record = self.seal("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
@@ -381,7 +391,7 @@ impl Engine {
                         *results = collected;
                     }
                     visit.changes.clear();
-                    visit.failure = Some(failure);
+                    visit.failure = Some(self.scrubbed(failure, None));
                 }
             }
         }
@@ -471,7 +481,8 @@ impl Engine {
         if let Some(Ended { status, output, steps, .. }) = &ended
             && self.journal.is_some()
         {
-            let (status, steps, output) = (*status, *steps, output.clone());
+            let (status, steps) = (*status, *steps);
+            let output = self.sealed_output(steps, output);
             let end = End { status, steps, output, error: None, node: None, exhausted: false, warnings };
             records.push(self.seal("end", &end));
         }
@@ -506,7 +517,10 @@ impl Engine {
             };
             let result = match &visit.failure {
                 Some(failure) => View::Object(&**failure).to_value(),
-                None => visit.outcome(slot).to_value(),
+                None => {
+                    let mask = tool_mask(&self.code().settings.secrets, &self.code().node(node).kind);
+                    hidden(mask, visit.outcome(slot).to_value())
+                }
             };
             let name = Value::from(self.code().node(node).name.as_str());
             (node, [("node", name), ("next_node", next), ("result", result)])
@@ -584,7 +598,8 @@ impl Engine {
         let status = if suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors };
         let (state, steps) = (self.state_value(), self.standing.steps);
         let history = self.history.clone().unwrap_or_default();
-        Ended { status, output, state, steps, suppressed, exhausted: false, history }
+        let hidden = self.code().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
+        Ended { status, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
@@ -593,7 +608,8 @@ impl Engine {
 
     /// Returns the keys that are set, which is what a run returns that has no return node.
     fn keys_value(&self) -> Value {
-        Value::Object(keys(self.code(), &*self.state).collect())
+        let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
+        Value::Object(keys(self.code(), &*self.state).map(plain).collect())
     }
 
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
@@ -607,7 +623,10 @@ impl Engine {
         self.end_at(visit.activation.node, step, *failure).await
     }
 
-    async fn end_at(&mut self, node: u16, step: u64, failure: Failure) -> RunError {
+    async fn end_at(&mut self, node: u16, step: u64, mut failure: Failure) -> RunError {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(&mut failure, None);
+        }
         let node = self.code().node(node).name.clone();
         if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node)).await {
             return error;
@@ -653,7 +672,12 @@ impl Engine {
         let slots = std::mem::take(&mut self.slots);
         let frontier = std::mem::take(&mut self.standing.frontier);
         let numbered = (self.standing.steps + 1..).zip(visits).zip(&slots);
-        let visits: Vec<VisitDraft<'_>> = numbered.map(|((step, visit), slot)| visit.draft(code, step, slot)).collect();
+        let visits: Vec<VisitDraft<'_>> = numbered
+            .map(|((step, visit), slot)| VisitDraft {
+                covered: self.covered(step, visit, slot, true),
+                ..visit.draft(code, step, slot)
+            })
+            .collect();
         let sealed = self.seal(
             "step",
             StepDraft { visits: &visits, next: TargetsDraft { code, frontier: &frontier }, limit: self.standing.limit },
@@ -679,6 +703,37 @@ impl Engine {
         })
     }
 
+    /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
+    fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(&mut failure, mask);
+        }
+        failure
+    }
+
+    /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
+    fn covered(&self, step: u64, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
+        let (vault, code) = (self.vault.as_ref()?, self.code());
+        let secrets = &code.settings.secrets;
+        let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
+        let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
+        let result = cover(mask, Place::result(step), visit.outcome(slot).to_plain_value());
+        let change = |change: &Change| {
+            let name = &code.keys[change.key].name;
+            (name.clone(), cover(secrets.keys.get(name), Place::change(step, name), change.value.clone()))
+        };
+        Some(Covered { result, changes: visit.changes.iter().map(change).collect() })
+    }
+
+    /// Returns what a run returns as its journal holds it.
+    fn sealed_output(&self, steps: u64, output: &Value) -> Value {
+        let mask = self.code().settings.secrets.output.as_ref();
+        match &self.vault {
+            Some(vault) => vault.seal(mask, Place::output(steps), output.clone()),
+            None => output.clone(),
+        }
+    }
+
     fn note_new_keys(&self, visits: &mut [Visit]) {
         for visit in visits {
             let new = |change: &&Change| self.state.get(change.key).is_null() && !change.value.is_null();
@@ -691,7 +746,11 @@ impl Engine {
     /// Returns visits as a history keeps them.
     fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
         let numbered = (self.standing.steps + 1..).zip(visits).zip(&self.slots);
-        numbered.map(|((step, visit), slot)| visit.draft(self.code(), step, slot).to_owned()).collect()
+        let draft = |((step, visit), slot): ((u64, &Visit), &Slot)| {
+            let covered = self.covered(step, visit, slot, false);
+            VisitDraft { covered, ..visit.draft(self.code(), step, slot) }.to_owned()
+        };
+        numbered.map(draft).collect()
     }
 
     fn observe_start(&self, step: u64, node: u16) {
@@ -775,15 +834,20 @@ impl Visit {
             changes: &self.changes,
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
             warnings: &self.warnings,
+            covered: None,
         }
     }
 }
 
-/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136).
+/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
 pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -> Value {
     let mut map = Map::new();
-    map.insert("inputs".to_owned(), state.inputs().to_value());
-    map.extend(keys(code, state));
+    let secrets = &code.settings.secrets;
+    map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
+    map.extend(keys(code, state).map(|(name, view)| {
+        let value = hidden(secrets.keys.get(&name), view.to_value());
+        (name, value)
+    }));
     if let Some(error) = &standing.last_error {
         map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
     }
@@ -793,9 +857,9 @@ pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -
     Value::Object(map)
 }
 
-fn keys(code: &Code, state: &dyn Cells) -> impl Iterator<Item = (String, Value)> {
+fn keys<'s>(code: &'s Code, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
     let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
-    set.map(|(index, key)| (key.name.clone(), state.get(index).to_value()))
+    set.map(|(index, key)| (key.name.clone(), state.get(index)))
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.

@@ -340,8 +340,16 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
-    /// The operating system gave no random bytes for the run's id.
-    #[error("the operating system gave no random bytes for the run's id: {0}")]
+    /// The graph has secrets, its runs are written down, and there is no key to seal the secrets with.
+    #[error(
+        "the graph `{graph}` has secrets, and no key to seal them with where they are written down: name one with `seal_with`, as in `SealKey::load(path)`"
+    )]
+    NoSealKey {
+        /// The graph.
+        graph: String,
+    },
+    /// The operating system gave no random bytes for the run's id or its secrets.
+    #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
     /// The journal could not be begun.
     #[error("failed to begin the journal of run `{run}`")]
@@ -398,6 +406,16 @@ pub enum ResumeError {
         run: RunId,
         /// The visit that it belongs to, if it belongs to one.
         parent: Option<crate::record::Parent>,
+    },
+    /// Its secrets are sealed with another key.
+    #[error("cannot resume run `{run}`: its secrets are sealed with the key {}, and this runtime's is {expected}", found.as_deref().unwrap_or("of nobody"))]
+    AnotherSealKey {
+        /// The run.
+        run: RunId,
+        /// The fingerprint of this runtime's key.
+        expected: String,
+        /// The fingerprint of the key that they are sealed with.
+        found: Option<String>,
     },
     /// The graph cannot run here.
     #[error(transparent)]

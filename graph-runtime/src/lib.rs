@@ -43,10 +43,12 @@ pub mod record;
 mod run;
 mod runtime;
 mod schema;
+mod seal;
 mod stop;
 pub mod store;
 pub mod threads;
 pub mod tools;
+mod vault;
 
 #[cfg(feature = "macros")]
 pub use graph_macros::{graph, include_graphs};
@@ -75,6 +77,7 @@ pub use observer::{Observer, Progress};
 pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
+pub use seal::{SealKey, SealKeyError};
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{MemoryStore, Store};

@@ -95,6 +95,9 @@ pub trait Graph: Machine {
     type Inputs: AsView;
     /// What a run returns.
     type Output: FromValue;
+    /// Whether [`Graph::Output`] hides the secrets in it by its types. Where it does not, `[secret]` stands for them, and
+    /// [`Finished::secret_output`](crate::Finished::secret_output) has them.
+    const HIDES: bool = true;
 }
 
 /// The state of a run: its inputs, and one cell a key.

@@ -82,8 +82,11 @@ pub struct Start {
     pub key: String,
     /// What the caller granted.
     pub grants: Vec<String>,
-    /// The run's inputs, defaults applied.
+    /// The run's inputs, defaults applied. Secrets among them are sealed, as they are in what follows.
     pub inputs: Value,
+    /// The fingerprint of the key that secrets are sealed with, where the graph has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
     /// Which visit of another run it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
@@ -368,6 +371,14 @@ pub(crate) struct VisitDraft<'a> {
     pub(crate) changes: &'a [Change],
     pub(crate) ms: u64,
     pub(crate) warnings: &'a [String],
+    /// What stands for result and changes where there are secrets in them.
+    pub(crate) covered: Option<Covered>,
+}
+
+/// What a visit returned and wrote, with its secrets sealed or hidden.
+pub(crate) struct Covered {
+    pub(crate) result: Value,
+    pub(crate) changes: Map<String, Value>,
 }
 
 impl VisitDraft<'_> {
@@ -375,18 +386,22 @@ impl VisitDraft<'_> {
     pub(crate) fn to_owned(&self) -> Visit {
         let text = |name: &Option<&Failure>| name.map(|failure| failure.message.clone());
         let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
+        let (result, changes) = match &self.covered {
+            Some(Covered { result, changes }) => (result.clone(), changes.clone()),
+            None => (self.result.to_value(), self.changes.iter().map(change).collect()),
+        };
         Visit {
             step: self.step,
             node: self.code.node(self.at.node).name.clone(),
             argument: self.at.argument.as_deref().cloned().unwrap_or_default(),
-            result: self.result.to_value(),
+            result,
             calls: if self.calls > 1 { self.calls } else { 0 },
             run: self.run.cloned(),
             items: self.items.to_vec(),
             error: text(&self.failure),
             category: self.failure.map(|failure| failure.category.name().to_owned()),
             suppressed: self.suppressed,
-            changes: self.changes.iter().map(change).collect(),
+            changes,
             edge: self.edge,
             ms: self.ms,
             warnings: self.warnings.to_vec(),
@@ -402,8 +417,11 @@ impl Serialize for VisitDraft<'_> {
         if let Some(argument) = &self.at.argument {
             map.serialize_entry("argument", argument)?;
         }
-        if !self.result.is_null() {
-            map.serialize_entry("result", &self.result)?;
+        match &self.covered {
+            Some(Covered { result: Value::Null, .. }) => {}
+            Some(Covered { result, .. }) => map.serialize_entry("result", result)?,
+            None if self.result.is_null() => {}
+            None => map.serialize_entry("result", &self.result)?,
         }
         if self.calls > 1 {
             map.serialize_entry("calls", &self.calls)?;
@@ -422,7 +440,10 @@ impl Serialize for VisitDraft<'_> {
             map.serialize_entry("suppressed", &true)?;
         }
         if !self.changes.is_empty() {
-            map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?;
+            match &self.covered {
+                Some(Covered { changes, .. }) => map.serialize_entry("changes", changes)?,
+                None => map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?,
+            }
         }
         if let Some(edge) = self.edge {
             map.serialize_entry("edge", &edge)?;

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 
 use graph_model::name::RunId;
+use graph_model::secret::Secret;
 use graph_model::value::{AsView, FromValue, Map, Value};
 use tokio::task::JoinHandle;
 
@@ -21,6 +22,8 @@ pub struct Run<O> {
     id: RunId,
     stop: Stop,
     work: Work,
+    /// Whether the type of the output hides the secrets in it.
+    hides: bool,
     output: PhantomData<fn() -> O>,
 }
 
@@ -78,7 +81,10 @@ pub struct Finished<O> {
     pub status: Status,
     /// What it returned.
     pub output: O,
-    /// The state at its end, with the run's inputs in it.
+    /// What it returned with its secrets, where there are some that the type of `output` does not hide: that of a graph that
+    /// was loaded while the program runs.
+    pub secret_output: Option<Secret<Value>>,
+    /// The state at its end, with the run's inputs in it. For secrets there stands `[secret]`.
     pub state: Value,
     /// How many nodes were visited.
     pub steps: u64,
@@ -98,7 +104,7 @@ impl<O> Finished<O> {
 }
 
 impl<O: AsView> Finished<O> {
-    /// Returns the result as one object: `success`, `status`, `graph_run_id`, `steps`, `state` and `output`, and where there
+    /// Returns the result as one object, with `[secret]` for secrets: `success`, `status`, `graph_run_id`, `steps`, `state` and `output`, and where there
     /// are any `errors_suppressed`, `errors` and `max_steps_reached` (R313).
     pub fn to_value(&self) -> Value {
         let parts = Parts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
@@ -139,11 +145,12 @@ impl Parts<'_> {
 }
 
 impl Ended {
-    /// Returns the result as one object (R313).
-    pub(crate) fn result(&self, run: &RunId) -> Value {
+    /// Returns the result as one object (R313), of which the output has its secrets if `is_plain`.
+    pub(crate) fn result(&self, run: &RunId, is_plain: bool) -> Value {
         let parts =
             Parts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
-        parts.result(run, &self.state, &self.output)
+        let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);
+        parts.result(run, &self.state, output)
     }
 }
 
@@ -184,13 +191,13 @@ impl RunError {
 }
 
 impl<O: FromValue> Run<O> {
-    pub(crate) fn spawn(engine: Engine) -> Self {
+    pub(crate) fn spawn(engine: Engine, hides: bool) -> Self {
         let (id, stop) = (engine.facts.id.clone(), engine.facts.stop.clone());
-        Self { id, stop, work: Work::Running(spawn(engine)), output: PhantomData }
+        Self { id, stop, work: Work::Running(spawn(engine)), hides, output: PhantomData }
     }
 
-    pub(crate) fn ended(id: RunId, ended: Ended) -> Self {
-        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), output: PhantomData }
+    pub(crate) fn ended(id: RunId, ended: Ended, hides: bool) -> Self {
+        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), hides, output: PhantomData }
     }
 
     /// Returns the run's id.
@@ -206,9 +213,16 @@ impl<O: FromValue> Run<O> {
     async fn finish(self) -> Result<Finished<O>, RunError> {
         let run = self.id;
         let ended = wait(&run, self.work).await?;
-        let Ended { status, output, state, steps, suppressed, exhausted, history } = ended;
+        let Ended { status, output, hidden, state, steps, suppressed, exhausted, history } = ended;
+        let (output, secret_output) = match hidden {
+            Some(hidden) if !self.hides => (*hidden, Some(Secret::new(output))),
+            _ => (output, None),
+        };
         match O::from_value(output) {
-            Ok(output) => Ok(Finished { run, status, output, state, steps, errors: suppressed, exhausted, history }),
+            Ok(output) => {
+                let errors = suppressed;
+                Ok(Finished { run, status, output, secret_output, state, steps, errors, exhausted, history })
+            }
             Err(mismatch) => Err(RunError::Output { run, mismatch }),
         }
     }

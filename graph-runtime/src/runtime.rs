@@ -25,10 +25,12 @@ use crate::observer::{Event, Observer};
 use crate::record::{Chain, End, Entry, Journal, JournalError, Parent, Resume, Standing, Start, Status, Step, Visit};
 use crate::run::Run;
 use crate::schema::{self, Invalid};
+use crate::seal::SealKey;
 use crate::stop::Stop;
 use crate::store::{Lease, Store};
 use crate::threads::Threads;
 use crate::tools::ToolConfig;
+use crate::vault::{Place, Vault, hide_sealed, hide_visit};
 
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
@@ -39,6 +41,7 @@ pub struct Runtime {
 pub(crate) struct Inner {
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) key: Option<SecretKey>,
+    pub(crate) seal: Option<SealKey>,
     pub(crate) grants: Grants,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
@@ -63,6 +66,7 @@ impl fmt::Debug for Inner {
 pub struct Builder {
     store: Option<Arc<dyn Store>>,
     key: Option<SecretKey>,
+    seal: Option<SealKey>,
     grants: Grants,
     clock: Option<Arc<dyn Clock>>,
     observers: Vec<Arc<dyn Observer>>,
@@ -86,6 +90,14 @@ impl Builder {
     #[must_use]
     pub fn sign_with(mut self, key: SecretKey) -> Self {
         self.key = Some(key);
+        self
+    }
+
+    /// Seals secrets in journals with `key`. A graph that has secrets needs one where its runs are written down; it also is the
+    /// key that a resumed run's secrets must be sealed with.
+    #[must_use]
+    pub fn seal_with(mut self, key: SealKey) -> Self {
+        self.seal = Some(key);
         self
     }
 
@@ -168,11 +180,24 @@ impl Builder {
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, grants, observers, mut hooks, classifier, threads, tools, keeps_history, .. } = self;
+        let Self { store, key, seal, grants, observers, mut hooks, classifier, threads, tools, keeps_history, .. } =
+            self;
         let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);
-        let inner =
-            Inner { store, key, grants, clock, observers, hooks, classifier, items, threads, tools, keeps_history };
+        let inner = Inner {
+            store,
+            key,
+            seal,
+            grants,
+            clock,
+            observers,
+            hooks,
+            classifier,
+            items,
+            threads,
+            tools,
+            keeps_history,
+        };
         Ok(Runtime { inner: Arc::new(inner) })
     }
 }
@@ -227,7 +252,7 @@ impl Runtime {
         };
         let begin = self.begin_with(run, options);
         let engine = self.begin(begin, Arc::new(graph), inputs.view().to_plain_value()).await?;
-        Ok(Run::spawn(engine))
+        Ok(Run::spawn(engine, G::HIDES))
     }
 
     /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
@@ -256,8 +281,8 @@ impl Runtime {
     ) -> Result<Run<G::Output>, ResumeError> {
         let begin = self.begin_with(run.clone(), options);
         Ok(match self.take_up(begin, Arc::new(graph)).await? {
-            Taken::Ended(ended) => Run::ended(run.clone(), ended),
-            Taken::Unfinished(engine) => Run::spawn(*engine),
+            Taken::Ended(ended) => Run::ended(run.clone(), *ended, G::HIDES),
+            Taken::Unfinished(engine) => Run::spawn(*engine, G::HIDES),
         })
     }
 
@@ -271,7 +296,8 @@ impl Runtime {
         begin
     }
 
-    /// Returns every visit of a run, in order, as its journal tells: what a node returned each time it was visited.
+    /// Returns every visit of a run, in order, as its journal tells: what a node returned each time it was visited. For secrets
+    /// there stands `[secret]`.
     ///
     /// # Errors
     ///
@@ -285,7 +311,12 @@ impl Runtime {
             Entry::Step(step) => Some(step.visits),
             _ => None,
         });
-        Ok(visits.flatten().collect())
+        let hide = |mut visit: Visit| {
+            hide_sealed(&mut visit.result);
+            visit.changes.values_mut().for_each(hide_sealed);
+            visit
+        };
+        Ok(visits.flatten().map(hide).collect())
     }
 
     pub(crate) fn of(inner: &Arc<Inner>) -> Self {
@@ -305,6 +336,7 @@ impl Runtime {
         if !missing.is_empty() {
             return Err(StartError::MissingInputs { graph: code.id.to_string(), missing });
         }
+        let vault = Vault::open(code, &begin.run, self.inner.seal.as_ref(), self.inner.store.is_some())?;
         let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
         let mut state = machine.open(inputs).map_err(misfit)?;
         if let Some(schema) = &code.settings.schema {
@@ -314,12 +346,15 @@ impl Runtime {
             })?;
         }
         initialise(code, &mut *state).map_err(misfit)?;
+        if let Some(vault) = &vault {
+            vault.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
+        }
         let mut standing = Standing::new(code);
         standing.limit = begin.max_steps.map(u64::from);
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
-                let entry = start_entry(code, key, &*state, &begin);
+                let entry = start_entry(code, key, &*state, vault.as_deref(), &begin);
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record]).await;
                 let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
@@ -327,7 +362,7 @@ impl Runtime {
             }
             _ => None,
         };
-        Ok(self.engine(begin, machine, allowed, state, standing, journal, true))
+        Ok(self.engine(begin, machine, allowed, vault, state, standing, journal, true))
     }
 
     #[expect(clippy::too_many_arguments, reason = "what an engine is made of, each part once")]
@@ -336,6 +371,7 @@ impl Runtime {
         begin: Begin,
         machine: Arc<dyn Machine>,
         allowed: Vec<bool>,
+        vault: Option<Arc<Vault>>,
         state: Box<dyn Cells>,
         standing: Standing,
         journal: Option<Writing>,
@@ -367,6 +403,7 @@ impl Runtime {
             allowed,
             is_new,
             history: self.inner.keeps_history.then(Vec::new),
+            vault,
             state,
             standing,
             journal,
@@ -396,9 +433,10 @@ impl Runtime {
         let code = machine.code();
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+        let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
         let read = async || {
             let sealed = store.load(run).await.map_err(store_failed)?;
-            let journal = Journal::verify(run, &sealed, &key.public()).map_err(misfit)?;
+            let mut journal = Journal::verify(run, &sealed, &key.public()).map_err(misfit)?;
             let found = format!("{} ({})", journal.start.graph, journal.start.digest);
             let expected = format!("{} ({})", code.id, code.digest);
             if found != expected {
@@ -408,12 +446,20 @@ impl Runtime {
             if journal.start.parent != begin.parent {
                 return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
             }
+            if let Some(vault) = &vault {
+                let expected = vault.fingerprint();
+                if journal.start.seal != expected {
+                    let (expected, found) = (expected.unwrap_or_default(), journal.start.seal);
+                    return Err(ResumeError::AnotherSealKey { run: run.clone(), expected, found });
+                }
+                vault.unseal_journal(code, &mut journal).map_err(misfit)?;
+            }
             Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
         let journal = read().await?;
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
-            return Ok(Taken::Ended(ended));
+            return Ok(Taken::Ended(Box::new(ended)));
         }
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.map(Grants::new);
@@ -423,7 +469,7 @@ impl Runtime {
         // What was read before the lease may have grown since.
         let journal = read().await?;
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
-            return Ok(Taken::Ended(ended));
+            return Ok(Taken::Ended(Box::new(ended)));
         }
         let (state, mut standing) = replay(code, &*machine, &journal).map_err(misfit)?;
         if standing.frontier.is_empty() {
@@ -442,7 +488,7 @@ impl Runtime {
         let writing = Some(Writing { lease, chain });
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };
-        Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, state, standing, writing, false))))
+        Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, vault, state, standing, writing, false))))
     }
 }
 
@@ -482,7 +528,12 @@ impl Begin {
     }
 }
 
-fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, begin: &Begin) -> Start {
+fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&Vault>, begin: &Begin) -> Start {
+    let inputs = state.inputs().to_plain_value();
+    let inputs = match vault {
+        Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
+        None => inputs,
+    };
     Start {
         graph: code.id.to_string(),
         version: code.version.clone(),
@@ -490,7 +541,8 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, begin: &Begin) -
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
         grants: granted(&begin.ceiling),
-        inputs: state.inputs().to_value(),
+        inputs,
+        seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
         depth: begin.depth,
         limit: begin.max_steps,
@@ -529,7 +581,7 @@ fn allowed(code: &Code, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
 
 /// A run that was found in a store.
 pub(crate) enum Taken {
-    Ended(Ended),
+    Ended(Box<Ended>),
     Unfinished(Box<Engine>),
 }
 
@@ -559,14 +611,19 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
         Entry::Step(step) => Some(step.visits.clone()),
         _ => None,
     });
+    let hide = |mut visit: Visit| {
+        hide_visit(code, &mut visit);
+        visit
+    };
     Ok(Some(Ended {
         status: *status,
         output: output.clone(),
+        hidden: code.settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone()))),
         state,
         steps: *steps,
         suppressed: standing.suppressed,
         exhausted,
-        history: history.flatten().collect(),
+        history: history.flatten().map(hide).collect(),
     }))
 }
 

@@ -72,6 +72,8 @@ graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
 graph!("tests/engines/graphs/retry_with_jitter.yaml");
 graph!("tests/engines/graphs/saga_with_compensation.yaml");
 graph!("tests/engines/graphs/scraper_pipeline.yaml");
+graph!("tests/engines/graphs/secrets_are_kept.yaml");
+graph!("tests/engines/graphs/secrets_of_a_nested_graph.yaml");
 graph!("tests/engines/graphs/templates_fall_back.yaml");
 graph!("tests/engines/graphs/templates_find_parts.yaml");
 graph!("tests/engines/graphs/templates_keep_types_or_make_text.yaml");
@@ -303,6 +305,14 @@ super::all_machines! {
         scraper_analyse(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         scraper_store(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         scraper_done(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "secrets_are_kept" secrets_are_kept SecretsAreKept {
+        vault_login(secrets_are_kept::VaultLogin { user: "user", password: "password", pin: "pin" }) -> secrets_are_kept::VaultLoginResult;
+        vault_ask(secrets_are_kept::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_are_kept::VaultAskResult;
+        vault_tell(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "secrets_of_a_nested_graph" secrets_of_a_nested_graph SecretsOfANestedGraph {
+        vault_ask(secrets_of_a_nested_graph::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_of_a_nested_graph::VaultAskResult;
     }
     "templates_fall_back" templates_fall_back TemplatesFallBack {
     }

@@ -28,6 +28,7 @@ pub(crate) struct Erased(Arc<dyn Machine>);
 impl Graph for Erased {
     type Inputs = Map<String, Value>;
     type Output = Value;
+    const HIDES: bool = false;
 }
 
 impl Machine for Erased {
@@ -92,14 +93,14 @@ macro_rules! all_machines {
         }
     };
     (@shown $params:ident) => {
-        $params.view().to_value()
+        $params.view().to_plain_value()
     };
     // The fields that are null are left out, as an interpreted graph has it.
     (@shown $params:ident { $($field:ident: $key:literal),* }) => {{
         let mut shown = graph_runtime::Map::new();
         $(
             if !$params.$field.view().is_null() {
-                shown.insert($key.to_owned(), $params.$field.view().to_value());
+                shown.insert($key.to_owned(), $params.$field.view().to_plain_value());
             }
         )*
         graph_runtime::Value::Object(shown)

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use graph_model::signature::{Fingerprint, KeyFile, KeyRing, PublicKey, SecretKey};
 use graph_model::timestamp;
+use graph_runtime::SealKey;
 
 use super::{own_key_directory, read, replace, signing_key};
 use crate::outcome::{Done, Error, Outcome};
@@ -15,6 +16,8 @@ use crate::outcome::{Done, Error, Outcome};
 pub(crate) enum Keys {
     /// Make a key pair of your own
     Generate(Generate),
+    /// Make a key that seals secrets in the stores of runs
+    Seal(Seal),
     /// Trust a public key: your own, or the one in a PEM file
     Trust(Trust),
     /// Revoke a trusted key: nothing it signed is trusted any more
@@ -28,6 +31,12 @@ pub(crate) struct Generate {
     /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else .ai/config/keys/signing in USER_SPACE or the home directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Seal {
+    /// The file to write it to; it must not exist yet
+    file: PathBuf,
 }
 
 #[derive(Args)]
@@ -67,6 +76,7 @@ pub(crate) struct List {
 pub(crate) fn run(keys: Keys) -> Done {
     match keys {
         Keys::Generate(generate) => self::generate(generate),
+        Keys::Seal(seal) => self::seal(&seal),
         Keys::Trust(trust) => self::trust(&trust),
         Keys::Revoke(revoke) => self::revoke(&revoke),
         Keys::List(list) => self::list(&list),
@@ -79,6 +89,13 @@ fn generate(generate: Generate) -> Done {
     key.save(&directory)?;
     anstream::println!("made the key {} in {}", key.public().fingerprint(), directory.display());
     anstream::println!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
+    Ok(Outcome::Well)
+}
+
+fn seal(seal: &Seal) -> Done {
+    let key = SealKey::generate().map_err(Error::from)?;
+    key.save(&seal.file).map_err(Error::from)?;
+    anstream::println!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
     Ok(Outcome::Well)
 }
 

@@ -17,8 +17,8 @@ use graph_model::name::ItemId;
 use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
-    HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, Spaces, SqliteStore,
-    StartError, ToolConfig, Value,
+    HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, SealKey, Spaces,
+    SqliteStore, StartError, ToolConfig, Value,
 };
 use serde_json::json;
 
@@ -46,12 +46,19 @@ pub(crate) struct Run {
     /// Inputs as a JSON object, or `-` to read it from stdin until that ends
     #[arg(long, value_name = "JSON", conflicts_with = "resume")]
     json: Option<String>,
+    /// An input that is a secret, from an environment variable or a file; may be given several times
+    // Read later: an error of clap's would quote what may be the secret itself.
+    #[arg(long = "secret", value_name = "NAME=env:VAR|file:PATH", conflicts_with = "resume")]
+    secrets: Vec<String>,
     /// A capability that the run may use, in place of what the graph declares; may be given several times
     #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
     grants: Vec<Pattern>,
     /// Keep the run in this SQLite file, signed, so that it can be resumed
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
+    /// The key that seals secrets in the store, as `graph keys seal` makes it
+    #[arg(long, value_name = "FILE")]
+    seal_key: Option<PathBuf>,
     /// The run's id [default: the graph's name, the time, and chance]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
@@ -193,7 +200,8 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let voice = Voice::of(arguments);
     let (library, graph, file) = load(arguments, voice)?;
     let inputs = if arguments.resume.is_none() {
-        inputs::collect(given, &arguments.inputs, graph.outline(), voice)?
+        let inputs = inputs::collect(given, &arguments.inputs, graph.outline(), voice)?;
+        inputs::with_secrets(inputs, &arguments.secrets, graph.outline())?
     } else {
         inputs::Inputs::new()
     };
@@ -203,6 +211,9 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let builder = Runtime::builder().tools(tools(arguments, &library)?).spaces(spaces(arguments, &library, &places)?);
     let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
     let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?;
+    if let Some(path) = &arguments.seal_key {
+        builder = builder.seal_with(SealKey::load(path).map_err(|error| Failure::of(UNDONE, error))?);
+    }
     if !voice.quiet {
         builder = builder.observer(Progress::stderr());
     }
@@ -228,7 +239,8 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             // What a run did before it failed, only its journal tells; nobody else ever sees this one.
             None if arguments.history => {
                 let key = SecretKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
-                builder.store(MemoryStore::new()).sign_with(key)
+                let seal = SealKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
+                builder.store(MemoryStore::new()).sign_with(key).seal_with(seal)
             }
             None => builder,
         };
@@ -455,11 +467,23 @@ async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &m
 }
 
 fn unstarted(error: StartError) -> Failure {
+    if let StartError::NoSealKey { graph } = &error {
+        return Failure::new(
+            UNDONE,
+            format_args!(
+                "the graph `{graph}` has secrets, and no key to seal them with in the store: name one with `--seal-key FILE`; \
+                 `graph keys seal FILE` makes it"
+            ),
+        );
+    }
     let is_misfit = matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. });
     let code = if is_misfit { USAGE } else { UNDONE };
     Failure::of(code, error)
 }
 
 fn unresumed(error: ResumeError) -> Failure {
-    Failure::of(UNDONE, error)
+    match error {
+        ResumeError::Start(error @ StartError::NoSealKey { .. }) => unstarted(error),
+        error => Failure::of(UNDONE, error),
+    }
 }

@@ -490,7 +490,7 @@ config:
 fn requests_go_to_the_hosts_that_the_command_line_names() {
     let place = Place::with_graph(
         "permissions: [rye.execute.tool.rye.http.request]
-config_schema: { type: object, properties: { url: { type: string } }, required: [url] }
+config_schema: { type: object, properties: { url: { type: string, x-sink: url } }, required: [url] }
 config:
   start: a
   nodes:
@@ -546,4 +546,88 @@ config:
     assert_eq!(text(&["--system", "other"]), "of another project\n");
     let ran = place.run(&[]);
     assert_eq!((ran.code, &ran.result()["node"]), (1, &json!("a")), "{}", ran.out);
+}
+
+/// A graph that hands a secret to a command, which prints it, and returns it.
+const SECRET: &str = "permissions: [rye.execute.tool.rye.bash]
+config_schema:
+  type: object
+  properties: { password: { type: string, x-secret: true }, pin: { type: integer, x-secret: true }, user: { type: string } }
+  required: [password]
+config:
+  start: say
+  nodes:
+    say:
+      action:
+        item_id: rye/bash
+        params: { command: 'printf %s \"I am $PASSWORD\"; printf %s \"$PASSWORD\" >&2; test -z \"$FAIL\"', env: { PASSWORD: \"${inputs.password}\", FAIL: \"${inputs.user}\" } }
+      assign: { said: \"${result.stdout}\", err: \"${result.stderr}\", kept: \"${inputs.password}\" }
+      next: done
+    done: { type: return, output: { said: \"${state.said}\", err: \"${state.err}\", kept: \"${state.kept}\" } }
+";
+const CANARY: &str = "canary-4f1d";
+
+#[test]
+fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
+    let place = Place::with_graph(SECRET);
+    place.write("secret.txt", &format!("{CANARY}\n"));
+    assert_eq!(place.graph(&["keys", "seal", "seal.key"]).code, 0);
+    let kept = ["--store", "runs.db", "--run-id", "one", "--history"];
+    let with = |more: &[&str]| {
+        place.run(&[&["--secret", "password=file:secret.txt", "--input", "user="], kept.as_slice(), more].concat())
+    };
+    let ran = with(&[]);
+    assert_eq!((ran.code, ran.error().contains("`--seal-key FILE`")), (3, true), "{}", ran.out);
+    let ran = with(&["--seal-key", "seal.key"]);
+    let result = ran.result();
+    let expected = json!({"said": "I am [secret]", "err": "[secret]", "kept": "[secret]"});
+    assert_eq!((ran.code, &result["output"]), (0, &expected), "{result}{}", ran.err);
+    assert_eq!(result["history"][0]["changes"]["kept"], "[secret]");
+    // What is written down is not yet in the file where it is in the log beside it.
+    for file in ["runs.db", "runs.db-wal"] {
+        let bytes = std::fs::read(place.path(file)).unwrap_or_default();
+        assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()), "{file}");
+    }
+    assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
+
+    // The run ended; its result is read with the key, and with no other.
+    let resume = ["--store", "runs.db", "--resume", "one"];
+    let again = place.run(&[resume.as_slice(), &["--seal-key", "seal.key"]].concat());
+    assert_eq!((again.code, &again.result()["output"]), (0, &expected), "{}", again.err);
+    assert_eq!(place.graph(&["keys", "seal", "other.key"]).code, 0);
+    let other = place.run(&[resume.as_slice(), &["--seal-key", "other.key"]].concat());
+    assert!(other.code == 3 && other.error().contains("its secrets are sealed with the key"), "{}", other.out);
+    let without = place.run(&resume);
+    assert!(without.code == 3 && without.error().contains("`--seal-key FILE`"), "{}", without.out);
+}
+
+#[test]
+fn the_error_of_a_command_that_prints_a_secret_tells_nothing() {
+    let place = Place::with_graph(SECRET);
+    let mut command =
+        place.command(&["run", "graphs/g.yaml", "--secret", "password=env:PASSWORD", "--input", "user=x"]);
+    let ran = place.ran(command.env("PASSWORD", CANARY).output().unwrap());
+    assert_eq!((ran.code, ran.error().as_str()), (1, "exit code 1: [secret]"));
+    assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
+    let place = Place::with_graph(SECRET);
+    place.write("pin.txt", CANARY);
+    for (arguments, said) in [
+        (["--input", "password=canary-4f1d"], "others see command lines"),
+        (["--json", "{\"password\": \"canary-4f1d\"}"], "others see command lines"),
+        (["--secret", "password=canary-4f1d"], "write `name=env:VARIABLE` or `name=file:PATH`"),
+        (["--secret", "password=env:NOT_SET"], "the environment variable `NOT_SET` is not set"),
+        (["--secret", "user=env:HOME"], "the input `user` is no secret of the graph"),
+        (["--secret", "pin=file:pin.txt"], "the input `pin` must be an integer"),
+    ] {
+        let ran = place.run(&[arguments.as_slice(), &["--input", "user=x"]].concat());
+        assert!(ran.code == 2 && ran.error().contains(said), "{arguments:?}: {}", ran.out);
+        assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
+    }
+    // What stdin holds nobody else sees.
+    let ran = place.pipe(&["--json", "-"], &json!({"password": CANARY, "user": ""}).to_string());
+    assert_eq!((ran.code, &ran.result()["output"]["kept"]), (0, &json!("[secret]")), "{}", ran.out);
 }

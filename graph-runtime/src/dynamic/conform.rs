@@ -13,6 +13,12 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value};
 ///
 /// If it is none; the error is that of [`FromValue`] for the Rust type.
 pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
+    let conformed = conform_shown(ty, value);
+    if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
+}
+
+/// As [`conform`], with errors that say what was found.
+fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     match &ty.kind {
         Kind::Any | Kind::Never => Ok(value),
         _ if ty.nullable && value.is_null() => Ok(Value::Null),

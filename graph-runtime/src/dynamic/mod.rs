@@ -199,6 +199,7 @@ impl fmt::Debug for Interpreted {
 impl Graph for Interpreted {
     type Inputs = Map<String, Value>;
     type Output = Value;
+    const HIDES: bool = false;
 }
 
 impl Machine for Interpreted {

@@ -112,6 +112,9 @@ impl Engine {
                 wish = wish.or(answer);
             }
         }
+        if let (Some(Control::Fail { error }), Some(vault)) = (&mut wish, &self.vault) {
+            vault.scrub(error);
+        }
         wish
     }
 
@@ -136,6 +139,7 @@ impl Engine {
         match self.run_own(hook, node, step, told).await {
             Ok(control) => control,
             Err(failure) => {
+                let failure = self.scrubbed(failure, None);
                 let (hook, error) = (&hook.name, &failure.message);
                 tracing::warn!(run = %self.facts.id, %hook, %error, "a hook failed");
                 None
@@ -182,6 +186,9 @@ impl Engine {
             .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
         self.bounded(Some(HOOK_TIME), Answer(calling)).await??;
         let answer = slot.lane.outcome();
+        if let Some(vault) = &self.vault {
+            vault.learn(self.code().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
+        }
         match failed(answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),
             _ => Ok(answer.to_plain_value()),

@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::secret::Mask;
 use graph_model::value::Value;
 
 use super::perform::{Job, Made};
@@ -30,6 +31,7 @@ impl Engine {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent("graphs are nested deeper than `limits.depth` allows")));
             };
+            let (tool, output) = (request.tool, machine.code().settings.secrets.output.clone());
             let inputs = request.arguments.take::<Value>("");
             let id = self.nested_id(job, made.calls);
             made.run = Some(id.clone());
@@ -57,7 +59,7 @@ impl Engine {
                 Err(error) => Err(ResumeError::Start(error)),
             };
             let ended = match taken {
-                Ok(Taken::Ended(ended)) => Ok(ended),
+                Ok(Taken::Ended(ended)) => Ok(*ended),
                 Ok(Taken::Unfinished(engine)) => engine.drive().await,
                 Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
@@ -65,13 +67,25 @@ impl Engine {
                 }
                 Err(error) => return Err(Box::new(Failure::permanent(error.to_string()))),
             };
-            self.take_nested(&id, ended, made)
+            // What of the output is secret is handed on where this graph's types say so too, as they do unless the two nest
+            // each other.
+            let known = match self.code().settings.secrets.tools.get(&tool) {
+                Some(Mask::Fields(fields)) => fields.get("output"),
+                _ => None,
+            };
+            self.take_nested(&id, ended, known == output.as_ref(), made)
         })
     }
 
-    fn take_nested(&self, id: &RunId, ended: Result<Ended, RunError>, made: &mut Made) -> Result<Value, Box<Failure>> {
+    fn take_nested(
+        &self,
+        id: &RunId,
+        ended: Result<Ended, RunError>,
+        is_plain: bool,
+        made: &mut Made,
+    ) -> Result<Value, Box<Failure>> {
         let error = match ended {
-            Ok(ended) => return Ok(ended.result(id)),
+            Ok(ended) => return Ok(ended.result(id, is_plain)),
             Err(error) => error,
         };
         match error {

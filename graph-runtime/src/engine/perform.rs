@@ -119,8 +119,12 @@ impl Engine {
                 None => self.plan_call(job, made),
             };
             let answer = match request {
-                Ok(request) => self.attempt(job, slot, request, made).await,
-                Err(failure) => Err(failure),
+                Ok(request) => {
+                    let tool = request.tool;
+                    let answer = self.attempt(job, slot, request, made).await;
+                    self.guarded(tool, slot, answer)
+                }
+                Err(failure) => Err(self.scrubbed(failure, None)),
             };
             match answer {
                 Ok(value) => {
@@ -211,6 +215,23 @@ impl Engine {
                 Ok(answer)
             }
         }
+    }
+
+    /// Learns the secrets in what a call returned, and cuts those that are known out of the rest of it.
+    fn guarded(
+        &self,
+        tool: u16,
+        slot: &Slot,
+        answer: Result<Option<Value>, Box<Failure>>,
+    ) -> Result<Option<Value>, Box<Failure>> {
+        let Some(vault) = &self.vault else { return answer };
+        let mask = self.code().settings.secrets.tools.get(&tool);
+        let value = answer.map_err(|failure| self.scrubbed(failure, mask))?;
+        let in_lane = value.is_none();
+        let mut plain = value.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+        vault.learn(mask, &plain);
+        let is_clean = !vault.scrub_value(&mut plain, mask);
+        Ok(if in_lane && is_clean { None } else { Some(plain) })
     }
 
     /// Fails unless the run may make a call (R169–R174).

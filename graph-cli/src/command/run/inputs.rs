@@ -1,6 +1,7 @@
 //! The inputs of a run: from stdin or `--json`, and over them what `--input` gives.
 
 use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -25,6 +26,86 @@ pub(super) fn pair(text: &str) -> Result<(String, String), &'static str> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write `name=value`"),
     }
+}
+
+/// Where a secret is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// From an environment variable.
+    Environment(String),
+    /// From a file, without the newline at its end.
+    File(PathBuf),
+}
+
+/// Takes `name=env:VAR` or `name=file:PATH` apart.
+fn source(text: &str) -> Result<(String, Source), &'static str> {
+    // What is wrong is not quoted, for it may be the secret itself.
+    let form = "write `name=env:VARIABLE` or `name=file:PATH`";
+    let (name, from) = pair(text).map_err(|_| form)?;
+    let source = match from.split_once(':') {
+        Some(("env", variable)) if !variable.is_empty() => Source::Environment(variable.to_owned()),
+        Some(("file", path)) if !path.is_empty() => Source::File(PathBuf::from(path)),
+        _ => return Err(form),
+    };
+    Ok((name, source))
+}
+
+impl Source {
+    fn read(&self) -> Result<String, String> {
+        match self {
+            Self::Environment(name) => std::env::var(name).map_err(|error| match error {
+                std::env::VarError::NotPresent => format!("the environment variable `{name}` is not set"),
+                std::env::VarError::NotUnicode(_) => format!("the environment variable `{name}` is not UTF-8"),
+            }),
+            Self::File(path) => {
+                let shown = path.display();
+                let file = std::fs::File::open(path).map_err(|error| format!("cannot open `{shown}`: {error}"))?;
+                let mut text = String::new();
+                let read = file.take(MOST_BYTES).read_to_string(&mut text);
+                read.map_err(|error| format!("cannot read `{shown}`: {error}"))?;
+                if text.ends_with('\n') {
+                    text.pop();
+                    if text.ends_with('\r') {
+                        text.pop();
+                    }
+                }
+                Ok(text)
+            }
+        }
+    }
+}
+
+/// Adds the inputs that are secrets, which no command line holds.
+///
+/// # Errors
+///
+/// If one cannot be read, is no secret of the graph, or is given elsewhere too. No error quotes one.
+pub(super) fn with_secrets(mut inputs: Inputs, secrets: &[String], outline: &Outline) -> Result<Inputs, Failure> {
+    for text in secrets {
+        let (name, source) = &source(text).map_err(|form| Failure::usage(format_args!("`--secret`: {form}")))?;
+        let field = find(outline.inputs.as_deref(), name).map_err(Failure::usage)?;
+        let Some(field) = field.filter(|field| field.ty.has_secret()) else {
+            return Err(Failure::usage(format_args!(
+                "the input `{name}` is no secret of the graph, so its runs show it: `x-secret: true` makes it one"
+            )));
+        };
+        if inputs.contains_key(name) {
+            return Err(Failure::usage(format_args!("the input `{name}` is given twice")));
+        }
+        let text = source.read().map_err(|why| Failure::usage(format_args!("the input `{name}`: {why}")))?;
+        let value = typed(&field.ty, &text)
+            .map_err(|_| Failure::usage(format_args!("the input `{name}` must be {}", field.ty.clone().not_null())))?;
+        inputs.insert(name.clone(), value);
+    }
+    Ok(inputs)
+}
+
+/// Says that a secret is not to stand on a command line.
+fn exposed(name: &str) -> Failure {
+    Failure::usage(format_args!(
+        "the input `{name}` is, or holds, a secret, and others see command lines: write `--secret {name}=env:VARIABLE` or \
+         `--secret {name}=file:PATH`, or give it on stdin"
+    ))
 }
 
 /// The JSON that is given, maybe still on its way.
@@ -128,6 +209,7 @@ pub(super) fn collect(
     outline: &Outline,
     voice: Voice,
 ) -> Result<Inputs, Failure> {
+    let is_on_command_line = matches!(given, Given::Json(_));
     let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
         "" => Inputs::new(),
@@ -139,7 +221,10 @@ pub(super) fn collect(
     };
     let fields = outline.inputs.as_deref();
     for name in inputs.keys() {
-        find(fields, name).map_err(Failure::usage)?;
+        let field = find(fields, name).map_err(Failure::usage)?;
+        if is_on_command_line && field.is_some_and(|field| field.ty.has_secret()) {
+            return Err(exposed(name));
+        }
     }
     let mut named: Vec<&str> = Vec::new();
     for (name, text) in pairs {
@@ -148,6 +233,9 @@ pub(super) fn collect(
         }
         named.push(name);
         let ty = find(fields, name).map_err(Failure::usage)?.map_or_else(Type::any, |field| field.ty.clone());
+        if ty.has_secret() {
+            return Err(exposed(name));
+        }
         let value = typed(&ty, text).map_err(|why| Failure::usage(format_args!("the input `{name}` {why}")))?;
         inputs.insert(name.clone(), value);
     }
@@ -257,5 +345,14 @@ mod tests {
         assert_eq!(pair("a="), Ok(("a".to_owned(), String::new())));
         assert!(pair("a").is_err());
         assert!(pair("=b").is_err());
+    }
+
+    #[test]
+    fn a_secret_comes_from_the_environment_or_a_file_and_not_from_the_command_line() {
+        assert_eq!(source("a=env:B"), Ok(("a".to_owned(), Source::Environment("B".to_owned()))));
+        assert_eq!(source("a=file:/b:c"), Ok(("a".to_owned(), Source::File("/b:c".into()))));
+        for text in ["a", "a=", "a=hunter2", "a=env:", "a=file:", "=env:B"] {
+            assert!(source(text).is_err(), "{text}");
+        }
     }
 }

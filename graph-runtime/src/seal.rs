@@ -1,0 +1,179 @@
+//! The key under which secrets stand in journals.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use graph_model::digest::{Digest, hex};
+use zeroize::Zeroizing;
+
+/// The key that seals the secrets of runs where they are written down: 256 bits. It is wiped from memory when it is dropped.
+///
+/// Whoever has it can read the secrets in the journals that were sealed with it, and a run whose journal has secrets can be
+/// resumed only with it. It is another key than the one that signs journals, so that who verifies them need not read them.
+#[derive(Clone)]
+pub struct SealKey(Zeroizing<[u8; 32]>);
+
+/// Why a [`SealKey`] cannot be had. No variant carries any part of a key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealKeyError {
+    /// The file cannot be read or written.
+    #[error("cannot access the seal key {}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than its owner can read the file.
+    #[error("the seal key {} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace it if anyone may have copied it", path.display())]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The text is no key.
+    #[error("a seal key is written as 64 hex digits, and nothing else")]
+    NotAKey,
+    /// The operating system gave no random bytes.
+    #[error("the operating system gave no random bytes: {0}")]
+    NoRandomness(String),
+}
+
+impl SealKey {
+    /// Makes a new key from the operating system's random bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives none.
+    pub fn generate() -> Result<Self, SealKeyError> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        getrandom::fill(bytes.as_mut()).map_err(|error| SealKeyError::NoRandomness(error.to_string()))?;
+        Ok(Self(bytes))
+    }
+
+    /// Takes a key that is kept elsewhere, as in a key management service.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads a key that [`SealKey::to_hex`] wrote; white space around it does not count.
+    ///
+    /// # Errors
+    ///
+    /// If it is anything but 64 hex digits.
+    pub fn from_hex(text: &str) -> Result<Self, SealKeyError> {
+        let digits = text.trim().as_bytes();
+        let mut bytes = Zeroizing::new([0; 32]);
+        if digits.len() != 64 {
+            return Err(SealKeyError::NotAKey);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(SealKeyError::NotAKey);
+            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| SealKeyError::NotAKey)?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Writes the key as 64 hex digits.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex(self.0.as_ref()))
+    }
+
+    /// Reads a key's file, which only its owner may be able to read.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, can be read by others, or holds no key.
+    pub fn load(path: &Path) -> Result<Self, SealKeyError> {
+        let io = |source| SealKeyError::Io { path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(io)?;
+        refuse_exposed(path, &file.metadata().map_err(io)?)?;
+        let mut text = Zeroizing::new(String::new());
+        // More than a key has; what is longer is none.
+        file.take(1024).read_to_string(&mut text).map_err(io)?;
+        Self::from_hex(&text)
+    }
+
+    /// Writes the key into a new file that only its owner can read.
+    ///
+    /// # Errors
+    ///
+    /// If the file exists, or cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), SealKeyError> {
+        let io = |source| SealKeyError::Io { path: path.to_owned(), source };
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path).map_err(io)?;
+        let mut text = self.to_hex();
+        text.push('\n');
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+    }
+
+    /// Returns what tells this key from others and nothing more: 16 hex digits.
+    pub fn fingerprint(&self) -> String {
+        let text = Zeroizing::new(format!("graph-runtime seal key {}", *self.to_hex()));
+        hex(&Digest::of(text.as_str()).as_bytes()[..8])
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealKey({})", self.fingerprint())
+    }
+}
+
+#[cfg(unix)]
+fn refuse_exposed(path: &Path, metadata: &std::fs::Metadata) -> Result<(), SealKeyError> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = metadata.permissions().mode() & 0o777;
+    // A pipe or a descriptor that another process opened has no file of its own.
+    if metadata.is_file() && mode & 0o077 != 0 {
+        return Err(SealKeyError::Exposed { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn refuse_exposed(_: &Path, _: &std::fs::Metadata) -> Result<(), SealKeyError> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written_and_never_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seal");
+        let key = SealKey::generate().unwrap();
+        key.save(&path).unwrap();
+        assert_eq!(SealKey::load(&path).unwrap().as_bytes(), key.as_bytes());
+        assert!(matches!(key.save(&path), Err(SealKeyError::Io { .. })), "a key is not overwritten");
+        let shown = format!("{key:?}");
+        assert!(shown.contains(&key.fingerprint()) && !shown.contains(&key.to_hex()[..16]), "{shown}");
+        for text in ["", "00", &"g".repeat(64), &"0".repeat(65)] {
+            assert!(matches!(SealKey::from_hex(text), Err(SealKeyError::NotAKey)), "{text}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("seal");
+        SealKey::from_bytes([7; 32]).save(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(SealKey::load(&path), Err(SealKeyError::Exposed { mode: 0o640, .. })));
+    }
+}
