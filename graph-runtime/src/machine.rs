@@ -94,7 +94,14 @@ pub trait Graph: Machine {
     /// What a run is started with.
     type Inputs: AsView;
     /// What a run returns.
-    type Output: FromValue;
+    type Output;
+
+    /// Reads what a run returned that ended at `node`.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the type that the graph returns there, or no run ends there.
+    fn output(&self, node: &str, value: Value) -> Result<Self::Output, Mismatch>;
 }
 
 /// The state of a run: its inputs, and one cell a key.
