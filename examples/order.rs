@@ -54,10 +54,11 @@ async fn run() -> Result<(), Box<dyn Error>> {
         card: arguments.next().unwrap_or_else(|| "tok_1".to_owned()),
     };
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.*")?.observer(Progress::stderr()).build()?;
-    let output: order::Output = runtime.start(Order::new(Shop), inputs).await?.await?.output;
-    println!("{}", output.message);
-    if let Some(receipt) = output.receipt {
-        println!("receipt: {receipt}");
+    // A variant for each node at which a run ends; only an order that was shipped has a receipt.
+    match runtime.start(Order::new(Shop), inputs).await?.await?.output {
+        order::Output::Shipped(shipped) => println!("{}\nreceipt: {}", shipped.message, shipped.receipt),
+        order::Output::BackOrder(order) => println!("{}; it will be as soon as we have some", order.message),
+        order::Output::Refused(order) => println!("{}; try another one", order.message),
     }
     Ok(())
 }

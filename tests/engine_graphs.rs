@@ -72,7 +72,7 @@ fn machines() -> String {
         "//! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.\n\
          //!\n\
          //! Written by `SIGN_FIXTURES=1 cargo test --test engine_graphs`.\n\n\
-         use graph_model::value::AsView;\nuse graph_runtime::graph;\n\nuse super::script::Stage;\nuse super::{Compiled, compiled};\n\n",
+         use graph_model::value::AsView;\nuse graph_runtime::graph;\n\nuse super::script::Stage;\nuse super::{Erased, erased};\n\n",
     );
     let all = compilations();
     for one in &all {

@@ -52,18 +52,26 @@ async fn sell(in_stock: i64, card: &str) -> (order::Output, Vec<(String, i64)>) 
 #[tokio::test]
 async fn an_order_is_shipped_put_off_or_refused() {
     let (output, charged) = sell(5, "tok_1").await;
-    let expected = order::Output {
+    let expected = order::Output::Shipped(order::ShippedOutput {
         status: "paid".into(),
         message: "order of 3 × tea is on its way".into(),
-        receipt: Some("r-1".into()),
-    };
+        receipt: "r-1".into(),
+    });
     assert_eq!((output, charged), (expected, vec![("tok_1".into(), 1350)]));
     let (output, charged) = sell(0, "tok_1").await;
-    let expected = order::Output { status: "open".into(), message: "tea is not in stock".into(), receipt: None };
+    let message = "tea is not in stock".into();
+    let expected = order::Output::BackOrder(order::BackOrderOutput { status: "open".into(), message });
     assert_eq!((output, charged), (expected, vec![]));
     let (output, charged) = sell(5, "tok_broke").await;
     let message = "the card was refused: insufficient funds".into();
-    assert_eq!((output, charged), (order::Output { status: "open".into(), message, receipt: None }, vec![]));
+    let expected = order::Output::Refused(order::RefusedOutput { status: "open".into(), message });
+    assert_eq!((output.node(), &output), (order::Node::Refused, &expected));
+    assert_eq!(charged, vec![]);
+    assert_eq!(
+        serde_json::to_string(&output).unwrap(),
+        r#"{"status":"open","message":"the card was refused: insufficient funds"}"#,
+        "as JSON it is what the run returned"
+    );
 }
 
 #[test]

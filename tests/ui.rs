@@ -24,6 +24,7 @@ fn signed() -> Vec<(String, String)> {
         "order.yaml",
         "ping.yaml",
         "pong.yaml",
+        "sale.yaml",
         "seller.yaml",
         "three_mistakes.yaml",
         "unknown_target.yaml",

@@ -42,12 +42,24 @@ pub struct Outline {
     pub keys: Vec<Key>,
     /// The tools that it calls, each once, in the order of the file.
     pub tools: Vec<Tool>,
-    /// What a run returns.
+    /// What a run returns, wherever it ends: what a graph that nests this one sees.
     pub output: Type,
+    /// The nodes at which a run can end, in the order of the file; empty where the steps may run out anywhere and the run
+    /// ends well then.
+    pub exits: Vec<Exit>,
     /// The graphs that run inside it, directly or through others, each once.
     pub inner: Vec<Inner>,
     /// What a run can come to at most; `None` where mistakes leave that open.
     pub budget: Option<Budget>,
+}
+
+/// A node at which a run can end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exit {
+    /// The node's name.
+    pub node: String,
+    /// What a run returns that ends there.
+    pub ty: Type,
 }
 
 /// What a run of a graph can come to at most, as far as the graph says.
@@ -166,6 +178,15 @@ impl Graph {
 }
 
 impl Outline {
+    /// Returns what a run returns that ends at a node; `None` if none can end there.
+    pub fn output_at(&self, node: &str) -> Option<&Type> {
+        match self.exits.as_slice() {
+            [] => Some(&self.output),
+            [only] => Some(&only.ty),
+            exits => exits.iter().find(|exit| exit.node == node).map(|exit| &exit.ty),
+        }
+    }
+
     /// Whether a run needs nothing of the program: all tools are built in, also those of the graphs inside.
     pub fn is_builtin(&self) -> bool {
         self.own_tools_are_builtin() && self.inner.iter().all(|inner| inner.builtin)

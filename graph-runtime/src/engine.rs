@@ -81,6 +81,8 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: Status,
+    /// The node that was visited last.
+    pub(crate) node: String,
     pub(crate) output: Value,
     /// The output with its secrets hidden, where it may have some.
     pub(crate) hidden: Option<Box<Value>>,
@@ -152,7 +154,7 @@ impl Engine {
                     yield_now().await;
                 }
                 if self.is_exhausted()
-                    && let Some(end) = self.at_limit(&mut visits).await
+                    && let Some(end) = self.at_limit().await
                 {
                     return end;
                 }
@@ -216,7 +218,7 @@ impl Engine {
     }
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
-    async fn at_limit(&mut self, visits: &mut [Visit]) -> Option<Result<Ended, RunError>> {
+    async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
         let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
         let (taken, most) = (self.standing.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
@@ -245,12 +247,12 @@ impl Engine {
             on_max_steps => {
                 // The run ends where it stands, with its state (R130 has no such way; it is that of bounded state machines).
                 let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
-                Some(self.end_exhausted(visits, flag).await)
+                Some(self.end_exhausted(flag).await)
             }
         }
     }
 
-    async fn end_exhausted(&mut self, visits: &mut [Visit], flag: bool) -> Result<Ended, RunError> {
+    async fn end_exhausted(&mut self, flag: bool) -> Result<Ended, RunError> {
         let output = self.keys_value();
         let mut ended = self.ended(output);
         ended.exhausted = flag;
@@ -262,8 +264,7 @@ impl Engine {
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
         self.observe_end(ended.status, None);
-        let node = visits.last().map_or(self.code().start, |visit| visit.activation.node);
-        self.tell_end(node, ended.status, None).await;
+        self.tell_end(self.standing.last, ended.status, None).await;
         Ok(ended)
     }
 
@@ -599,7 +600,8 @@ impl Engine {
         let (state, steps) = (self.state_value(), self.standing.steps);
         let history = self.history.clone().unwrap_or_default();
         let hidden = self.code().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
-        Ended { status, output, hidden, state, steps, suppressed, exhausted: false, history }
+        let node = self.code().node(self.standing.last).name.clone();
+        Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {

@@ -95,9 +95,9 @@ pub mod __private {
 
     pub use crate::code::Code;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
-    pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_tool, stand_in};
+    pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
     pub use crate::tools::{builtin, subprocess};
-    pub use crate::{__cells as cells, __default as default, __object as object, __word as word};
+    pub use crate::{__cells as cells, __default as default, __exits as exits, __object as object, __word as word};
     pub use std::sync::Arc;
 
     /// A graph's code, resolved when it is first used.

@@ -94,10 +94,17 @@ pub trait Graph: Machine {
     /// What a run is started with.
     type Inputs: AsView;
     /// What a run returns.
-    type Output: FromValue;
+    type Output;
     /// Whether [`Graph::Output`] hides the secrets in it by its types. Where it does not, `[secret]` stands for them, and
     /// [`Finished::secret_output`](crate::Finished::secret_output) has them.
     const HIDES: bool = true;
+
+    /// Reads what a run returned that ended at `node`.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the type that the graph returns there, or no run ends there.
+    fn output(&self, node: &str, value: Value) -> Result<Self::Output, Mismatch>;
 }
 
 /// The state of a run: its inputs, and one cell a key.

@@ -133,6 +133,44 @@ macro_rules! __word {
     };
 }
 
+/// How an enum of a graph's exits is made of what a run returned, and shown.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __exits {
+    ($name:ident { $($variant:ident = $node:literal),* $(,)? }) => {
+        impl $name {
+            /// Reads what a run returned that ended at a node.
+            fn at(
+                node: &str,
+                value: $crate::__private::Value,
+            ) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
+                match node {
+                    $($node => $crate::__private::from_value(value).map(Self::$variant),)*
+                    _ => $crate::__private::no_such_exit(node),
+                }
+            }
+        }
+
+        impl $crate::__private::AsView for $name {
+            fn view(&self) -> $crate::__private::View<'_> {
+                match self {
+                    $(Self::$variant(output) => $crate::__private::view(output),)*
+                }
+            }
+        }
+
+        // What is written does not say which exit it is of, so it is not read back by itself.
+        impl $crate::__private::serde::Serialize for $name {
+            fn serialize<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::std::result::Result<S::Ok, S::Error> {
+                $crate::__private::serde::Serialize::serialize(&$crate::__private::view(self), serializer)
+            }
+        }
+    };
+}
+
 /// The state's cells, by the index of their keys.
 #[doc(hidden)]
 #[macro_export]
@@ -213,6 +251,15 @@ pub fn deserialize<'de, T: FromValue, D: Deserializer<'de>>(deserializer: D) -> 
 /// Always.
 pub fn no_such_tool<T>(tool: u16) -> Result<T, Mismatch> {
     Err(Mismatch::new(format!("one of the graph's tools, not number {tool}"), View::Null))
+}
+
+/// Says that no run of a graph ends at a node; only a journal of another graph could bring one there.
+///
+/// # Errors
+///
+/// Always.
+pub fn no_such_exit<T>(node: &str) -> Result<T, Mismatch> {
+    Err(Mismatch::new(format!("an end at one of the graph's exits, not at `{node}`"), View::Null))
 }
 
 /// The lane of a graph that calls nothing.

@@ -563,6 +563,8 @@ fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, Journal
 pub(crate) struct Standing {
     /// How many nodes were visited.
     pub(crate) steps: u64,
+    /// The node that was visited last; before the first visit, the one that it begins with.
+    pub(crate) last: u16,
     /// What is to be visited next.
     pub(crate) frontier: Vec<Activation>,
     pub(crate) last_error: Option<LastError>,
@@ -582,6 +584,7 @@ impl Standing {
     pub(crate) fn new(code: &Code) -> Self {
         Self {
             steps: 0,
+            last: code.start,
             frontier: vec![Activation::of(code.start)],
             last_error: None,
             suppressed: Vec::new(),
@@ -594,6 +597,7 @@ impl Standing {
 
     /// Takes a visit into account: its number, and what its node may want to see when it is visited again.
     pub(crate) fn visited(&mut self, code: &Code, node: u16, result: impl FnOnce() -> Option<Value>) {
+        self.last = node;
         if let Some(count) = self.visits.get_mut(usize::from(node)) {
             *count += 1;
             if code.node(node).looks_back

@@ -1,22 +1,23 @@
 //! A run as its caller sees it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use graph_model::name::RunId;
 use graph_model::secret::Secret;
-use graph_model::value::{AsView, FromValue, Map, Value};
+use graph_model::value::{AsView, Map, Mismatch, Value};
 use tokio::task::JoinHandle;
 
 use crate::engine::{Ended, Engine};
 use crate::error::{RunError, SuppressedError};
+use crate::machine::Graph;
 use crate::record::{Status, Visit};
 use crate::stop::Stop;
 
 /// A run at work. Awaiting it gives its result; dropping it leaves the run at work.
-#[derive(Debug)]
 #[must_use = "a run goes on by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
@@ -24,7 +25,16 @@ pub struct Run<O> {
     work: Work,
     /// Whether the type of the output hides the secrets in it.
     hides: bool,
-    output: PhantomData<fn() -> O>,
+    read: Reading<O>,
+}
+
+/// Reads what a run returned at a node, as its graph does.
+type Reading<O> = Box<dyn FnOnce(&str, Value) -> Result<O, Mismatch> + Send + Sync>;
+
+impl<O> fmt::Debug for Run<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("id", &self.id).field("work", &self.work).finish_non_exhaustive()
+    }
 }
 
 /// Stops a run.
@@ -79,6 +89,8 @@ pub struct Finished<O> {
     pub run: RunId,
     /// How it ended: completed, or completed with errors.
     pub status: Status,
+    /// The node where it ended; where it had taken all the steps it may, the one that it visited last.
+    pub node: String,
     /// What it returned.
     pub output: O,
     /// What it returned with its secrets, where there are some that the type of `output` does not hide: that of a graph that
@@ -190,14 +202,18 @@ impl RunError {
     }
 }
 
-impl<O: FromValue> Run<O> {
-    pub(crate) fn spawn(engine: Engine, hides: bool) -> Self {
+fn reading<G: Graph>(graph: Arc<G>) -> Reading<G::Output> {
+    Box::new(move |node, value| graph.output(node, value))
+}
+
+impl<O> Run<O> {
+    pub(crate) fn spawn<G: Graph<Output = O>>(graph: Arc<G>, engine: Engine) -> Self {
         let (id, stop) = (engine.facts.id.clone(), engine.facts.stop.clone());
-        Self { id, stop, work: Work::Running(spawn(engine)), hides, output: PhantomData }
+        Self { id, stop, work: Work::Running(spawn(engine)), hides: G::HIDES, read: reading(graph) }
     }
 
-    pub(crate) fn ended(id: RunId, ended: Ended, hides: bool) -> Self {
-        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), hides, output: PhantomData }
+    pub(crate) fn ended<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, ended: Ended) -> Self {
+        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), hides: G::HIDES, read: reading(graph) }
     }
 
     /// Returns the run's id.
@@ -213,22 +229,21 @@ impl<O: FromValue> Run<O> {
     async fn finish(self) -> Result<Finished<O>, RunError> {
         let run = self.id;
         let ended = wait(&run, self.work).await?;
-        let Ended { status, output, hidden, state, steps, suppressed, exhausted, history } = ended;
+        let Ended { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = ended;
         let (output, secret_output) = match hidden {
             Some(hidden) if !self.hides => (*hidden, Some(Secret::new(output))),
             _ => (output, None),
         };
-        match O::from_value(output) {
+        match (self.read)(&node, output) {
             Ok(output) => {
-                let errors = suppressed;
-                Ok(Finished { run, status, output, secret_output, state, steps, errors, exhausted, history })
+                Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })
             }
             Err(mismatch) => Err(RunError::Output { run, mismatch }),
         }
     }
 }
 
-impl<O: FromValue + Send + 'static> IntoFuture for Run<O> {
+impl<O: Send + 'static> IntoFuture for Run<O> {
     type Output = Result<Finished<O>, RunError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 

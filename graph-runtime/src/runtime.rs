@@ -250,9 +250,9 @@ impl Runtime {
             Some(run) => run.clone(),
             None => self.new_id(graph.code())?,
         };
-        let begin = self.begin_with(run, options);
-        let engine = self.begin(begin, Arc::new(graph), inputs.view().to_plain_value()).await?;
-        Ok(Run::spawn(engine, G::HIDES))
+        let (begin, graph) = (self.begin_with(run, options), Arc::new(graph));
+        let engine = self.begin(begin, Arc::clone(&graph) as _, inputs.view().to_plain_value()).await?;
+        Ok(Run::spawn(graph, engine))
     }
 
     /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
@@ -279,10 +279,10 @@ impl Runtime {
         graph: G,
         run: &RunId,
     ) -> Result<Run<G::Output>, ResumeError> {
-        let begin = self.begin_with(run.clone(), options);
-        Ok(match self.take_up(begin, Arc::new(graph)).await? {
-            Taken::Ended(ended) => Run::ended(run.clone(), *ended, G::HIDES),
-            Taken::Unfinished(engine) => Run::spawn(*engine, G::HIDES),
+        let (begin, graph) = (self.begin_with(run.clone(), options), Arc::new(graph));
+        Ok(match self.take_up(begin, Arc::clone(&graph) as _).await? {
+            Taken::Ended(ended) => Run::ended(graph, run.clone(), *ended),
+            Taken::Unfinished(engine) => Run::spawn(graph, *engine),
         })
     }
 
@@ -617,6 +617,7 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
     };
     Ok(Some(Ended {
         status: *status,
+        node: code.node(standing.last).name.clone(),
         output: output.clone(),
         hidden: code.settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone()))),
         state,

@@ -6,7 +6,7 @@ use graph_model::value::AsView;
 use graph_runtime::graph;
 
 use super::script::Stage;
-use super::{Compiled, compiled};
+use super::{Erased, erased};
 
 graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");

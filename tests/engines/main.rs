@@ -16,52 +16,55 @@ use std::sync::Arc;
 use graph_model::value::AsView;
 use graph_runtime::__private::Code;
 use graph_runtime::dynamic::{Interpreted, Library};
-use graph_runtime::{Cells, FromValue, Graph, Lane, Machine, Map, Mismatch, Value};
+use graph_runtime::{Cells, Graph, Lane, Machine, Map, Mismatch, Value};
 
 use case::{Bench, Cut};
 use script::{Script, Stage};
 
 /// A graph whose Rust types are forgotten, so that all graphs are run by the same code.
 #[derive(Clone)]
-pub(crate) struct Erased(Arc<dyn Machine>);
+pub(crate) struct Erased {
+    machine: Arc<dyn Machine>,
+    /// Reads an output as the graph's type and writes it again.
+    read: Arc<dyn Fn(&str, Value) -> Result<Value, Mismatch> + Send + Sync>,
+}
 
 impl Graph for Erased {
     type Inputs = Map<String, Value>;
     type Output = Value;
     const HIDES: bool = false;
+
+    fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
+        (self.read)(node, value)
+    }
 }
 
 impl Machine for Erased {
     fn code(&self) -> &Code {
-        self.0.code()
+        self.machine.code()
     }
 
     fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
-        self.0.open(inputs)
+        self.machine.open(inputs)
     }
 
     fn lane(&self) -> Box<dyn Lane> {
-        self.0.lane()
+        self.machine.lane()
     }
 
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
-        self.0.nested(tool)
+        self.machine.nested(tool)
     }
 }
 
-/// A compiled graph.
-pub(crate) struct Compiled {
-    machine: Erased,
-    /// Reads an output as the graph's type and writes it again.
-    typed: fn(Value) -> Result<Value, Mismatch>,
-}
-
-pub(crate) fn compiled<G: Graph>(graph: G) -> Compiled
+pub(crate) fn erased<G: Graph>(graph: G) -> Erased
 where
     G::Output: AsView,
 {
-    let typed = |value| G::Output::from_value(value).map(|output| output.view().to_value());
-    Compiled { machine: Erased(Arc::new(graph)), typed }
+    let graph = Arc::new(graph);
+    let machine = Arc::clone(&graph) as _;
+    let read = move |node: &str, value| graph.output(node, value).map(|output| output.view().to_value());
+    Erased { machine, read: Arc::new(read) }
 }
 
 /// Implements the tools of every graph for [`Stage`], and lists the graphs.
@@ -85,9 +88,9 @@ macro_rules! all_machines {
         )*
 
         /// Returns the compiled graph of that name, with the tools of a stage.
-        pub(crate) fn machine(name: &str, stage: &Stage) -> Option<Compiled> {
+        pub(crate) fn machine(name: &str, stage: &Stage) -> Option<Erased> {
             match name {
-                $($name => Some(compiled($machine::new(stage.clone()))),)*
+                $($name => Some(erased($machine::new(stage.clone()))),)*
                 _ => None,
             }
         }
@@ -139,7 +142,7 @@ fn each(check: impl Fn(&Bench, &script::Case) -> Vec<String> + Sync) {
             let bench = Bench {
                 stage: stage.clone(),
                 compiled: machines::machine(name, &stage).expect("SIGN_FIXTURES=1 lists every graph"),
-                interpreted: Erased(Arc::new(interpreted(name, &library))),
+                interpreted: erased(interpreted(name, &library)),
             };
             for case in &script.cases {
                 let found = check(&bench, case);

@@ -565,6 +565,11 @@ fn misfits(outline: &Outline, end: &Value) -> Vec<String> {
     {
         found.push(format!("the output {output} is not {:?}", outline.output));
     }
+    if let (Some(output), Some(node)) = (end.get("output"), end["at"].as_str())
+        && !outline.output_at(node).is_some_and(|ty| fits(ty, output))
+    {
+        found.push(format!("the output {output} of `{node}` is none of {:?}", outline.exits));
+    }
     for key in &outline.keys {
         let value = &end["state"][&key.name];
         if !value.is_null() && !fits(&key.ty, value) {

@@ -16,20 +16,19 @@ const BUILT_IN_RETRIES: u64 = 3;
 const MOST_BY_HOOKS: u64 = 100;
 
 /// Works out the budget of a graph whose parts fit together. `None` if no run of it can end.
-pub(super) fn budget(facts: &Facts<'_>) -> Option<Budget> {
+pub(super) fn budget(facts: &Facts<'_>, web: &Web) -> Option<Budget> {
     let start = facts.start.filter(|_| facts.is_whole())?;
-    let web = Web::of(facts);
     let shortest = match facts.definition.settings.on_max_steps {
         OnMaxSteps::Fail => web.shortest_end(start)?.len() as u64,
         _ => web.shortest_end(start).map_or(u64::MAX, |way| way.len() as u64),
     };
     let limit = limit(facts);
-    let visits: Vec<Option<u64>> = web.groups.iter().map(|group| visits(facts, &web, group)).collect();
-    let own_steps = over_groups(&web, start, |group| visits[group]);
+    let visits: Vec<Option<u64>> = web.groups.iter().map(|group| visits(facts, web, group)).collect();
+    let own_steps = over_groups(web, start, |group| visits[group]);
     let steps = own_steps.unwrap_or(u64::MAX).min(limit);
     let calls: Vec<Option<u64>> = (0..web.next.len()).map(|node| calls_at(facts, node)).collect();
-    let reached = reached(&web, start);
-    let along = over_groups(&web, start, |group| {
+    let reached = reached(web, start);
+    let along = over_groups(web, start, |group| {
         visits[group]?.checked_mul(greatest(web.groups[group].iter().map(|&node| calls[node]))?)
     });
     let any = greatest(reached.iter().map(|&node| calls[node])).and_then(|most| most.checked_mul(steps));

@@ -11,6 +11,7 @@ use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, 
 use super::Items;
 use super::flow::{Flow, Moment};
 use super::infer::{self, Types};
+use super::web::Web;
 use crate::definition::{
     Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction,
     Spanned, Term, Test,
@@ -515,6 +516,8 @@ impl<'d> Facts<'d> {
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone(),
         };
+        let web = Web::of(self);
+        let exits = infer::exits(self, &web);
         Outline {
             id: definition.id.to_string(),
             version: definition.version.clone(),
@@ -522,9 +525,10 @@ impl<'d> Facts<'d> {
             inputs: fields(&self.types.inputs),
             keys: self.types.keys.iter().map(|key| Key { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
             tools: self.tools.iter().map(tool).collect(),
-            output: infer::output(self),
+            output: infer::output(self, &exits),
+            exits: if self.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.items.inner.iter().map(Inner::clone).collect(),
-            budget: super::budget::budget(self),
+            budget: super::budget::budget(self, &web),
         }
     }
 }

@@ -6,9 +6,9 @@ use graph_model::program::{OnError, THREAD_DIRECTIVE};
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
-use super::flow::{Known, Moment};
-use crate::definition::{Definition, Foreach, NodeKind, Term, TermKind};
-use crate::graph::Key;
+use super::web::Web;
+use crate::definition::{Definition, Foreach, NodeKind, Return, Term, TermKind};
+use crate::graph::{Exit, Key};
 use crate::types::{Field, Kind, Type, join_all};
 
 /// The types that paths begin with.
@@ -197,45 +197,46 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
     }
 }
 
-/// Returns what a run returns: the output of its return nodes, or the state where they declare none.
-pub(super) fn output(facts: &Facts<'_>) -> Type {
-    let mut exits = Vec::new();
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
-        match &node.kind {
-            NodeKind::Return(returns) => match &returns.output {
-                Some(term) => exits.push(type_of_term(facts, at, Site::Output, term)),
-                None => exits.extend(state(facts, facts.flow.at(at, Moment::After))),
-            },
-            _ if facts.may_end(at) => exits.extend(state(facts, facts.flow.at(at, Moment::After))),
-            _ => {}
-        }
-    }
+/// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
+/// enough: they must leave a case open.
+pub(super) fn exits(facts: &Facts<'_>, web: &Web) -> Vec<Exit> {
+    let ends = (0..facts.definition.nodes.len()).filter(|&at| web.ends[at]);
+    let exit = |at: usize| Exit { node: facts.definition.nodes[at].name.to_string(), ty: returned(facts, at) };
+    ends.map(exit).collect()
+}
+
+/// Returns what a run returns, wherever it ends.
+pub(super) fn output(facts: &Facts<'_>, exits: &[Exit]) -> Type {
+    let mut ends: Vec<Type> = exits.iter().map(|exit| exit.ty.clone()).collect();
     if facts.may_end_anywhere() {
         // The first node is always visited, before any other the steps may have run out.
         let mut entered = vec![false; facts.definition.nodes.len()];
         for at in 0..entered.len() {
             facts.successors(at).chain(facts.error_successor(at)).for_each(|next| entered[next] = true);
         }
-        for at in (0..entered.len()).filter(|&at| entered[at]) {
-            exits.extend(state(facts, facts.flow.at(at, Moment::Before)));
-        }
+        let entered = (0..entered.len()).filter(|&at| entered[at] && facts.flow.is_reached(at));
+        ends.extend(entered.map(|at| state(facts, at, Site::Params)));
     }
     let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
-    if !exits.is_empty() && exits.iter().all(is_object) {
-        join_all(exits)
+    if !ends.is_empty() && ends.iter().all(is_object) {
+        join_all(ends)
     } else {
-        Type::any_of(exits.iter().any(Type::has_secret))
+        Type::any_of(ends.iter().any(Type::has_secret))
     }
 }
 
-/// Returns the state as an object type where these keys are set; `None` if no run comes there.
-fn state(facts: &Facts<'_>, set: Option<Known>) -> Option<Type> {
-    let set = set?;
-    let key = |(at, key): (usize, &Key)| {
-        let ty = if set.contains(at) { key.ty.clone() } else { key.ty.clone().or_null() };
-        field(&key.name, ty)
-    };
-    Some(Type::of(Kind::Object(facts.types.keys.iter().enumerate().map(key).collect())))
+/// Returns what a run returns that ends at a node: the output that the node declares, or else the state.
+fn returned(facts: &Facts<'_>, at: usize) -> Type {
+    match &facts.definition.nodes[at].kind {
+        NodeKind::Return(Return { output: Some(term) }) => type_of_term(facts, at, Site::Output, term),
+        _ => state(facts, at, Site::Next),
+    }
+}
+
+/// Returns the state at a place as an object: keys that are set on every way there are plain.
+fn state(facts: &Facts<'_>, at: usize, site: Site) -> Type {
+    let key = |key: &Key| field(&key.name, facts.type_of_key(at, site, &key.name));
+    Type::of(Kind::Object(facts.types.keys.iter().map(key).collect()))
 }
 
 /// Whether a value is a text that must be one of an enumeration's.

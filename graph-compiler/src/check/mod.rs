@@ -156,6 +156,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
     let definition = facts.definition;
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
+    let secrets = secrets::of(facts, &outline.output);
     Graph {
         outline,
         source: Arc::clone(definition.source()),
@@ -167,7 +168,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
             hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
-            secrets: secrets::of(facts),
+            secrets,
             ..definition.settings.clone()
         },
         needs: needs(definition),

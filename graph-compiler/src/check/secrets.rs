@@ -6,7 +6,7 @@ use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site, terms, tests};
-use super::infer::{self, type_of_term};
+use super::infer::type_of_term;
 use crate::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
@@ -39,16 +39,11 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Says where a graph has secrets.
-pub(super) fn of(facts: &Facts<'_>) -> Secrets {
+/// Says where a graph has secrets that returns `output`.
+pub(super) fn of(facts: &Facts<'_>, output: &Type) -> Secrets {
     let keys = facts.types.keys.iter().filter_map(|key| Some((key.name.clone(), key.ty.mask()?)));
     let tools = (0_u16..).zip(&facts.tools).filter_map(|(at, tool)| Some((at, tool.result.mask()?)));
-    Secrets {
-        inputs: facts.types.inputs.mask(),
-        keys: keys.collect(),
-        tools: tools.collect(),
-        output: infer::output(facts).mask(),
-    }
+    Secrets { inputs: facts.types.inputs.mask(), keys: keys.collect(), tools: tools.collect(), output: output.mask() }
 }
 
 /// Reports texts with a secret among other things.

@@ -6,6 +6,7 @@
 mod actions;
 mod names;
 mod nodes;
+mod output;
 mod state;
 mod types;
 
@@ -108,7 +109,7 @@ impl<'g> Module<'g> {
         let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
         let calls = actions::tools(outline, &mut types);
         let state = state::expand(outline, &mut types);
-        let output = types.named("Output", &outline.output, "What a run returns.");
+        let output = output::expand(outline, &mut types);
         Self { outline, module, machine, inputs, output, types, calls, state }
     }
 
@@ -170,7 +171,7 @@ impl<'g> Module<'g> {
 
     /// The machine's type and constructor.
     fn head(&self) -> TokenStream {
-        let (machine, bounds) = (&self.machine, self.bounds());
+        let (machine, bounds, read) = (&self.machine, self.bounds(), output::read(self.outline));
         let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.outline.id));
         quote! {
             #doc
@@ -199,6 +200,8 @@ impl<'g> Module<'g> {
             impl<A: #bounds> ::graph_runtime::Graph for #machine<A> {
                 type Inputs = Inputs;
                 type Output = Output;
+
+                #read
             }
         }
     }

@@ -6,6 +6,7 @@ use quote::quote;
 
 use super::docs;
 use super::names::{Scope, identifier, pascal_text};
+use super::output;
 use crate::graph::{Graph, Key, Node, Tool};
 
 /// Expands `Node` and `PROGRAM`.
@@ -20,6 +21,8 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
     });
     let topology: Vec<TokenStream> = topology.collect();
     let program = program(graph, source);
+    let variant = |name: &str| graph.nodes.iter().position(|node| node.name == name).map(|at| &variants[at]);
+    let exits = output::node(&graph.outline, variant);
     quote! {
         /// The nodes of the graph.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,6 +54,7 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
             }
         }
 
+        #exits
         #program
     }
 }

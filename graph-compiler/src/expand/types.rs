@@ -98,6 +98,27 @@ impl Types {
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }
 
+    /// Returns the Rust type of what a run returns that ends at `node`. An object is called after the node, also where another
+    /// type equals it, which then has two names.
+    pub(super) fn exit(&mut self, node: &str, ty: &Type) -> TokenStream {
+        let hint = format!("{node} output");
+        let (Kind::Object(fields), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
+        let ident = self.claim(&hint);
+        let doc = format!("What a run returns that ends at `{node}`.");
+        let tokens = match self.known.iter().find(|(known, _)| *known == ty.kind) {
+            Some((_, other)) => {
+                let doc = docs(&doc);
+                quote!(#doc pub type #ident = #other;)
+            }
+            None => {
+                self.known.push((ty.kind.clone(), ident.clone()));
+                self.structure(&ident, fields, &doc)
+            }
+        };
+        self.tokens.extend(tokens);
+        quote!(#ident)
+    }
+
     /// Returns the name of an object or enumeration, defining it where it is met first.
     fn intern(&mut self, kind: &Kind, hint: &str) -> Ident {
         if let Some((_, ident)) = self.known.iter().find(|(known, _)| known == kind) {

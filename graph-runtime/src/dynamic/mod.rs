@@ -28,6 +28,7 @@ use crate::call::Call;
 use crate::code::{Code, LoadError};
 use crate::error::ActionError;
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
+use crate::macros::no_such_exit;
 use conform::{conform, object};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
@@ -200,6 +201,13 @@ impl Graph for Interpreted {
     type Inputs = Map<String, Value>;
     type Output = Value;
     const HIDES: bool = false;
+
+    fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
+        match self.loaded.outline.output_at(node) {
+            Some(ty) => conform(ty, value),
+            None => no_such_exit(node),
+        }
+    }
 }
 
 impl Machine for Interpreted {

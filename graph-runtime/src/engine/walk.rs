@@ -139,7 +139,7 @@ impl Engine {
                 return false;
             }
         }
-        self.standing.frontier[0].node = node;
+        self.standing.last = std::mem::replace(&mut self.standing.frontier[0].node, node);
         self.standing.steps += 1;
         true
     }

@@ -1,0 +1,80 @@
+//! What a run returns: a type where there is one exit, an enum of them where there are several.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::docs;
+use super::names::{Scope, identifier, pascal_text};
+use super::types::Types;
+use crate::graph::{Exit, Outline};
+
+/// Expands `Output`.
+pub(super) fn expand(outline: &Outline, types: &mut Types) -> TokenStream {
+    let exits = match outline.exits.as_slice() {
+        [] => return types.named("Output", &outline.output, "What a run returns."),
+        [only] => return types.named("Output", &only.ty, "What a run returns."),
+        exits => exits,
+    };
+    let variants = variants(exits);
+    let payloads: Vec<TokenStream> = exits.iter().map(|exit| types.exit(&exit.node, &exit.ty)).collect();
+    let docs = exits.iter().map(|exit| docs(&format!("The run ended at `{}`.", exit.node)));
+    let nodes = exits.iter().map(|exit| &exit.node);
+    quote! {
+        /// What a run returns, by the node where it ended.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(clippy::allow_attributes, clippy::large_enum_variant, reason = "the graph decides how large they are")]
+        pub enum Output {
+            #(#docs #variants(#payloads)),*
+        }
+        runtime::exits!(Output { #(#variants = #nodes),* });
+    }
+}
+
+/// Expands how `Output` is made of what a run returned at `node`, which is `value`.
+pub(super) fn read(outline: &Outline) -> TokenStream {
+    match outline.exits.as_slice() {
+        [] | [_] => quote! {
+            fn output(
+                &self,
+                _: &str,
+                value: ::graph_runtime::Value,
+            ) -> Result<Output, runtime::Mismatch>
+            {
+                runtime::from_value(value)
+            }
+        },
+        _ => quote! {
+            fn output(
+                &self,
+                node: &str,
+                value: ::graph_runtime::Value,
+            ) -> Result<Output, runtime::Mismatch>
+            {
+                Output::at(node, value)
+            }
+        },
+    }
+}
+
+/// Expands how `Output` tells the node where the run ended; `nodes` are the variants of `Node` by the nodes' names.
+pub(super) fn node<'i>(outline: &Outline, nodes: impl Fn(&str) -> Option<&'i Ident>) -> TokenStream {
+    let [_, _, ..] = outline.exits.as_slice() else { return TokenStream::new() };
+    let variants = variants(&outline.exits);
+    let nodes = outline.exits.iter().map(|exit| nodes(&exit.node));
+    quote! {
+        impl Output {
+            /// Returns the node where the run ended.
+            pub fn node(&self) -> Node {
+                match self {
+                    #(Self::#variants(_) => Node::#nodes),*
+                }
+            }
+        }
+    }
+}
+
+/// Names the variants after their nodes.
+fn variants(exits: &[Exit]) -> Vec<Ident> {
+    let mut scope = Scope::new();
+    exits.iter().map(|exit| identifier(&scope.claim(&pascal_text(&exit.node)))).collect()
+}
