@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::digest::hex;
-use graph_model::name::RunId;
-use graph_model::program::OnMaxSteps;
+use graph_model::name::{GraphId, RunId};
+use graph_model::program::{OnMaxSteps, Performer};
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
@@ -330,7 +330,7 @@ impl Runtime {
         inputs: Value,
     ) -> Result<Engine, StartError> {
         let code = machine.code();
-        let allowed = allowed(code, &begin.ceiling)?;
+        let allowed = allowed(&*machine, &begin.ceiling)?;
         let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
         let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
         if !missing.is_empty() {
@@ -464,7 +464,7 @@ impl Runtime {
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
-        let allowed = allowed(code, &ceiling)?;
+        let allowed = allowed(&*machine, &ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
         // What was read before the lease may have grown since.
         let journal = read().await?;
@@ -558,7 +558,8 @@ fn granted(ceiling: &[Grants]) -> Vec<String> {
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
 /// whether a run may call it; of one whose id is known only at each call that is asked then.
-fn allowed(code: &Code, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+    let code = machine.code();
     let graph = || code.id.to_string();
     // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
     // on the same.
@@ -566,8 +567,9 @@ fn allowed(code: &Code, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
         ceiling.iter().all(|grants| grants.allow(capability)) && code.permissions.allow(capability)
     };
     let needed = code.tools.iter().filter_map(|tool| tool.capability.as_ref());
-    let missing: Vec<String> =
+    let mut missing: Vec<String> =
         needed.filter(|needed| !is_allowed(needed)).map(|needed| format!("`{needed}`")).collect();
+    missing_inside(machine, ceiling, &mut Vec::new(), &mut missing);
     if !missing.is_empty() {
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
@@ -577,6 +579,41 @@ fn allowed(code: &Code, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
         return Err(StartError::MissingEnvironment(unset));
     }
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
+}
+
+/// Adds what the graphs inside a graph need and the caller does not grant. What one of the graphs around them does not permit is
+/// not the caller's to grant: that fails its node.
+fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Around>, missing: &mut Vec<String>) {
+    let code = machine.code();
+    // Graphs may nest each other in a circle: each is looked at once.
+    if !code.tools.iter().any(|tool| tool.by == Performer::Graph) || around.iter().any(|graph| graph.id == code.id) {
+        return;
+    }
+    around.push(Around { id: code.id.clone(), permissions: code.permissions.clone(), is_open: true });
+    let at = around.len() - 1;
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        let code = inner.code();
+        let outer = around.iter().filter(|graph| graph.is_open).map(|graph| &graph.permissions);
+        let permissions: Vec<&Grants> = outer.chain([&code.permissions]).collect();
+        for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
+            let is_permitted = permissions.iter().all(|grants| grants.allow(needed));
+            let shown = format!("`{needed}`");
+            if is_permitted && !ceiling.iter().all(|grants| grants.allow(needed)) && !missing.contains(&shown) {
+                missing.push(shown);
+            }
+        }
+        missing_inside(&*inner, ceiling, around, missing);
+    }
+    around[at].is_open = false;
+}
+
+/// A graph that was looked at.
+struct Around {
+    id: GraphId,
+    permissions: Grants,
+    /// Whether the graphs that are looked at run inside it.
+    is_open: bool,
 }
 
 /// A run that was found in a store.

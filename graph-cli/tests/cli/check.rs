@@ -129,6 +129,47 @@ fn warnings_fail_where_they_are_denied() {
 }
 
 #[test]
+fn a_budget_counts_steps_tries_and_calls_at_a_time() {
+    let place = Place::with_key();
+    place.signed(
+        "graphs/bounded.yaml",
+        "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+permissions: [rye.execute.tool.shop.pay]
+config_schema:
+  type: object
+  properties: { cards: { type: array, maxItems: 6, items: { type: string } } }
+  required: [cards]
+config:
+  start: all
+  nodes:
+    all:
+      type: foreach
+      over: \"${inputs.cards}\"
+      parallel: true
+      max_concurrency: 4
+      action: { item_id: shop/pay, params: { card: \"${item}\" } }
+      retry: 2
+      next: round
+    round:
+      action: { item_id: shop/pay }
+      next: [{ to: round, when: { path: visit.number, op: lt, value: 3 } }, { to: done }]
+    done: { type: return, output: 1 }
+",
+    );
+    let (code, document) = place.json(&["--budget"]);
+    assert_eq!(code, 0, "{document:#}");
+    // Six cards, two tries each; three rounds of a call that is tried four times.
+    let budget = serde_json::json!({
+        "shortest": 3, "steps": 5, "bounded_by": "edges", "calls": 24, "at_a_time": 4, "levels": 0,
+    });
+    assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/bounded.yaml", "budget": budget }]));
+    let table = place.graph(&["check", "--budget"]).out;
+    assert!(table.contains("graphs/bounded.yaml  3         5      24     4          0\n"), "{table}");
+}
+
+#[test]
 fn a_signed_settings_file_sets_levels_and_an_unsigned_one_is_an_error() {
     let place = Place::with_key();
     place.signed("graphs/count.yaml", UNREAD);

@@ -462,6 +462,11 @@ async fn a_graph_runs_another_within_its_depth_and_capabilities() {
     let narrow = run(parent(child(), "{}", &["rye.execute.tool.test.child"]), json!({"n": 4})).await.unwrap().output;
     let error = narrow["error"].as_str().unwrap();
     assert!(error.contains("needs `rye.execute.tool.test.tool`, which was not granted"), "{error}");
+    // What the caller does not grant, no run of the child could have: that is said before the first step.
+    let runtime = Runtime::builder().grant("rye.execute.tool.test.child").unwrap().build().unwrap();
+    let Value::Object(inputs) = json!({"n": 4}) else { unreachable!() };
+    let refused = runtime.start(parent(child(), "{}", all), inputs).await.unwrap_err().to_string();
+    assert!(refused.contains("`rye.execute.tool.test.tool`") && !refused.contains("test.child"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
