@@ -325,6 +325,10 @@ codes! {
          value needed where it comes from (`required` in the schema), or come here only where it is there: behind an edge with \
          `op: exists`.";
 
+    MISSING_DOLLAR = "G0155"(Warn), "a template without its dollar sign",
+        "A text holds a path in braces, as `{state.name}`, and no dollar sign before it, so it stands there as it is. To have the \
+         value there, write `${state.name}`.";
+
     UNCOVERED = "G0160"(Deny), "edges that leave a case open",
         "The values that the conditions look at are few: booleans, words of an `enum`. In one of the cases, which is shown, no \
          edge is followed, and the run ends there as if it had succeeded. Add an edge for the case, or a last edge without \

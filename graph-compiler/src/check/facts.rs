@@ -544,7 +544,7 @@ fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &Call)> {
 }
 
 /// Returns the values with templates that a hook has.
-fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
+pub(super) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
     match &hook.reaction {
         Reaction::Steer(params) => vec![params],
         Reaction::Call(call) => vec![&call.params],

@@ -8,6 +8,7 @@ mod assignments;
 mod budget;
 mod cases;
 mod conditions;
+mod dollars;
 mod facts;
 mod flow;
 mod foreach;
@@ -123,6 +124,7 @@ const LINTS: &[Rule] = &[
     assigned::check,
     parameters::check_missing,
     unread::check,
+    dollars::check,
     widened::check,
     cases::check,
     items::check_similar,
