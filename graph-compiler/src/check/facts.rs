@@ -389,7 +389,9 @@ impl<'d> Facts<'d> {
     /// Whether a path leads to what `result` has only where the node has failed: to a field that its tool does not return (R125).
     pub(super) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
         let (Root::Result, [field, ..]) = (path.root, path.segments.as_slice()) else { return false };
-        let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else { return false };
+        let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else {
+            return false;
+        };
         let is_returned = self.tool(call).result.step(field).is_ok();
         !is_returned && matches!(field.as_str(), "status" | "error")
     }
