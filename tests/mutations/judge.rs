@@ -191,7 +191,7 @@ impl<'g> Judge<'g> {
             Some(Value::Number(number)) => number.as_u64().unwrap_or(0),
             _ => 100,
         };
-        if far[start].is_some_and(|far| far > most) {
+        if far[start].is_some_and(|far| far > most) && !self.may_end_anywhere() {
             self.fault(Fault::Budget);
         }
     }
@@ -237,9 +237,9 @@ impl<'g> Judge<'g> {
         let Some(path) = get(condition, "path").and_then(text_of) else { return Vec::new() };
         let path = Path::new(path, 0..0);
         let asks_for_value = match operator(condition) {
-            "exists" => true,
+            "ne" | "neq" => false,
             "eq" => get(condition, "value").is_some(),
-            _ => false,
+            _ => true,
         };
         match (path.key(), path.parts.as_slice()) {
             (Some(key), _) if operator(condition) == "exists" => vec![key.to_owned()],
@@ -692,6 +692,15 @@ fn holds(condition: &Tree, path: &str, case: &Value) -> Option<bool> {
         "ne" | "neq" => Some(value != case),
         "in" => get(condition, "value").map(|list| items(list).iter().any(|element| element.node == *case)),
         "exists" => Some(*case != Value::Null),
+        // The corpus has no patterns on words of enumerations; a word that stands where one is expected is one.
+        "contains" | "regex" => match (value, case) {
+            (Value::String(part), Value::String(whole))
+                if part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') =>
+            {
+                Some(whole.contains(part))
+            }
+            _ => None,
+        },
         _ => None,
     }
 }

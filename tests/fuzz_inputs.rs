@@ -1,0 +1,155 @@
+//! Whatever text is given to the compiler: it comes to an end, soon, in little memory, and without a panic.
+//!
+//! The texts are those of the corpus, the catalogue and `tests/check`, with a few random changes each; and some that were made to
+//! hurt. The same number of inputs gives the same inputs. `FUZZ_INPUTS=1000000 cargo test --release --test fuzz_inputs` makes more of
+//! them; `FUZZ_FIRST` is the number of the first, so that one that hurt can be looked at again.
+//!
+//! `fuzz/` has targets for cargo-fuzz, which looks for inputs by what they reach in the code.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+#[path = "fuzz/changes.rs"]
+mod changes;
+#[path = "support/corpus.rs"]
+mod corpus;
+#[path = "support/expected.rs"]
+#[expect(dead_code, reason = "of these inputs no words are expected")]
+mod expected;
+#[path = "fuzz/nasty.rs"]
+mod nasty;
+mod support;
+#[path = "support/tree.rs"]
+mod tree;
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use changes::{Chance, change};
+use corpus::Corpus;
+use graph_compiler::definition::parse_contract;
+use graph_compiler::diagnostic::Diagnostics;
+use graph_compiler::project::Project;
+use graph_compiler::source::Source;
+use graph_compiler::verify::verify;
+use graph_model::name::ItemId;
+use tree::Tree;
+
+/// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
+const INPUTS: usize = 1500;
+/// How long one input may take, on a machine that does other things too, without optimisation.
+const LONGEST: Duration = Duration::from_secs(20);
+/// How much memory all of it may take.
+const MOST_KIBIBYTES: usize = 1024 * 1024;
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// The texts that inputs are made of.
+fn texts(corpus: &Corpus) -> Vec<String> {
+    let mut texts: Vec<String> = corpus.files.iter().map(|(_, text)| text.clone()).collect();
+    for directory in ["tests/catalogue", "tests/check"] {
+        let files = expected::yaml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory));
+        texts.extend(files.iter().map(|file| fs::read_to_string(file).unwrap()));
+    }
+    texts
+}
+
+/// Compiles a text; says what went wrong with that, if anything did.
+fn trouble(project: &Project, tree: &Tree, text: &str) -> Option<String> {
+    let source = Source::new(tree.path("input.yaml"), "graphs/input.yaml", text);
+    let began = Instant::now();
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let compilation = project.review_source(source);
+        assert!(compilation.graph.is_none(), "nobody signed this");
+        // Each of them can be shown.
+        for diagnostic in compilation.diagnostics.iter().take(20) {
+            assert!(!diagnostic.render().is_empty());
+        }
+    }));
+    let took = began.elapsed();
+    match done {
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            Some(format!("panics: {}", words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
+        }
+        Ok(()) if took > LONGEST => Some(format!("takes {took:?}")),
+        Ok(()) => None,
+    }
+}
+
+/// Returns the most memory that the process has taken so far, where the system tells.
+fn most_kibibytes() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[test]
+fn random_changes_bring_no_panic_no_hang_and_no_flood() {
+    let corpus = Corpus::read();
+    let (texts, tree) = (texts(&corpus), corpus.tree());
+    let (first, count) = (number("FUZZ_FIRST", 0), number("FUZZ_INPUTS", INPUTS));
+    let next = AtomicUsize::new(first);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from).min(8) {
+            scope.spawn(|| {
+                let mut project = tree.project();
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= first + count {
+                        return;
+                    }
+                    // What a project remembers of the graphs that it was given must not add up.
+                    if at.is_multiple_of(1000) {
+                        project = tree.project();
+                    }
+                    let text = change(&texts, Chance::new(at));
+                    if let Some(trouble) = trouble(&project, &tree, &text) {
+                        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz_{at}.yaml"));
+                        fs::write(&file, &text).unwrap();
+                        panic!("FUZZ_FIRST={at} {trouble}; it is {}", file.display());
+                    }
+                }
+            });
+        }
+    });
+    let most = most_kibibytes().unwrap_or_default();
+    println!("{count} inputs, {} MiB at most", most / 1024);
+    assert!(most < MOST_KIBIBYTES, "{most} KiB were taken");
+}
+
+#[test]
+fn what_was_made_to_hurt_does_not() {
+    let tree = Corpus::read().tree();
+    let project = tree.project();
+    for (name, text) in nasty::texts() {
+        let began = Instant::now();
+        if let Some(trouble) = trouble(&project, &tree, &text) {
+            panic!("{name} {trouble}");
+        }
+        println!("{name}: {} bytes in {:?}", text.len(), began.elapsed());
+    }
+    let most = most_kibibytes().unwrap_or_default();
+    assert!(most < MOST_KIBIBYTES, "{most} KiB were taken");
+}
+
+#[test]
+fn no_text_is_a_contract_that_makes_the_compiler_panic() {
+    let corpus = Corpus::read();
+    let contracts: Vec<String> =
+        corpus.files.iter().filter(|(name, _)| name.starts_with("tools/")).map(|(_, text)| text.clone()).collect();
+    let tree = corpus.tree();
+    let project = tree.project();
+    let id = ItemId::new("own/input").unwrap();
+    for at in 0..number("FUZZ_INPUTS", INPUTS) / 5 {
+        let text = change(&contracts, Chance::new(at));
+        let source =
+            Source::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &support::sign(&text));
+        let Ok(verified) = verify(&source, project.ring()) else { continue };
+        parse_contract(&verified, &id, &mut Diagnostics::new());
+    }
+}
