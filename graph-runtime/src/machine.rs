@@ -95,11 +95,9 @@ pub trait Graph: Machine {
     type Inputs: AsView;
     /// What a run returns.
     type Output;
-    /// Whether [`Graph::Output`] hides the secrets in it by its types. Where it does not, `[secret]` stands for them, and
-    /// [`Finished::secret_output`](crate::Finished::secret_output) has them.
-    const HIDES: bool = true;
 
-    /// Reads what a run returned that ended at `node`.
+    /// Reads what a run returned that ended at `node`. Secrets are in it as they are; where the type of the output does not hide
+    /// them, this does.
     ///
     /// # Errors
     ///

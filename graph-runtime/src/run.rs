@@ -23,8 +23,6 @@ pub struct Run<O> {
     id: RunId,
     stop: Stop,
     work: Work,
-    /// Whether the type of the output hides the secrets in it.
-    hides: bool,
     read: Reading<O>,
 }
 
@@ -93,8 +91,8 @@ pub struct Finished<O> {
     pub node: String,
     /// What it returned.
     pub output: O,
-    /// What it returned with its secrets, where there are some that the type of `output` does not hide: that of a graph that
-    /// was loaded while the program runs.
+    /// What it returned as JSON and with its secrets, where it may have some: for graphs that are loaded while the program runs,
+    /// whose `output` has `[secret]` in their places.
     pub secret_output: Option<Secret<Value>>,
     /// The state at its end, with the run's inputs in it. For secrets there stands `[secret]`.
     pub state: Value,
@@ -209,11 +207,11 @@ fn reading<G: Graph>(graph: Arc<G>) -> Reading<G::Output> {
 impl<O> Run<O> {
     pub(crate) fn spawn<G: Graph<Output = O>>(graph: Arc<G>, engine: Engine) -> Self {
         let (id, stop) = (engine.facts.id.clone(), engine.facts.stop.clone());
-        Self { id, stop, work: Work::Running(spawn(engine)), hides: G::HIDES, read: reading(graph) }
+        Self { id, stop, work: Work::Running(spawn(engine)), read: reading(graph) }
     }
 
     pub(crate) fn ended<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, ended: Ended) -> Self {
-        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), hides: G::HIDES, read: reading(graph) }
+        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), read: reading(graph) }
     }
 
     /// Returns the run's id.
@@ -230,10 +228,7 @@ impl<O> Run<O> {
         let run = self.id;
         let ended = wait(&run, self.work).await?;
         let Ended { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = ended;
-        let (output, secret_output) = match hidden {
-            Some(hidden) if !self.hides => (*hidden, Some(Secret::new(output))),
-            _ => (output, None),
-        };
+        let secret_output = hidden.map(|_| Secret::new(output.clone()));
         match (self.read)(&node, output) {
             Ok(output) => {
                 Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })

@@ -364,3 +364,91 @@ fn remember(known: &mut Vec<Zeroizing<String>>, text: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn vault(key: u8) -> Vault {
+        Vault {
+            run: RunId::new("run").unwrap(),
+            key: Some(SealKey::from_bytes([key; 32])),
+            seed: Zeroizing::new([key; 32]),
+            drawn: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    fn token() -> Mask {
+        Mask::Fields(BTreeMap::from([("token".to_owned(), Mask::All)]))
+    }
+
+    #[test]
+    fn a_sealed_secret_opens_where_it_was_sealed_and_nowhere_else() {
+        let (sealing, mask, value) = (vault(1), token(), json!({"token": {"a": [1, "x"]}, "user": "ann"}));
+        let sealed = sealing.seal(Some(&mask), Place::result(3), value.clone());
+        assert_eq!((&sealed["user"], is_sealed(&sealed["token"])), (&json!("ann"), true));
+        let mut opened = sealed.clone();
+        sealing.unseal(Some(&mask), Place::result(3), &mut opened).unwrap();
+        assert_eq!(opened, value);
+        let of_another_run = Vault { run: RunId::new("other").unwrap(), ..vault(1) };
+        for (by, place) in [
+            (&sealing, Place::result(4)),
+            (&sealing, Place::output(3)),
+            (&sealing, Place::change(3, "token")),
+            (&of_another_run, Place::result(3)),
+            (&vault(2), Place::result(3)),
+        ] {
+            assert!(by.unseal(Some(&mask), place, &mut sealed.clone()).is_err(), "{place:?}");
+        }
+        // Moved to another field of the same value.
+        let other = Mask::Fields(BTreeMap::from([("other".to_owned(), Mask::All)]));
+        assert!(sealing.unseal(Some(&other), Place::result(3), &mut json!({"other": sealed["token"]})).is_err());
+    }
+
+    #[test]
+    fn what_should_be_sealed_and_is_not_is_refused() {
+        let mut plain = json!({"token": "plain"});
+        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut plain).is_err());
+        let mut nothing = json!({"user": "ann", "token": null});
+        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut nothing).is_ok());
+    }
+
+    #[test]
+    fn the_same_secret_is_never_sealed_the_same_way_and_its_length_is_not_told() {
+        let vault = vault(1);
+        let seal = |text: &str| vault.seal(Some(&Mask::All), Place::INPUTS, json!(text))[SEALED].to_string();
+        let sealed: Vec<String> = ["a", "a", "a longer one"].map(seal).into();
+        assert!(sealed[0] != sealed[1] && sealed[1].len() == sealed[2].len(), "{sealed:?}");
+    }
+
+    #[test]
+    fn secrets_are_cut_out_as_they_are_found_the_longest_first() {
+        let vault = vault(1);
+        vault.learn(Some(&Mask::All), &json!(["hunter", " hunter2\n", "say \"hi\"", "abc", 1234]));
+        for (text, expected) in [
+            ("it was hunter2, and hunter", "it was [secret], and [secret]"),
+            ("abc and 1234", "abc and 1234"),
+            ("{\"said\":\"say \\\"hi\\\"\"}", "{\"said\":\"[secret]\"}"),
+            ("Hunter", "Hunter"),
+        ] {
+            let mut text = text.to_owned();
+            vault.scrub(&mut text);
+            assert_eq!(text, expected);
+        }
+        let mut value = json!({"token": "hunter2", "hunter2": [{"said": "x hunter2"}], "n": 1});
+        assert!(vault.scrub_value(&mut value, Some(&token())));
+        assert_eq!(value, json!({"token": "hunter2", "[secret]": [{"said": "x [secret]"}], "n": 1}));
+    }
+
+    #[test]
+    fn a_history_shows_that_there_was_a_secret() {
+        let mut value = vault(1).seal(Some(&token()), Place::result(1), json!({"token": "x", "user": "ann"}));
+        hide_sealed(&mut value);
+        assert_eq!(value, json!({"token": "[secret]", "user": "ann"}));
+    }
+}

@@ -32,7 +32,6 @@ pub(crate) struct Erased {
 impl Graph for Erased {
     type Inputs = Map<String, Value>;
     type Output = Value;
-    const HIDES: bool = false;
 
     fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
         (self.read)(node, value)

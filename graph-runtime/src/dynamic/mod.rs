@@ -29,6 +29,7 @@ use crate::code::{Code, LoadError};
 use crate::error::ActionError;
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
+use crate::vault::hidden;
 use conform::{conform, object};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
@@ -200,11 +201,10 @@ impl fmt::Debug for Interpreted {
 impl Graph for Interpreted {
     type Inputs = Map<String, Value>;
     type Output = Value;
-    const HIDES: bool = false;
 
     fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
         match self.loaded.outline.output_at(node) {
-            Some(ty) => conform(ty, value),
+            Some(ty) => Ok(hidden(ty.mask().as_ref(), conform(ty, value)?)),
             None => no_such_exit(node),
         }
     }
