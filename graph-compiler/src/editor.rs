@@ -31,7 +31,7 @@ mod hover;
 mod position;
 mod reading;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ use crate::check::{Items, TypesAt};
 use crate::definition::{self, Definition, SchemaKind};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::json_schema::{field, fields};
-use crate::project::Project;
+use crate::project::{Parts, Project};
 use crate::source::{Source, Span};
 use crate::tree;
 use crate::types::Type;
@@ -129,15 +129,17 @@ pub struct Location {
 impl Document {
     /// Opens a text of a tree: a graph, or a contract in the tree's `tools`.
     ///
-    /// A text that is not signed is read as well as one that is. Contracts and other graphs count only if they are signed, as for
-    /// the compiler.
+    /// A text that is not signed is read as well as one that is; so are contracts, and, in a project that is
+    /// [for review](Project::for_review), other graphs.
     pub fn open(project: &Project, source: Arc<Source>) -> Self {
-        let diagnostics = match project.tool_of(&source.path) {
-            Some(id) => project.review_contract(&source, &id),
-            None => project.review_source(Arc::clone(&source)).diagnostics,
+        let (diagnostics, parts) = match project.tool_of(&source.path) {
+            Some(id) => (project.review_contract(&source, &id), None),
+            None => project.review_with_parts(&source),
         };
-        let whole = tree::parse(&source, &mut Diagnostics::new()).map(|file| (Arc::clone(&source), file));
-        let read = whole.or_else(|| tree::parse_unfinished(&source));
+        let (read, known) = match parts {
+            Some(Parts { yaml, read }) => (Some((Arc::clone(&source), yaml)), read),
+            None => (tree::parse_unfinished(&source), None),
+        };
         let mut document = Self {
             diagnostics,
             reading: Reading::default(),
@@ -148,9 +150,19 @@ impl Document {
         };
         let Some((read, file)) = read else { return document };
         document.reading = Reading::of(&read, &file.root);
-        document.definition = definition::parse_unfinished(&read, &file);
         let ids: Vec<ItemId> = document.reading.marks.iter().filter_map(Mark::item).collect();
-        (document.items, document.graphs) = project.called(&ids.iter().collect(), &document.source.path);
+        let ids: BTreeSet<&ItemId> = ids.iter().collect();
+        document.graphs = project.graphs_of(&ids);
+        match known {
+            // A node that cannot be used yet may name what no other does.
+            Some((definition, items)) if ids == definition.executed() => {
+                (document.definition, document.items) = (Some(definition), items);
+            }
+            _ => {
+                document.definition = definition::parse_unfinished(&read, &file);
+                document.items = project.called(&ids, &document.source.path);
+            }
+        }
         document.settle();
         document
     }

@@ -14,7 +14,7 @@ use proc_macro2::TokenStream;
 
 use crate::builtin;
 use crate::check::{self, Items};
-use crate::definition::{self, Contract};
+use crate::definition::{self, Contract, Definition};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
 use crate::expand;
 use crate::graph::{Graph, Outline};
@@ -79,6 +79,13 @@ struct Examined {
     /// The settings files that hold for it.
     settings: Vec<PathBuf>,
     inner: Vec<PathBuf>,
+}
+
+/// What was read of a text on the way.
+pub(crate) struct Parts {
+    pub(crate) yaml: tree::File,
+    /// What the file says, and what it calls.
+    pub(crate) read: Option<(Definition, Items)>,
 }
 
 impl From<Box<Diagnostic>> for Examined {
@@ -193,8 +200,14 @@ impl Project {
 
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
-        let examined = self.look(&source, true);
+        let (examined, _) = self.look(&source, true);
         self.finish(&source.path, examined)
+    }
+
+    /// As [`Project::review_source`], with what was read of the text.
+    pub(crate) fn review_with_parts(&self, source: &Arc<Source>) -> (Vec<Diagnostic>, Option<Parts>) {
+        let (examined, parts) = self.look(source, true);
+        (self.finish(&source.path, examined).diagnostics, parts)
     }
 
     fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
@@ -220,41 +233,42 @@ impl Project {
     }
 
     fn examine(&self, source: &Arc<Source>) -> Examined {
-        self.look(source, self.is_for_review)
+        self.look(source, self.is_for_review).0
     }
 
     /// Examines a text; with `is_review` one too that cannot be verified.
-    fn look(&self, source: &Arc<Source>, is_review: bool) -> Examined {
+    fn look(&self, source: &Arc<Source>, is_review: bool) -> (Examined, Option<Parts>) {
         match verify(source, &self.ring) {
             Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review),
             Err(problem) if is_review => {
                 self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review)
             }
-            Err(problem) => problem.into(),
+            Err(problem) => (problem.into(), None),
         }
     }
 
-    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> Examined {
+    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> (Examined, Option<Parts>) {
         let source = &Arc::clone(origin.source());
         let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
         let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
         examined.diagnostics.extend(of_settings);
-        let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return examined };
+        let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return (examined, None) };
         let again = || tree::read_again(source, &yaml);
-        let (disagreement, mut examined) = parallel::both(again, || {
+        let (disagreement, (mut examined, read)) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
-            let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return examined };
+            let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return (examined, None) };
             examined.inner = self.inside(definition.executed());
             let caller = &definition.source().path;
             let ids = definition.executed();
             let (items, contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
             let checked = check::check(&definition, &items, &levels, diagnostics);
-            Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined }
+            let examined = Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined };
+            (examined, Some((definition, items)))
         });
         examined.diagnostics.extend(disagreement);
         // Of a text that cannot be parsed lints may have found something too.
         levels.apply(&mut examined.diagnostics);
-        examined
+        (examined, Some(Parts { yaml, read }))
     }
 
     fn finish(&self, path: &Path, examined: Examined) -> Compilation {
@@ -352,11 +366,15 @@ impl Project {
     }
 
     /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
-    pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> (Items, BTreeMap<ItemId, PathBuf>) {
+    pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> Items {
         let inner = self.inside(ids.iter().copied());
-        let (items, _) = self.items(ids, caller, &inner, self.is_for_review, &mut Diagnostics::new());
-        let graphs = ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect();
-        (items, graphs)
+        let (items, _) = self.items(ids, caller, &inner, true, &mut Diagnostics::new());
+        items
+    }
+
+    /// Returns the files of the graphs that have these ids.
+    pub(crate) fn graphs_of(&self, ids: &BTreeSet<&ItemId>) -> BTreeMap<ItemId, PathBuf> {
+        ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect()
     }
 
     /// Returns the id of the tool whose contract stands in a file of the tree.
@@ -366,13 +384,16 @@ impl Project {
 
     /// Says what is wrong with a contract, signed or not.
     pub(crate) fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
+        let Effective { levels, diagnostics: of_settings, .. } = self.settings_of(&source.path, true);
         let mut diagnostics = Diagnostics::new();
+        diagnostics.extend(of_settings);
         if let Err(problem) = verify(source, &self.ring) {
             diagnostics.push(*problem);
         }
         if let Some(mut contract) = definition::parse_trusted_contract(source, id, &mut diagnostics) {
             builtin::check(id, &mut contract, &mut diagnostics);
         }
+        levels.apply(&mut diagnostics);
         diagnostics.in_order(&source.name)
     }
 

@@ -24,6 +24,8 @@ config_schema:
   properties:
     card: { type: string, description: The card's token. }
     quantity: { type: integer, default: 1 }
+    pin: { type: string, x-secret: true }
+    note: { type: string, x-sink: html }
   required: [card]
 result_schema:
   type: object
@@ -71,7 +73,7 @@ config:
       type: foreach
       over: "${inputs.cards}"
       as: card
-      action: { item_id: shop/charge, params: { card: "${card}" } }
+      action: { item_id: shop/charge, params: { card: "${card}", pin: "1", note: "" } }
       collect: receipts
       next: done
       on_error: done
@@ -203,6 +205,8 @@ fn what_stands_at_a_place_is_shown_with_its_type_and_where_it_comes_from() {
         ("    |cards: {", "`inputs.cards` is a list of strings or nothing\n\nWho pays."),
         ("\"${|card}\"", "`card` is a string\n\nthe element of the list that `pay` goes over"),
         ("as: |card", "`card` is a string\n\nthe element of the list that `pay` goes over"),
+        (", |pin:", "`pin` is a string, a secret"),
+        (", |note:", "`note` is a string\n\nread as code: `x-sink: html`; values belong elsewhere"),
         ("at: \"${|_now", "`_now` is a string"),
         ("params: { |card:", "`card` is a string\n\nThe card's token.\n\nneeded"),
         (
@@ -219,7 +223,7 @@ fn what_stands_at_a_place_is_shown_with_its_type_and_where_it_comes_from() {
     assert_eq!(
         charge,
         "`shop/charge`, a tool of the program\n\nCharges a card.\n\nIt takes\n\n- `card`, a string: The card's token.\n- `quantity`, an \
-         integer, `1` if not given\n\nIt returns an object\n\n- `receipt`, a string: Its number."
+         integer, `1` if not given\n- `pin`, a string or nothing, a secret\n- `note`, a string or nothing\n\nIt returns an object\n\n- `receipt`, a string: Its number."
     );
     assert!(
         hover(&document, "item_id: |shop/child")
@@ -348,9 +352,12 @@ fn a_contract_is_checked_as_one_and_shows_its_parameters() {
     let document = open(&sign(CONTRACT));
     assert!(document.diagnostics().is_empty(), "{:?}", document.diagnostics());
     let names: Vec<&str> = document.symbols().iter().map(|symbol| symbol.name.as_str()).collect();
-    assert_eq!(names, ["card", "quantity"]);
-    let codes: Vec<&str> =
-        open(&CONTRACT.replace("type: string", "type: text")).diagnostics().iter().map(|found| found.code.id).collect();
+    assert_eq!(names, ["card", "quantity", "pin", "note"]);
+    let codes: Vec<&str> = open(&CONTRACT.replacen("type: string", "type: text", 1))
+        .diagnostics()
+        .iter()
+        .map(|found| found.code.id)
+        .collect();
     assert_eq!(codes, ["G0010", "G0035"]);
 }
 

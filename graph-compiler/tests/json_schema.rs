@@ -30,7 +30,13 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// Mistakes with these codes that no schema sees: the file, a part of the message, and why.
-const UNSEEN: [(&str, &str, &str); 15] = [
+const UNSEEN: [(&str, &str, &str); 18] = [
+    ("057_an_item_named_as_what_is_collected.yaml", "into the name of its own variable", "two names are compared"),
+    (
+        "072_computed_id_that_is_no_text.yaml",
+        "takes a string, not a list of words",
+        "the type of what a template reads",
+    ),
     ("bad_rules.yaml", "no value fits: `minimum: 3`", "two values are compared"),
     ("bad_rules.yaml", "no value fits: `exclusiveMinimum: 1`", "two values are compared"),
     ("bad_rules.yaml", "no value fits: `minLength: 2`", "two values are compared"),
@@ -47,6 +53,7 @@ const UNSEEN: [(&str, &str, &str); 15] = [
         "the type of what a template reads",
     ),
     ("parameters.yaml", "not one of `red`, `blue`", "the type of what a template reads"),
+    ("secrets.yaml", "takes a string, not an integer", "the type of what a template reads"),
     ("unknown_field.yaml", "a graph has no field `desciption`", "the top level is open to fields of other tools"),
     ("unknown_field.yaml", "a graph has no field `permisions`", "the top level is open to fields of other tools"),
     ("visit_types.yaml", "takes an integer, not a string", "the type of what a template reads"),
@@ -132,7 +139,7 @@ fn objections_of_both(project: &Project, of_tree: &Validator, path: &Path) -> St
 }
 
 #[test]
-fn every_graph_of_the_repository_fits_the_schemas() {
+fn every_graph_of_the_repository_that_compiles_fits_the_schemas() {
     let mut problems = String::new();
     for tree in ["graphs", "tests/engines/graphs", "tests/seeds/graphs"] {
         let project = Project::open(&root(), &root().join(tree));
@@ -140,6 +147,9 @@ fn every_graph_of_the_repository_fits_the_schemas() {
         let graphs = graph_compiler::graph_files(&root().join(tree)).unwrap();
         assert!(!graphs.is_empty(), "{tree}");
         for graph in graphs {
+            if project.compile(&graph).graph.is_none() {
+                continue;
+            }
             problems += &match tree {
                 "graphs" => objections_of_both(&project, &of_tree, &graph),
                 _ => objections(&of_tree, &graph),

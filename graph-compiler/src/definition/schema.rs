@@ -220,8 +220,10 @@ pub(crate) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "st
 pub(crate) const NEEDS: [(&str, &str); 4] =
     [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")];
 
-const SINK: &str = "x-sink";
-const SECRET: &str = "x-secret";
+/// The keyword of texts that are read as code.
+pub(crate) const SINK: &str = "x-sink";
+/// The keyword of what is shown to nobody but who needs it.
+pub(crate) const SECRET: &str = "x-secret";
 
 /// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
 fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use graph_model::name::ItemId;
 use super::Document;
 use super::reading::{Mark, Thing};
 use crate::check::TypesAt;
-use crate::definition::Contract;
+use crate::definition::{Contract, SchemaKind};
 use crate::types::{Field, Kind, Type};
 
 /// How many fields of an object are shown.
@@ -57,7 +57,8 @@ impl Document {
             Thing::Parameter { item, name } => {
                 let params = self.params(item)?;
                 let field = field_of(&params, name)?;
-                Some((typed(name, &field.ty.clone().not_null()) + &about(field), Some(field.ty.clone())))
+                let text = typed(name, &field.ty.clone().not_null()) + &about(field) + &self.read_as_code(item, name);
+                Some((text, Some(field.ty.clone())))
             }
         }
     }
@@ -133,6 +134,19 @@ impl Document {
         Some(text)
     }
 
+    /// Says who reads a parameter as code, if somebody does.
+    fn read_as_code(&self, item: &str, name: &str) -> String {
+        let contract = ItemId::new(item).ok().and_then(|id| self.items.contracts.get(&id));
+        let properties = match contract.map(|contract| &contract.params.kind) {
+            Some(SchemaKind::Object(properties)) => properties.as_slice(),
+            _ => &[],
+        };
+        let schema = properties.iter().find(|property| property.name.value == name).map(|property| &property.schema);
+        schema.and_then(|schema| schema.sink.as_ref()).map_or_else(String::new, |sink| {
+            format!("\n\nread as code: `x-sink: {}`; values belong elsewhere", sink.value.name())
+        })
+    }
+
     /// Returns what a tool or graph takes.
     pub(super) fn params(&self, item: &str) -> Option<Type> {
         let id = ItemId::new(item).ok()?;
@@ -155,7 +169,8 @@ fn code(name: &str) -> String {
 }
 
 fn typed(name: &str, ty: &Type) -> String {
-    format!("{} is {ty}{}", code(name), parts(ty))
+    let secret = if ty.secret { ", a secret" } else { "" };
+    format!("{} is {ty}{secret}{}", code(name), parts(ty))
 }
 
 /// Lists the fields of an object, or of the objects in a list.
@@ -171,7 +186,10 @@ fn list(fields: &[Field]) -> String {
     let mut text = String::from(if fields.is_empty() { "" } else { "\n" });
     for field in fields.iter().take(MOST_FIELDS) {
         text += &format!("\n- {}, {}", code(&field.name), field.ty);
-        if let Some(default) = &field.default {
+        if field.ty.secret {
+            text += ", a secret";
+        }
+        if let Some(default) = shown_default(field) {
             text += &format!(", {} if not given", code(&default.to_string()));
         }
         if let Some(description) = &field.description {
@@ -184,13 +202,18 @@ fn list(fields: &[Field]) -> String {
     text
 }
 
+/// Returns a default, if it is not to be kept from those who look.
+fn shown_default(field: &Field) -> Option<&graph_model::value::Value> {
+    field.default.as_ref().filter(|_| !field.ty.has_secret())
+}
+
 /// Says what a field is for, and what stands where it is not given.
 fn about(field: &Field) -> String {
     let mut text = String::new();
     if let Some(description) = &field.description {
         text += &format!("\n\n{description}");
     }
-    match &field.default {
+    match shown_default(field) {
         Some(default) => text += &format!("\n\n{} if not given", code(&default.to_string())),
         None if field.is_required() => text += "\n\nneeded",
         None => {}

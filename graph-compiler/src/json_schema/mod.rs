@@ -14,7 +14,6 @@ mod schemas;
 pub(crate) mod texts;
 
 use graph_model::capability::Capability;
-use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::path::Root;
 use graph_model::program::{CONTROL, Event, ItemType, Retry, Settings, Verb};
@@ -247,7 +246,7 @@ impl Format {
                 "on_no_match" => word(&settings::ON_NO_MATCH, defaults.on_no_match),
                 "hooks" => json!({ "type": "array", "items": reference("hook") }),
                 "state" => self.keys(reference("first_value")),
-                "description" | "comment" => comment(field),
+                "description" | "comment" => anything(),
                 _ => json!({}),
             };
             let schema = if field == "nodes" { schema } else { nullable(schema) };
@@ -314,7 +313,7 @@ impl Format {
                 if is_required {
                     then["required"] = json!(["params"]);
                 }
-                json!({ "if": executes(id), "then": then })
+                json!({ "if": executes(id.as_str()), "then": then })
             })
             .collect();
         if rules.is_empty() { json!({}) } else { json!({ "allOf": rules }) }
@@ -395,7 +394,7 @@ impl Format {
             let schema = match field {
                 "path" => self.path(names),
                 "op" | "operator" => nullable(with_default(json!({ "enum": operators }), json!(Operator::Eq.name()))),
-                "value" => json!({ "type": ["string", "number", "boolean", "null", "array", "object"] }),
+                "value" => anything(),
                 "any" | "all" => list(),
                 "not" => inner(),
                 _ => json!({}),
@@ -431,7 +430,7 @@ impl Format {
                 "to" => nullable(reference("target")),
                 "when" => nullable(reference("condition")),
                 "description" => nullable(json!({ "type": "string" })),
-                "comment" => comment(field),
+                "comment" => anything(),
                 _ => json!({}),
             };
             documented(schema, "edge", field)
@@ -487,7 +486,7 @@ impl Format {
     fn field_of_node(&self, kind: &str, field: &str) -> Value {
         let schema = match field {
             "type" => return json!({ "enum": [kind, null] }),
-            "description" | "comment" => return comment(field),
+            "description" | "comment" => return anything(),
             "action" => {
                 return reference(&if kind == "foreach" { Names::Item } else { Names::Node }.definition("action"));
             }
@@ -584,11 +583,7 @@ fn comparison() -> Value {
 }
 
 /// An action that executes this tool.
-fn executes(id: &ItemId) -> Value {
-    executes_named(id.as_str())
-}
-
-fn executes_named(id: &str) -> Value {
+fn executes(id: &str) -> Value {
     json!({
         "properties": {
             "item_id": { "const": id },
@@ -604,7 +599,7 @@ fn hook() -> Value {
         let schema = match field {
             "event" => json!({ "enum": Event::TABLE.map(|(_, name, _)| name) }),
             "id" | "description" => nullable(json!({ "type": "string" })),
-            "comment" => comment(field),
+            "comment" => anything(),
             "condition" => json!({ "type": ["object", "null"] }),
             "action" => json!({ "type": "object" }),
             _ => json!({}),
@@ -674,7 +669,7 @@ fn control(event: Event) -> Value {
     let controls: Vec<&str> = hook::CONTROLS.iter().copied().filter(is_useful).collect();
     let names = Names::Hook(event);
     json!({
-        "if": executes_named(CONTROL),
+        "if": executes(CONTROL),
         "then": {
             "properties": { "params": {
                 "type": "object",
@@ -722,8 +717,8 @@ fn env() -> Value {
     json!({ "anyOf": [name, { "type": "array", "items": name }, { "type": "null" }] })
 }
 
-/// What is written for readers. What nobody reads may be anything.
-fn comment(_: &str) -> Value {
+/// Any value; in so many words, to differ from the field that was forgotten.
+fn anything() -> Value {
     json!({ "type": ["string", "number", "boolean", "null", "array", "object"] })
 }
 
@@ -776,7 +771,9 @@ mod tests {
                 assert!(says && (is_type || fields.contains_key("description")), "{name}: {schema}");
             }
         }
-        for keyword in definition::schema::KNOWN {
+        for keyword in
+            definition::schema::KNOWN.into_iter().chain([definition::schema::SINK, definition::schema::SECRET])
+        {
             assert!(schema["definitions"]["schema"]["properties"][keyword]["description"].is_string(), "{keyword}");
         }
     }

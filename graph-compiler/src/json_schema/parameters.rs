@@ -26,7 +26,9 @@ fn parameter(field: &Field) -> Value {
     if field.default.is_some() {
         schema = nullable(schema);
     }
-    if let Some(default) = field.default.as_ref().filter(|default| !default.is_null()) {
+    // What is shown to nobody is not shown to who looks at a schema.
+    let shown = |default: &&Value| !default.is_null() && !field.ty.has_secret();
+    if let Some(default) = field.default.as_ref().filter(shown) {
         schema["default"] = default.clone();
     }
     match &field.description {

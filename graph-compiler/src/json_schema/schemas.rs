@@ -3,9 +3,10 @@
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
-use super::{documented, nullable, reference};
+use super::{anything, documented, nullable, reference};
+use crate::definition::Sink;
 use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS};
-use crate::definition::schema::{KNOWN, NEEDS, TYPES};
+use crate::definition::schema::{KNOWN, NEEDS, SECRET, SINK, TYPES};
 
 /// A schema of any value.
 pub(super) fn schema() -> Value {
@@ -26,18 +27,24 @@ pub(super) fn schema() -> Value {
                 })),
                 "description" => nullable(json!({ "type": "string" })),
                 // Anything may be a default; whether it fits is for the compiler to say.
-                _ => json!({ "type": ["string", "number", "boolean", "null", "array", "object"] }),
+                _ => anything(),
             };
             ((*keyword).to_owned(), documented(schema, "schema", keyword))
         })
         .collect();
     properties.extend(KEYWORDS.iter().map(|(keyword, _, argument)| ((*keyword).to_owned(), of_argument(*argument))));
+    let sinks = json!({ "enum": Sink::TABLE.map(|(_, name)| name) });
+    properties.insert(SINK.to_owned(), documented(sinks, "schema", SINK));
+    properties.insert(SECRET.to_owned(), documented(json!({ "type": "boolean" }), "schema", SECRET));
     let beside = NEEDS.iter().map(|(keyword, of)| ((*keyword).to_owned(), needs(keyword, of)));
     let rules = KEYWORDS.iter().filter_map(|(keyword, about, _)| Some(((*keyword).to_owned(), beside_rule(*about)?)));
     let of_texts = json!({ "anyOf": [of_type(&["string"]), { "not": { "required": ["type"] } }] });
-    let dependencies: Map<String, Value> = beside.chain(rules).chain([("enum".to_owned(), of_texts)]).collect();
+    let dependencies: Map<String, Value> = beside
+        .chain(rules)
+        .chain([("enum".to_owned(), of_texts), (SINK.to_owned(), of_type(&["string", "array"]))])
+        .collect();
     // What is said of types that may be null is for the compiler.
-    let of_its_type: Vec<Value> = TYPES
+    let mut rules: Vec<Value> = TYPES
         .iter()
         .map(|name| {
             let values = json!({ "type": name });
@@ -47,9 +54,19 @@ pub(super) fn schema() -> Value {
             })
         })
         .collect();
+    // Nobody would look whether they are there.
+    rules.push(json!({
+        "if": { "properties": { "required": { "type": "array", "minItems": 1 } }, "required": ["required"] },
+        "then": { "required": ["properties"] },
+    }));
+    // A secret that stands in the file is none.
+    rules.push(json!({
+        "if": { "properties": { SECRET: { "const": true } }, "required": [SECRET] },
+        "then": { "properties": { "default": { "type": "null" } } },
+    }));
     json!({
         "type": "object",
-        "allOf": of_its_type,
+        "allOf": rules,
         "properties": properties,
         "patternProperties": { "^x-": true },
         "additionalProperties": false,
@@ -129,6 +146,6 @@ fn of_argument(argument: Argument) -> Value {
         Argument::Flag => json!({ "type": "boolean" }),
         Argument::Pattern => json!({ "type": "string" }),
         Argument::Format => json!({ "enum": FORMATS }),
-        Argument::Value => json!({ "type": ["string", "number", "boolean", "null", "array", "object"] }),
+        Argument::Value => anything(),
     }
 }

@@ -161,6 +161,8 @@ pub(super) const OTHERS: &[(&str, &str, &str)] = &[
     ("schema", "title", "for readers"),
     ("schema", "description", "what it is for; becomes documentation"),
     ("schema", "examples", "for readers"),
+    ("schema", "x-sink", "who reads the text as code: a template in it could become a part of the code"),
+    ("schema", "x-secret", "whether the value is shown to nobody but who needs it"),
 ];
 
 /// Returns what a field is for.
