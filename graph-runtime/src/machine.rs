@@ -95,8 +95,8 @@ pub trait Graph: Machine {
     type Inputs: AsView;
     /// What a run returns.
     type Output;
-    /// Whether [`Graph::Output`] hides the secrets in it by its types. Where it does not, `[secret]` stands for them, and
-    /// [`Finished::secret_output`](crate::Finished::secret_output) has them.
+    /// Whether [`Graph::Output`] hides the secrets in it by its types. Where it does not, [`Graph::output`] puts `[secret]` in
+    /// their place, and [`Finished::secret_output`](crate::Finished::secret_output) has them.
     const HIDES: bool = true;
 
     /// Reads what a run returned that ended at `node`.

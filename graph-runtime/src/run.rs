@@ -230,10 +230,7 @@ impl<O> Run<O> {
         let run = self.id;
         let ended = wait(&run, self.work).await?;
         let Ended { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = ended;
-        let (output, secret_output) = match hidden {
-            Some(hidden) if !self.hides => (*hidden, Some(Secret::new(output))),
-            _ => (output, None),
-        };
+        let secret_output = hidden.filter(|_| !self.hides).map(|_| Secret::new(output.clone()));
         match (self.read)(&node, output) {
             Ok(output) => {
                 Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })

@@ -204,7 +204,13 @@ impl Graph for Interpreted {
 
     fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
         match self.loaded.outline.output_at(node) {
-            Some(ty) => conform(ty, value),
+            Some(ty) => {
+                let value = conform(ty, value)?;
+                Ok(match ty.mask() {
+                    Some(mask) => mask.hide(value),
+                    None => value,
+                })
+            }
             None => no_such_exit(node),
         }
     }
