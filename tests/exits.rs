@@ -26,6 +26,7 @@ config_schema:
   properties:
     kind: {{ type: string, enum: [a, b, c] }}
     count: {{ type: integer }}
+    pin: {{ type: integer, x-secret: true }}
 config:
 {config}
 "
@@ -156,4 +157,24 @@ async fn a_run_whose_steps_ran_out_ended_at_the_node_that_it_visited_last() {
         assert_eq!(stopped.node, ["choose", "second"][most - 1]);
         assert_eq!(stopped.output, json!({"chosen": true}));
     }
+}
+
+#[tokio::test]
+async fn a_secret_is_hidden_in_what_an_interpreted_run_returns_of_whatever_type_it_is() {
+    let config = "
+  start: choose
+  nodes:
+    choose:
+      type: gate
+      next:
+        - { to: told, when: { path: inputs.kind, value: a } }
+        - { to: kept }
+    told: { type: return, output: { pin: \"${inputs.pin}\" } }
+    kept: { type: return, output: { pin: 1 } }";
+    let told = run(config, json!({"kind": "a", "pin": 4711})).await;
+    assert_eq!((told.node.as_str(), told.output), ("told", json!({"pin": "[secret]"})));
+    assert_eq!(told.secret_output.unwrap().expose(), &json!({"pin": 4711}));
+    // Where the type of the exit has no secret, there is none to hide.
+    let kept = run(config, json!({"kind": "b", "pin": 4711})).await;
+    assert_eq!((kept.node.as_str(), kept.output), ("kept", json!({"pin": 1})));
 }
