@@ -194,6 +194,13 @@ fn too_many_values_are_not_kept() {
 }
 
 #[test]
+fn a_node_with_more_edges_than_anybody_reads_is_refused() {
+    let edges = "{ to: a, when: { path: visit.number, value: 1 } }, ".repeat(1_001);
+    let graph = GRAPH.replace("type: return", &format!("type: gate, next: [{edges}]"));
+    refuses(sign(&graph), "G0025", &["a node has at most 1000 edges", "let edges lead to gates"]);
+}
+
+#[test]
 fn an_alias_bomb_does_not_go_off() {
     let mut text = format!("{GRAPH}a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
     for level in 1..10 {
@@ -244,7 +251,8 @@ fn only_what_a_trusted_key_signed_as_it_is_compiles() {
 #[test]
 fn a_contract_is_verified_like_a_graph() {
     let tree = Tree::new();
-    tree.write("g.yaml", sign(&GRAPH.replace("a: { type: return }", "a: { action: { item_id: shop/pay } }")));
+    let graph = GRAPH.replace("a: { type: return }", "a: { action: { item_id: shop/pay } }");
+    tree.write("g.yaml", sign(&graph.replace("rye.execute.tool.*", "rye.execute.tool.shop.pay")));
     let contract = "version: \"1\"\ntool_type: rust\n";
     tree.write("tools/shop/pay.yaml", contract);
     refused_about(&tree, "g.yaml", "tools/shop/pay.yaml", "G0010", &["`graph sign graphs/tools/shop/pay.yaml`"]);

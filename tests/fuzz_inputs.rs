@@ -11,6 +11,7 @@
 #[path = "fuzz/changes.rs"]
 mod changes;
 #[path = "support/corpus.rs"]
+#[expect(dead_code, reason = "inputs are made of all files")]
 mod corpus;
 #[path = "support/expected.rs"]
 #[expect(dead_code, reason = "of these inputs no words are expected")]
@@ -25,6 +26,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use changes::{Chance, change};
@@ -40,7 +43,7 @@ use tree::Tree;
 /// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
 const INPUTS: usize = 1500;
 /// How long one input may take, on a machine that does other things too, without optimisation.
-const LONGEST: Duration = Duration::from_secs(20);
+const LONGEST: Duration = Duration::from_secs(60);
 /// How much memory all of it may take.
 const MOST_KIBIBYTES: usize = 1024 * 1024;
 
@@ -88,33 +91,59 @@ fn most_kibibytes() -> Option<usize> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Writes an input down for whoever looks into it.
+fn keep(at: usize, text: &str) -> String {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz_{at}.yaml"));
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
 #[test]
 fn random_changes_bring_no_panic_no_hang_and_no_flood() {
     let corpus = Corpus::read();
     let (texts, tree) = (texts(&corpus), corpus.tree());
     let (first, count) = (number("FUZZ_FIRST", 0), number("FUZZ_INPUTS", INPUTS));
     let next = AtomicUsize::new(first);
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    let under_way: Vec<Mutex<Option<(usize, Instant)>>> = (0..workers).map(|_| Mutex::new(None)).collect();
+    let (done, all_done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from).min(8) {
-            scope.spawn(|| {
+        for own in &under_way {
+            let (done, next, texts, tree) = (done.clone(), &next, &texts, &tree);
+            scope.spawn(move || {
+                // Dropped at the end, however that comes about.
+                let _done = done;
                 let mut project = tree.project();
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if at >= first + count {
+                        *own.lock().unwrap() = None;
                         return;
                     }
                     // What a project remembers of the graphs that it was given must not add up.
                     if at.is_multiple_of(1000) {
                         project = tree.project();
                     }
-                    let text = change(&texts, Chance::new(at));
-                    if let Some(trouble) = trouble(&project, &tree, &text) {
-                        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz_{at}.yaml"));
-                        fs::write(&file, &text).unwrap();
-                        panic!("FUZZ_FIRST={at} {trouble}; it is {}", file.display());
+                    *own.lock().unwrap() = Some((at, Instant::now()));
+                    let text = change(texts, Chance::new(at));
+                    if let Some(trouble) = trouble(&project, tree, &text) {
+                        panic!("FUZZ_FIRST={at} {trouble}; it is {}", keep(at, &text));
                     }
                 }
             });
+        }
+        drop(done);
+        while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(Duration::from_secs(1)) {
+            for (at, began) in under_way.iter().filter_map(|one| *one.lock().unwrap()) {
+                if began.elapsed() > LONGEST {
+                    // A thread that hangs cannot be stopped, nor waited for.
+                    eprintln!(
+                        "FUZZ_FIRST={at} does not come to an end; it is {}",
+                        keep(at, &change(&texts, Chance::new(at)))
+                    );
+                    std::process::abort();
+                }
+            }
         }
     });
     let most = most_kibibytes().unwrap_or_default();
@@ -124,15 +153,23 @@ fn random_changes_bring_no_panic_no_hang_and_no_flood() {
 
 #[test]
 fn what_was_made_to_hurt_does_not() {
-    let tree = Corpus::read().tree();
-    let project = tree.project();
+    let tree = Arc::new(Corpus::read().tree());
+    let project = Arc::new(tree.project());
+    let mut failures = Vec::new();
     for (name, text) in nasty::texts() {
-        let began = Instant::now();
-        if let Some(trouble) = trouble(&project, &tree, &text) {
-            panic!("{name} {trouble}");
+        let (bytes, began) = (text.len(), Instant::now());
+        let (tree, project) = (Arc::clone(&tree), Arc::clone(&project));
+        let (done, said) = mpsc::channel();
+        // What hangs is left behind: the others are to be heard too.
+        std::thread::spawn(move || done.send(trouble(&project, &tree, &text)));
+        match said.recv_timeout(LONGEST) {
+            Ok(None) => {}
+            Ok(Some(trouble)) => failures.push(format!("{name} {trouble}")),
+            Err(_) => failures.push(format!("{name} does not come to an end")),
         }
-        println!("{name}: {} bytes in {:?}", text.len(), began.elapsed());
+        println!("{name}: {bytes} bytes in {:?}", began.elapsed());
     }
+    assert!(failures.is_empty(), "{failures:#?}");
     let most = most_kibibytes().unwrap_or_default();
     assert!(most < MOST_KIBIBYTES, "{most} KiB were taken");
 }

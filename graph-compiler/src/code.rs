@@ -166,7 +166,8 @@ codes! {
         "Control characters and characters that change the direction of text can make a file look other than it is. In a \
          double-quoted text they can be written as an escape: `\"\\u202e\"`.";
     TOO_DEEP = "G0025", "nested too deeply, or too many values",
-        "Values nest at most 64 levels deep, a file holds at most 500,000 of them, and a graph has at most 60,000 nodes.";
+        "Values nest at most 64 levels deep, a file holds at most 500,000 of them, and a graph has at most 60,000 nodes, and a node \
+         at most 1,000 edges.";
     TWO_READINGS = "G0026", "two YAML readers read the file differently",
         "The file was read with two independent YAML parsers, and they disagree. A signed file must have one meaning. Quote \
          the value that the message points at.";

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::value::View;
 
+/// The most parts of a path, its namespace included: longer ones lead nowhere, and would only be slow to look at.
+pub const MOST_PARTS: usize = 100;
+
 /// Where a path begins (R55, R56).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Root {
@@ -74,6 +77,9 @@ pub enum PathError {
         /// Where it stands.
         offset: usize,
     },
+    /// More than [`MOST_PARTS`] parts.
+    #[error("a path has at most {MOST_PARTS} parts")]
+    TooLong,
     /// The first part is not a namespace.
     #[error("`{name}` is not a namespace")]
     UnknownRoot {
@@ -109,7 +115,11 @@ impl Path {
         if text.is_empty() {
             return Err(PathError::Empty);
         }
-        let mut parts = split(text)?.into_iter();
+        let parts = split(text)?;
+        if parts.len() > MOST_PARTS {
+            return Err(PathError::TooLong);
+        }
+        let mut parts = parts.into_iter();
         let (_, name) = parts.next().ok_or(PathError::Empty)?;
         if locals.contains(&name.as_str()) {
             let segments = std::iter::once(name).chain(parts.map(|(_, part)| part)).collect();
@@ -197,6 +207,12 @@ mod tests {
 
     fn parts(text: &str) -> Result<(Root, Vec<String>), PathError> {
         Path::parse(text).map(|path| (path.root, path.segments))
+    }
+
+    #[test]
+    fn a_path_with_more_parts_than_any_value_has_levels_is_none() {
+        assert!(Path::parse(&("state".to_owned() + &".a".repeat(MOST_PARTS - 1))).is_ok());
+        assert_eq!(Path::parse(&("state".to_owned() + &".a".repeat(MOST_PARTS))), Err(PathError::TooLong));
     }
 
     #[test]

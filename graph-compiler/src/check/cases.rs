@@ -22,6 +22,9 @@ use domain::{Case, Domain, Outcome};
 /// How many combinations of cases are looked at; a list of edges with more of them is not judged.
 const MOST_COMBINATIONS: usize = 20_000;
 
+/// How many comparisons of one node are looked at: each of them cuts the values into more cases, and is decided in all of them.
+const MOST_TESTS: usize = 200;
+
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
         let Next::List(list) = node.next() else { continue };
@@ -104,7 +107,7 @@ impl<'d> Table<'d> {
             });
             conditions.push(condition.ok()?);
         }
-        if tests.is_empty() {
+        if tests.is_empty() || tests.len() > MOST_TESTS {
             return None;
         }
         let mut paths: Vec<(&'d Path, Domain, Vec<Case>)> = Vec::new();

@@ -221,6 +221,9 @@ pub(crate) fn fields_of(kind: &str) -> Vec<&'static str> {
     COMMON.iter().chain(own.iter().copied().flatten()).copied().collect()
 }
 
+/// How many edges a node may have: each is looked at in the light of those before it.
+const MOST_EDGES: usize = 1_000;
+
 /// The nodes that could be read, and the names of those that could not.
 #[derive(Default)]
 pub(super) struct Nodes {
@@ -464,6 +467,15 @@ fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> 
                 Next::End
             }
         },
+        Node::List(list) if list.len() > MOST_EDGES => {
+            *lost = true;
+            let place = Place::new(reader.source, list[MOST_EDGES].span.clone());
+            reader
+                .diagnostics
+                .error(code::TOO_DEEP, place, format!("a node has at most {MOST_EDGES} edges"))
+                .help("decide in several steps: let edges lead to gates");
+            Next::End
+        }
         Node::List(list) => {
             let edges: Vec<_> = list.iter().filter_map(|tree| parse_edge(reader, tree, lost)).collect();
             *lost |= edges.len() < list.len();

@@ -208,11 +208,26 @@ pub(super) fn report_path(reader: &mut Reader<'_>, place: Place, error: &PathErr
     }
 }
 
+/// The longest text in which a part is looked up by its words: that takes the longer, the more parts there are.
+const LONGEST_SEARCHED: usize = 16 * 1024;
+
 /// Finds where in the file a part of a scalar's text stands.
 ///
-/// Quotes, escapes and folded lines make the text differ from what is in the file, so the part is looked up by its words;
-/// where they are not found as they are, the whole scalar is the place.
+/// Escapes and folded lines make the text differ from what is in the file, and shorter. There the part is looked up by its
+/// words; where they are not found as they are, or the text is long, the whole scalar is the place.
 pub(crate) fn locate(source: &Arc<Source>, scalar: &Span, text: &str, part: &Span) -> Span {
+    let quotes = match scalar.len().checked_sub(text.len()) {
+        Some(0) => Some(0),
+        Some(2) if source.text[scalar.clone()].starts_with(['"', '\'']) => Some(1),
+        _ => None,
+    };
+    if let Some(quote) = quotes {
+        let start = scalar.start + quote;
+        return start + part.start..start + part.end;
+    }
+    if text.len() > LONGEST_SEARCHED {
+        return scalar.clone();
+    }
     let words = &text[part.clone()];
     let nth = text[..part.start].matches(words).count();
     let raw = &source.text[scalar.clone()];
