@@ -25,9 +25,11 @@ use script::{Script, Stage};
 #[derive(Clone)]
 pub(crate) struct Erased {
     machine: Arc<dyn Machine>,
-    /// Reads an output as the graph's type and writes it again.
-    read: Arc<dyn Fn(&str, Value) -> Result<Value, Mismatch> + Send + Sync>,
+    read: Arc<Read>,
 }
+
+/// Reads what a run returned at a node as the graph's type and writes it again.
+type Read = dyn Fn(&str, Value) -> Result<Value, Mismatch> + Send + Sync;
 
 impl Graph for Erased {
     type Inputs = Map<String, Value>;
