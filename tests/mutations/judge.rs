@@ -191,7 +191,8 @@ impl<'g> Judge<'g> {
             Some(Value::Number(number)) => number.as_u64().unwrap_or(0),
             _ => 100,
         };
-        if far[start].is_some_and(|far| far > most) && !self.may_end_anywhere() {
+        let is_lengthened = self.graph.hooks().iter().any(|hook| get(hook, "event").and_then(text_of) == Some("limit"));
+        if far[start].is_some_and(|far| far > most) && !self.may_end_anywhere() && !is_lengthened {
             self.fault(Fault::Budget);
         }
     }
@@ -242,7 +243,9 @@ impl<'g> Judge<'g> {
             _ => true,
         };
         match (path.key(), path.parts.as_slice()) {
-            (Some(key), _) if operator(condition) == "exists" => vec![key.to_owned()],
+            (Some(key), _) if operator(condition) == "exists" => vec![key.to_owned(), something(key)],
+            // What is compared is there, and so is what it is in.
+            (Some(key), _) if asks_for_value => vec![something(key)],
             // Only what has failed says so (R125).
             (None, [root, part]) if root == "result" && asks_for_value && self.goes_on(node) => {
                 let own = self.result_of(node).step(part);
@@ -498,9 +501,17 @@ impl<'g> Judge<'g> {
         let ty = self.type_of_term(node, site, term);
         if !ty.fits(target) {
             self.fault(Fault::WrongType);
-        } else if needed && ty.nullable && !matches!(ty.kind, Kind::Any) {
+        } else if needed && ty.nullable && !matches!(ty.kind, Kind::Any) && !self.is_something(node, term) {
             self.fault(Fault::MayBeNull);
         }
+    }
+
+    /// Whether a template reads a key of which every way here has shown that it is not null.
+    fn is_something(&self, node: Option<Node<'g>>, term: &Tree) -> bool {
+        let Some(set) = node.and_then(|node| self.before[self.index[node.name()]].as_ref()) else { return false };
+        let expressions = self.graph.expressions(term);
+        let mut keys = expressions.iter().flat_map(|one| &one.paths).filter(|path| path.parts.len() == 2);
+        keys.any(|path| path.key().is_some_and(|key| set.contains(&something(key))))
     }
 
     fn give_fields(&mut self, node: Option<Node<'g>>, site: Site, given: &[(Key, Tree)], asked: &[Field]) {
@@ -659,6 +670,11 @@ impl<'g> Judge<'g> {
 }
 
 const LAST_ERROR: &str = "_last_error";
+
+/// What stands in the sets of keys for a key that is known not to be null.
+fn something(key: &str) -> String {
+    format!("{key} is something")
+}
 
 fn with(mut set: BTreeSet<String>, key: &str) -> BTreeSet<String> {
     set.insert(key.to_owned());

@@ -87,15 +87,23 @@ fn page(verdicts: &[Verdict]) -> String {
     if groups.is_empty() {
         page += "Nothing.\n";
     } else {
-        page += "| mistake | why it is wrong | not found | for example |\n|---|---|--:|---|\n";
+        page += "| mistake | why it is wrong | why it is not found | mutants | for example |\n|---|---|---|--:|---|\n";
     }
     for ((operator, why), group) in groups {
         let one = &group[0].mutant;
         let name = operators().nth(operator).unwrap().name;
         let example = format!("{}:{}, {}", one.file, one.lines[0], one.what.replace('|', "\\|"));
-        writeln!(page, "| {name} | {why} | {} | {example} |", group.len()).unwrap();
+        writeln!(page, "| {name} | {why} | {} | {} | {example} |", reason(name), group.len()).unwrap();
     }
     page
+}
+
+/// Says why the compiler does not find mutants of an operator, where that is known.
+fn reason(operator: &str) -> &'static str {
+    match operator {
+        "field of a path: misspelt" => "nothing is known of what it is in: a map of any keys, or what an event tells",
+        _ => "no rule looks for it",
+    }
 }
 
 /// Prints what `MUTANTS` asks for.

@@ -2,8 +2,9 @@
 
 use graph_model::path::Root;
 
+use super::cases;
 use super::facts::{Facts, Site};
-use crate::definition::NodeKind;
+use crate::definition::{Next, NodeKind};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
@@ -33,6 +34,19 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             }
             after[slot] = false;
             live.reads(at, Site::Assign(index)).for_each(|slot| after[slot] = true);
+        }
+    }
+    for (key, _) in &facts.definition.state {
+        // One that is written before it is read declares the key, and is no mistake.
+        let is_read = |slot: usize| live.before.iter().any(|before| before[slot]) || live.always[slot];
+        if facts.types.key(key.value.as_str()).is_some_and(|slot| !is_read(slot)) {
+            diagnostics
+                .lint(
+                    code::UNREAD,
+                    facts.place(&key.span),
+                    format!("`state.{key}` has a first value, and nothing reads it"),
+                )
+                .help("remove it, read it, or return it in an `output`");
         }
     }
 }
@@ -104,7 +118,7 @@ impl Live {
         // Without an output of its own, what the run returns is its state.
         let returns_state = match &facts.definition.nodes[node].kind {
             NodeKind::Return(returns) => returns.output.is_none(),
-            _ => facts.may_end(node),
+            _ => ends_without_return(facts, node),
         };
         if returns_state {
             live.fill(true);
@@ -133,4 +147,12 @@ impl Live {
         }
         live
     }
+}
+
+/// Whether the run may end at a node that is no return node: some case is left open, or an edge leads nowhere.
+fn ends_without_return(facts: &Facts<'_>, node: usize) -> bool {
+    let Next::List(list) = facts.definition.nodes[node].next() else { return facts.may_end(node) };
+    let Some(ways) = cases::ways(facts, node) else { return facts.may_end(node) };
+    let mut edges = list.edges.iter().zip(&ways.can_follow);
+    facts.may_end(node) && (ways.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none()))
 }
