@@ -4,7 +4,7 @@
 //! What is expected stands in comments, as in `tests/check`. What the graphs call is that of `tests/corpus`, and contracts
 //! with a mistake in them in `tests/catalogue/tools`.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 #[path = "support/corpus.rs"]
 #[expect(dead_code, reason = "of the corpus only what is called is needed")]

@@ -11,7 +11,7 @@
 //! signature. Files without such comments compile. Contracts in `tests/check/tools` have their own comments, which count
 //! for the graphs that are compiled with them.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 #[path = "support/expected.rs"]
 mod expected;

@@ -466,9 +466,34 @@ impl AsView for Map<String, Value> {
     }
 }
 
+/// How deep a value of which nothing is known may be nested: what is written into a journal can be read back.
+pub const MOST_LEVELS: usize = 100;
+
+/// Returns the value, if it is nested at most [`MOST_LEVELS`] deep. A loop that writes a value with its own predecessor inside
+/// would otherwise nest them until no stack is deep enough.
+///
+/// # Errors
+///
+/// If it is deeper.
+pub fn within_levels(value: Value) -> Result<Value, Mismatch> {
+    if is_within(&value, MOST_LEVELS) {
+        return Ok(value);
+    }
+    let expected = format!("a value of at most {MOST_LEVELS} levels");
+    Err(Mismatch(Box::new(Details { path: Vec::new(), expected: expected.into(), found: "a deeper one".to_owned() })))
+}
+
+fn is_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(list) => levels > 0 && list.iter().all(|value| is_within(value, levels - 1)),
+        Value::Object(map) => levels > 0 && map.values().all(|value| is_within(value, levels - 1)),
+        _ => true,
+    }
+}
+
 impl FromValue for Value {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
-        Ok(value)
+        within_levels(value)
     }
 
     fn blank() -> Self {
@@ -599,7 +624,10 @@ impl<T: FromValue> FromValue for IndexMap<String, T> {
 impl FromValue for Map<String, Value> {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
         match value {
-            Value::Object(map) => Ok(map),
+            Value::Object(map) => match within_levels(Value::Object(map))? {
+                Value::Object(map) => Ok(map),
+                _ => Ok(Self::new()),
+            },
             other => Err(Mismatch::new("an object", other.view())),
         }
     }
@@ -693,6 +721,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_nested_too_deeply_is_no_value() {
+        let nested = |levels| (0..levels).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        assert!(Value::from_value(nested(MOST_LEVELS)).is_ok());
+        let error = Value::from_value(nested(MOST_LEVELS + 1)).unwrap_err();
+        assert_eq!(error.to_string(), "expected a value of at most 100 levels, found a deeper one");
+        let map = Value::Object(Map::from_iter([("a".to_owned(), nested(MOST_LEVELS))]));
+        assert!(Map::<String, Value>::from_value(map).is_err());
+    }
 
     #[test]
     fn a_path_that_leads_nowhere_is_null() {

@@ -91,6 +91,7 @@ graph!("tests/engines/graphs/tools_with_half_a_contract.yaml");
 graph!("tests/engines/graphs/tools_without_contract_answer_in_envelopes.yaml");
 graph!("tests/engines/graphs/types_join_over_all_ways.yaml");
 graph!("tests/engines/graphs/types_of_lists_and_nulls.yaml");
+graph!("tests/engines/graphs/values_nest_only_so_deep.yaml");
 graph!("tests/engines/graphs/visits_look_back.yaml");
 graph!("tests/engines/graphs/visits_look_back_at_what_was_collected.yaml");
 graph!("tests/engines/graphs/visits_without_feedback.yaml");
@@ -362,6 +363,8 @@ super::all_machines! {
     }
     "types_of_lists_and_nulls" types_of_lists_and_nulls TypesOfListsAndNulls {
         test_typed(types_of_lists_and_nulls::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> types_of_lists_and_nulls::TestTypedResult;
+    }
+    "values_nest_only_so_deep" values_nest_only_so_deep ValuesNestOnlySoDeep {
     }
     "visits_look_back" visits_look_back VisitsLookBack {
         test_guess(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

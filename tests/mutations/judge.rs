@@ -576,7 +576,7 @@ impl<'g> Judge<'g> {
                 Some(beginning) => beginning.starts_with(capability.as_str()) || capability.starts_with(beginning),
                 None => *is_whole && capability == pattern,
             };
-            if !permitted.iter().any(|pattern| covers(&pattern)) {
+            if !permitted.iter().any(covers) {
                 self.fault(Fault::Uncovered);
             }
         }

@@ -38,7 +38,8 @@ impl Expected {
             if let (Some(hint), Some(last)) = (hint, all.last_mut()) {
                 last.hints.push(hint.to_owned());
             } else if is_marked {
-                let (title, message) = expected.split_once(": ").unwrap_or_else(|| panic!("{file}:{number}: {line}"));
+                let (title, message) =
+                    expected.split_once(": ").ok_or_else(|| format!("{file}:{number}: {line}")).unwrap();
                 all.push(Self {
                     file: file.to_owned(),
                     place: whole.is_none().then_some((about, column)),

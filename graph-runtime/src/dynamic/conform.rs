@@ -5,7 +5,7 @@
 //! here too, with the same errors.
 
 use graph_compiler::types::{Field, Kind, Type};
-use graph_model::value::{AsView, FromValue, Map, Mismatch, Value};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, within_levels};
 
 /// Returns `value` as a value of type `ty`.
 ///
@@ -20,7 +20,7 @@ pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
 /// As [`conform`], with errors that say what was found.
 fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     match &ty.kind {
-        Kind::Any | Kind::Never => Ok(value),
+        Kind::Any | Kind::Never => within_levels(value),
         _ if ty.nullable && value.is_null() => Ok(Value::Null),
         Kind::Boolean => bool::from_value(value).map(Value::from),
         Kind::Integer => i64::from_value(value).map(Value::from),
@@ -41,7 +41,7 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
         Kind::Map(values) => {
             let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
             if let Kind::Any = values.kind {
-                return Ok(Value::Object(map));
+                return within_levels(Value::Object(map));
             }
             let mut conformed = Map::new();
             for (name, value) in map {
