@@ -151,8 +151,12 @@ impl Live {
 
 /// Whether the run may end at a node that is no return node: some case is left open, or an edge leads nowhere.
 fn ends_without_return(facts: &Facts<'_>, node: usize) -> bool {
-    let Next::List(list) = facts.definition.nodes[node].next() else { return facts.may_end(node) };
-    let Some(ways) = cases::ways(facts, node) else { return facts.may_end(node) };
+    // The cheap question first: of most nodes it is the answer.
+    if !facts.may_end(node) {
+        return false;
+    }
+    let Next::List(list) = facts.definition.nodes[node].next() else { return true };
+    let Some(ways) = cases::ways(facts, node) else { return true };
     let mut edges = list.edges.iter().zip(&ways.can_follow);
-    facts.may_end(node) && (ways.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none()))
+    ways.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())
 }
