@@ -6,7 +6,7 @@ mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use graph_model::name::ItemId;
 use graph_model::signature::KeyRing;
@@ -48,6 +48,8 @@ pub struct Project {
     /// Texts that stand in for files, by their whole paths.
     texts: BTreeMap<PathBuf, Arc<Source>>,
     contract_ids: OnceLock<Vec<String>>,
+    /// The contracts that were read, so that each is read and verified once.
+    contracts: Mutex<BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>>,
 }
 
 /// What became of a file.
@@ -128,6 +130,7 @@ impl Project {
             rejected,
             nesting: Nesting::default(),
             contract_ids: OnceLock::new(),
+            contracts: Mutex::default(),
             settings: SettingsFiles::default(),
             is_for_review: false,
             texts: BTreeMap::new(),
@@ -155,6 +158,7 @@ impl Project {
     #[must_use]
     pub fn with_text(mut self, source: Arc<Source>) -> Self {
         self.texts.insert(whole(&source.path), source);
+        self.contracts = Mutex::default();
         self
     }
 
@@ -317,22 +321,22 @@ impl Project {
         let ids: Vec<&ItemId> = ids.iter().copied().collect();
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
         let (mut items, mut files) = (Items { inner, are_for_review: is_review, ..Items::default() }, Vec::new());
-        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.contract(id, is_review))) {
+        for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.found_contract(id, is_review))) {
             let graphs = self.graphs_called(id);
             if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {
                 items.graphs.insert((*id).clone(), self.nested(graph, caller));
             } else if !graphs.is_empty() {
                 let names = graphs.iter().chain(&found.file).map(|file| display_name(&self.package, file));
-                let built_in = found.file.is_none().then_some(&found.contract).and_then(Option::as_ref);
+                let built_in = found.contract.as_ref().filter(|_| found.file.is_none());
                 let names = names.chain(built_in.map(|contract| contract.source.name.clone()));
                 items.ambiguous.insert((*id).clone(), names.collect());
             }
             if graphs.is_empty() && found.contract.is_none() && found.file.is_none() {
                 items.similar.extend(self.similar(id).map(|similar| ((*id).clone(), similar)));
             }
-            items.contracts.extend(found.contract.map(|contract| ((*id).clone(), contract)));
-            files.extend(found.file);
-            diagnostics.extend(found.diagnostics);
+            items.contracts.extend(found.contract.iter().map(|contract| ((*id).clone(), Arc::clone(contract))));
+            files.extend(found.file.clone());
+            diagnostics.extend(found.diagnostics.iter().cloned());
         }
         (items, files)
     }
@@ -397,10 +401,20 @@ impl Project {
         diagnostics.in_order(&source.name)
     }
 
+    /// Looks a contract up, once for all graphs that call the tool.
+    fn found_contract(&self, id: &ItemId, is_review: bool) -> Arc<FoundContract> {
+        let cell = {
+            let mut contracts = self.contracts.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(contracts.entry((id.clone(), is_review)).or_default())
+        };
+        Arc::clone(cell.get_or_init(|| Arc::new(self.contract(id, is_review))))
+    }
+
     fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {
         let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
         if !path.exists() {
-            return FoundContract { contract: builtin::contract(id), file: None, diagnostics: Diagnostics::new() };
+            let contract = builtin::contract(id).map(Arc::new);
+            return FoundContract { contract, file: None, diagnostics: Diagnostics::new() };
         }
         let mut diagnostics = Diagnostics::new();
         let read = self.read(&path).map(|source| (verify(&source, &self.ring), source));
@@ -419,13 +433,14 @@ impl Project {
         if let Some(contract) = &mut contract {
             builtin::check(id, contract, &mut diagnostics);
         }
-        FoundContract { contract, file: Some(path), diagnostics }
+        FoundContract { contract: contract.map(Arc::new), file: Some(path), diagnostics }
     }
 }
 
 /// What there is of a tool's contract.
+#[derive(Debug)]
 struct FoundContract {
-    contract: Option<Contract>,
+    contract: Option<Arc<Contract>>,
     /// The tree's own file.
     file: Option<PathBuf>,
     diagnostics: Diagnostics,

@@ -52,7 +52,7 @@ pub(crate) use facts::needs;
 pub(crate) use types_at::TypesAt;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
-pub type Contracts = BTreeMap<ItemId, Contract>;
+pub type Contracts = BTreeMap<ItemId, Arc<Contract>>;
 
 /// What there is in a tree for the actions of a graph to be about.
 #[derive(Debug, Default)]

@@ -107,7 +107,7 @@ impl Document {
         let id = ItemId::new(id).ok()?;
         let mut text = code(id.as_str());
         if let Some(contract) = self.items.contracts.get(&id) {
-            let by = match contract {
+            let by = match &**contract {
                 contract if contract.builtin() => "a tool of the runtime",
                 Contract { by: crate::definition::ContractKind::Subprocess(_), .. } => "a tool that is a program",
                 _ => "a tool of the program",

@@ -65,9 +65,10 @@ impl Project {
         let mut offered = Vec::new();
         for file in crate::graph_files(&tools).unwrap_or_default() {
             let Some(id) = id_of(&tools, &file) else { continue };
-            let contract = self.contract(&id, false).contract;
-            let params = contract.as_ref().map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
-            let description = contract.and_then(|contract| contract.description);
+            let found = self.found_contract(&id, false);
+            let contract = found.contract.as_deref();
+            let params = contract.map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
+            let description = contract.and_then(|contract| contract.description.clone());
             offered.push(Offered { id, kind: OfferedKind::Tool, description, params, file: Some(file) });
         }
         offered
