@@ -28,7 +28,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use changes::{Chance, change};
 use corpus::Corpus;
@@ -38,6 +38,7 @@ use graph_compiler::project::Project;
 use graph_compiler::source::Source;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
+use graph_model::signature::{ItemKind, sign};
 use tree::Tree;
 
 /// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
@@ -184,8 +185,9 @@ fn no_text_is_a_contract_that_makes_the_compiler_panic() {
     let id = ItemId::new("own/input").unwrap();
     for at in 0..number("FUZZ_INPUTS", INPUTS) / 5 {
         let text = change(&contracts, Chance::new(at));
-        let source =
-            Source::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &support::sign(&text));
+        // What no key signs, as a text with a byte order mark, is not read.
+        let Ok(text) = sign(ItemKind::YAML, &text, &support::key(), SystemTime::UNIX_EPOCH) else { continue };
+        let source = Source::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &text);
         let Ok(verified) = verify(&source, project.ring()) else { continue };
         parse_contract(&verified, &id, &mut Diagnostics::new());
     }
