@@ -11,7 +11,7 @@
 //! `UPDATE_DOCS=1` writes `docs/checker.md` anew. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
 //! found although the judge finds no fault with it, `MUTANTS=misplaced` each that was found elsewhere.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 #[path = "support/corpus.rs"]
 #[expect(dead_code, reason = "the names of the graphs are known already")]

@@ -49,8 +49,11 @@ pub struct Project {
     texts: BTreeMap<PathBuf, Arc<Source>>,
     contract_ids: OnceLock<Vec<String>>,
     /// The contracts that were read, so that each is read and verified once.
-    contracts: Mutex<BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>>,
+    contracts: Mutex<Contracts>,
 }
+
+/// The contracts by their ids, and by whether unverified ones are looked at.
+type Contracts = BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>;
 
 /// What became of a file.
 #[derive(Debug)]
