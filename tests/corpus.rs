@@ -1,6 +1,6 @@
 //! The graphs of `tests/corpus` are as real ones are, and nothing is wrong with them: the compiler has nothing to say.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 #[path = "support/corpus.rs"]
 mod corpus;

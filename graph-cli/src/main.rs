@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand};
 
 use outcome::Outcome;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// State graphs, compiled to Rust: keys, signatures, checks and runs.
 ///
 /// Exit codes: 0 if all is well; 1 if a file is not, as one that is unsigned, altered or has mistakes, or if a run failed; 2 if

@@ -3,12 +3,21 @@
 //! Results come in the order of what was asked, so that the same input gives the same output. Where no thread can be had,
 //! the work is done all the same.
 
+use std::cell::Cell;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+thread_local! {
+    /// Whether the other cores are busy already with what this thread is a part of.
+    static IS_SHARED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Does `one` beside `other`, and returns what each returned.
 pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() -> B) -> (A, B) {
+    if IS_SHARED.get() {
+        return (one(), other());
+    }
     thread::scope(|scope| {
         let running = thread::Builder::new().spawn_scoped(scope, &one);
         let other = other();
@@ -22,9 +31,13 @@ pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() 
 
 /// Does the same with every item, and returns what came of each, in order.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let cores = if IS_SHARED.get() { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
+    let threads = cores.min(items.len());
+    // With an item or more for every core, there is none left for parts of items.
+    let is_shared = threads > 1 && threads == cores;
     let next = AtomicUsize::new(0);
     let take = || {
+        let before = IS_SHARED.replace(IS_SHARED.get() || is_shared);
         let mut done = Vec::new();
         while let Some((at, item)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -32,6 +45,7 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) 
         } {
             done.push((at, work(item)));
         }
+        IS_SHARED.set(before);
         done
     };
     let mut done = thread::scope(|scope| {
@@ -57,5 +71,21 @@ mod tests {
         assert_eq!(map(&items, |item| item * 2), (0..1000).map(|item| item * 2).collect::<Vec<_>>());
         assert_eq!(map(&[] as &[u8], |item| *item), [0_u8; 0]);
         assert_eq!(both(|| 1, || "two"), (1, "two"));
+    }
+
+    #[test]
+    fn parts_of_items_are_done_by_the_thread_that_has_the_item() {
+        let items: Vec<usize> = (0..100).collect();
+        let part = || thread::current().id();
+        let own = |_: &usize| {
+            let (one, other) = both(part, part);
+            let inner = map(&[(); 4], |()| part());
+            inner.into_iter().chain([one, other]).all(|id| id == part())
+        };
+        assert!(
+            thread::available_parallelism().is_ok_and(|cores| cores.get() == 1)
+                || map(&items, own).into_iter().all(|own| own)
+        );
+        assert!(!IS_SHARED.get(), "it is over");
     }
 }

@@ -274,8 +274,17 @@ impl<'t> Bytes<'t> {
 
 /// A collection that is being read.
 enum Open {
-    List { items: Vec<Tree>, start: usize },
-    Map { fields: Vec<(Key, Tree)>, key: Option<Key>, seen: HashMap<String, Span>, start: usize },
+    List {
+        items: Vec<Tree>,
+        start: usize,
+    },
+    /// The key is the one whose value comes next, with whether the mapping keeps it.
+    Map {
+        fields: Vec<(Key, Tree)>,
+        key: Option<(Key, bool)>,
+        names: Names,
+        start: usize,
+    },
 }
 
 impl Open {
@@ -283,6 +292,33 @@ impl Open {
     fn start(&self) -> usize {
         match self {
             Self::List { start, .. } | Self::Map { start, .. } => *start,
+        }
+    }
+}
+
+/// The names of a mapping's fields, to find one that stands twice. Few are looked through; of many the places are kept.
+#[derive(Default)]
+struct Names(HashMap<String, Span>);
+
+impl Names {
+    /// How many names are looked through.
+    const FEW: usize = 16;
+
+    /// Returns where a name stood first, if it stood before.
+    fn first(&self, fields: &[(Key, Tree)], name: &str) -> Option<Span> {
+        match self.0.get(name) {
+            Some(span) => Some(span.clone()),
+            None => {
+                let mut few = fields.iter().take(Self::FEW);
+                few.find(|(key, _)| key.name == name).map(|(key, _)| key.span.clone())
+            }
+        }
+    }
+
+    /// Takes the name of one more field, behind `fields`.
+    fn add(&mut self, fields: &[(Key, Tree)], key: &Key) {
+        if fields.len() >= Self::FEW {
+            self.0.insert(key.name.clone(), key.span.clone());
         }
     }
 }
@@ -380,7 +416,7 @@ impl<'s, 'd> Builder<'s, 'd> {
             }
             Event::MappingStart(anchor, tag) => {
                 self.refuse(anchor, tag.is_some(), &span);
-                let map = Open::Map { fields: Vec::new(), key: None, seen: HashMap::new(), start: span.start };
+                let map = Open::Map { fields: Vec::new(), key: None, names: Names::default(), start: span.start };
                 self.descend(map, &span)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -410,7 +446,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                     Tree { span: start..end.max(start), node: Node::List(items) }
                 }
                 Open::Map { mut fields, key, start, .. } => {
-                    if let Some(key) = key {
+                    if let Some((key, _)) = key {
                         let end = key.span.end;
                         fields.push((key, Tree { span: end..end, node: Node::Null }));
                     }
@@ -485,7 +521,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                 )
                 .label("merge key")
                 .help("write the fields out");
-            } else if !matches!(plain(&name), Some(Node::String(_))) && !is_word(&name) {
+            } else if !matches!(plain(&name), Some(Plain::Text)) && !is_word(&name) {
                 let message = format!("the key `{name}` is not a text to every YAML reader");
                 self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
                     .help(format!("put it in quotes: `\"{name}\"`"))
@@ -493,34 +529,39 @@ impl<'s, 'd> Builder<'s, 'd> {
                     .fix(format!("\"{name}\""), true);
             }
         }
-        let Some(Open::Map { key, seen, .. }) = self.open.last_mut() else { return };
-        *key = Some(Key { name: name.clone(), span: span.clone() });
-        if is_merge {
-            self.lost = true;
-        } else if let Some(first) = seen.get(&name).cloned() {
-            self.lost = true;
+        let Some(Open::Map { key, names, fields, .. }) = self.open.last_mut() else { return };
+        let first = names.first(fields, &name).filter(|_| !is_merge);
+        let is_kept = !is_merge && first.is_none();
+        self.lost |= !is_kept;
+        let new = Key { name, span };
+        if let Some(first) = first {
             let place = Place::new(self.source, first);
-            self.error(code::DUPLICATE_KEY, format!("the key `{name}` stands twice"), span)
+            let message = format!("the key `{}` stands twice", new.name);
+            let again = Place::new(self.source, new.span.clone());
+            self.diagnostics
+                .error(code::DUPLICATE_KEY, again, message)
                 .label("again here")
                 .related(place, "first here")
                 .help("remove or rename one");
-        } else {
-            seen.insert(name, span);
         }
+        *key = Some((new, is_kept));
     }
 
     fn scalar(&mut self, text: String, style: ScalarStyle, span: &Span) -> Node {
         if style != ScalarStyle::Plain {
             return Node::String(text);
         }
-        plain(&text).unwrap_or_else(|| {
-            let message = format!("`{text}` is read differently by different YAML readers");
-            self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
-                .label("a text to some, something else to others")
-                .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
-                .fix(format!("\"{text}\""), false);
-            Node::String(text)
-        })
+        match plain(&text) {
+            Some(Plain::Value(node)) => return node,
+            Some(Plain::Text) => return Node::String(text),
+            None => {}
+        }
+        let message = format!("`{text}` is read differently by different YAML readers");
+        self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
+            .label("a text to some, something else to others")
+            .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
+            .fix(format!("\"{text}\""), false);
+        Node::String(text)
     }
 
     fn complete(&mut self, tree: Tree) -> Option<()> {
@@ -534,11 +575,12 @@ impl<'s, 'd> Builder<'s, 'd> {
         match self.open.last_mut() {
             None => self.root = Some(tree),
             Some(Open::List { items, .. }) => items.push(tree),
-            Some(Open::Map { fields, key, seen, .. }) => {
-                let key = key.take().expect("a value in a mapping follows its key");
+            Some(Open::Map { fields, key, names, .. }) => {
+                let (key, is_kept) = key.take().expect("a value in a mapping follows its key");
                 // The second of two equal keys was reported, as a merge key was; the tree keeps the first, so that it has
                 // one meaning.
-                if seen.get(&key.name) == Some(&key.span) {
+                if is_kept {
+                    names.add(fields, &key);
                     fields.push((key, tree));
                 }
             }
@@ -549,29 +591,45 @@ impl<'s, 'd> Builder<'s, 'd> {
 
 /// Whether a plain key, though a boolean to YAML 1.1, is a word that people name things with (R320).
 fn is_word(name: &str) -> bool {
-    matches!(name.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off" | "y" | "n")
+    ["yes", "no", "on", "off", "y", "n"].iter().any(|word| name.eq_ignore_ascii_case(word))
+}
+
+/// What a plain scalar is.
+enum Plain {
+    /// The text that it is written as.
+    Text,
+    /// Something else.
+    Value(Node),
 }
 
 /// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree.
-fn plain(text: &str) -> Option<Node> {
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Some(Node::Null),
-        "true" | "True" | "TRUE" => return Some(Node::Boolean(true)),
-        "false" | "False" | "FALSE" => return Some(Node::Boolean(false)),
-        _ => {}
-    }
-    if is_word(text) || matches!(text.to_ascii_lowercase().as_str(), "true" | "false" | "null") {
-        return None;
-    }
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return Some(Node::String(text.to_owned()));
-    }
+fn plain(text: &str) -> Option<Plain> {
+    let value = match text {
+        "" | "~" | "null" | "Null" | "NULL" => Node::Null,
+        "true" | "True" | "TRUE" => Node::Boolean(true),
+        "false" | "False" | "FALSE" => Node::Boolean(false),
+        _ if is_word(text) || ["true", "false", "null"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
+            return None;
+        }
+        _ => {
+            let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+            if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+                return Some(Plain::Text);
+            }
+            return plain_number(text, unsigned);
+        }
+    };
+    Some(Plain::Value(value))
+}
+
+/// Reads a plain scalar that begins as numbers do.
+fn plain_number(text: &str, unsigned: &str) -> Option<Plain> {
     let is_decimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |number| Plain::Value(Node::Number(number));
     if is_decimal(unsigned) {
         let leads_with_zero = unsigned.len() > 1 && unsigned.starts_with('0');
-        let number = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-        return number.ok().filter(|_| !leads_with_zero && !text.starts_with('+')).map(Node::Number);
+        let integer = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
+        return integer.ok().filter(|_| !leads_with_zero && !text.starts_with('+')).map(number);
     }
     let lower = unsigned.to_ascii_lowercase();
     let radix = ["0x", "0o", "0b"].iter().any(|prefix| lower.len() > 2 && lower.starts_with(prefix));
@@ -587,9 +645,9 @@ fn plain(text: &str) -> Option<Node> {
     {
         // `1.` and `.5` are floats to some and texts to others; so is what overflows.
         let usual = lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
-        return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(Node::Number);
+        return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(number);
     }
-    Some(Node::String(text.to_owned()))
+    Some(Plain::Text)
 }
 
 /// The second reading, by `serde_yaml`.
@@ -626,6 +684,29 @@ mod reading {
     impl Same<'_> {
         fn if_same(&self, same: bool) -> Option<Span> {
             (!same).then(|| self.0.span.clone())
+        }
+    }
+
+    /// Compares the name of a field.
+    struct Named<'t>(&'t str);
+
+    impl<'de> DeserializeSeed<'de> for Named<'_> {
+        type Value = bool;
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+            deserializer.deserialize_str(self)
+        }
+    }
+
+    impl Visitor<'_> for Named<'_> {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_str<E: Error>(self, name: &str) -> Result<bool, E> {
+            Ok(name == self.0)
         }
     }
 
@@ -694,8 +775,8 @@ mod reading {
             };
             let mut different = self.if_same(matches!(self.0.node, Node::Map(_)));
             for (key, value) in fields {
-                match map.next_key::<String>()? {
-                    Some(name) if name == key.name => different = different.or(map.next_value_seed(Same(value))?),
+                match map.next_key_seed(Named(&key.name))? {
+                    Some(true) => different = different.or(map.next_value_seed(Same(value))?),
                     _ => different = different.or(Some(key.span.clone())),
                 }
                 if different.is_some() {

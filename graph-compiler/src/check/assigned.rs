@@ -39,7 +39,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                     .iter()
                     .any(|known| known.root == path.root && known.segments.first() == path.segments.first());
                 if !is_guarded && !guards::asks_for_null(test) {
-                    check(&Read { node, site: Site::Next, path, span: test.path.span.clone(), has_fallback: false });
+                    check(&Read::of_test(node, Site::Next, test));
                 }
             });
             known.extend(guards::proven(&edge.when, false));
@@ -50,7 +50,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostics: &mut Diagnostics) {
     let nodes = &facts.definition.nodes;
     let node = &nodes[read.node].name;
-    let place = facts.place(&read.span);
+    let place = read.place(facts);
     let setters = facts.flow.setters_before(facts, key, read.node);
     let way = facts.flow.way_without(facts, key, read.node).unwrap_or_default();
     let shown = show_way(way.iter().map(|&at| nodes[at].name.value.as_str()));

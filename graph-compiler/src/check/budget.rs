@@ -72,7 +72,7 @@ fn visits(facts: &Facts<'_>, web: &Web, group: &[usize]) -> Option<u64> {
         return Some(1);
     }
     let bounded = |&node: &usize| -> Option<(usize, u64)> {
-        let ways = web.ways[node].as_ref()?;
+        let ways = &facts.judgement(node)?.ways;
         // A failure asks for no number.
         if facts.error_successor(node).is_some_and(|next| group.contains(&next)) {
             return None;

@@ -28,12 +28,18 @@ const MOST_TESTS: usize = 200;
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
         let Next::List(list) = node.next() else { continue };
-        let Some(table) = Table::of(facts, at, &list.edges) else { continue };
-        let judged = table.judge();
-        if !same(facts, &table, &judged, diagnostics) && !shadowed(facts, at, list, &judged, diagnostics) {
-            uncovered(facts, at, list, &table, &judged, diagnostics);
+        let Some(Judgement { table, judged, .. }) = facts.judgement(at) else { continue };
+        if !same(facts, table, judged, diagnostics) && !shadowed(facts, at, list, judged, diagnostics) {
+            uncovered(facts, at, list, table, judged, diagnostics);
         }
     }
+}
+
+/// What the conditions of a node's edges come to.
+pub(super) struct Judgement<'d> {
+    table: Table<'d>,
+    judged: Judged,
+    pub(super) ways: Ways,
 }
 
 /// What the conditions of a node's edges allow.
@@ -46,16 +52,17 @@ pub(super) struct Ways {
     pub(super) is_open: bool,
 }
 
-/// Returns what the conditions of a node's edges allow; `None` where they say nothing, or too much.
-pub(super) fn ways(facts: &Facts<'_>, node: usize) -> Option<Ways> {
+/// Works out what the conditions of a node's edges come to; `None` where they say nothing, or too much.
+pub(super) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>> {
     let Next::List(list) = facts.definition.nodes[node].next() else { return None };
     let table = Table::of(facts, node, &list.edges)?;
     let judged = table.judge();
-    Some(Ways {
+    let ways = Ways {
         can_follow: judged.edges.iter().map(|edge| edge.is_followed).collect(),
         last_visit: judged.edges.iter().map(|edge| table.last_visit(edge)).collect(),
         is_open: judged.open.is_some(),
-    })
+    };
+    Some(Judgement { table, judged, ways })
 }
 
 /// The conditions of a list of edges, with how every comparison comes out in every case of its path.

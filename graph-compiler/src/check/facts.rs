@@ -1,6 +1,8 @@
 //! What the rules look at: names resolved, edges, types, which keys are set where.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use graph_model::capability::{Capability, Pattern};
 use graph_model::condition::Condition;
@@ -9,6 +11,7 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Performer, RETRIES, Verb};
 
 use super::Items;
+use super::cases::{self, Judgement};
 use super::flow::{Flow, Moment};
 use super::infer::{self, Types};
 use super::web::Web;
@@ -33,11 +36,17 @@ pub(super) struct Facts<'d> {
     /// The types of inputs, keys and results.
     pub(super) types: Types,
     by_name: HashMap<&'d str, usize>,
-    tools_by_id: HashMap<ToolKey<'d>, usize>,
+    /// Where each call begins in the file, in that order, with its tool.
+    tools_by_place: Vec<(usize, usize)>,
     /// What there is in the tree for actions to be about.
     pub(super) items: &'d Items,
     /// For each node, where `next` and where `on_error` may lead.
     onward: Vec<Onward>,
+    is_whole: bool,
+    /// For each node, what its conditions come to, once somebody has asked.
+    judgements: Vec<OnceLock<Option<Judgement<'d>>>>,
+    /// Where the conditions let nodes lead, once somebody has asked.
+    web: OnceLock<Web>,
 }
 
 /// Where a node may lead, by index.
@@ -209,14 +218,33 @@ pub(super) struct Read<'d> {
     pub(super) node: usize,
     pub(super) site: Site,
     pub(super) path: &'d Path,
-    pub(super) span: Span,
+    stands: Stands<'d>,
     /// Whether another path stands behind it, for when it leads to nothing.
     pub(super) has_fallback: bool,
 }
 
+/// Where a path stands in the file.
+#[derive(Clone, Copy)]
+enum Stands<'d> {
+    At(&'d Span),
+    /// In a part of a value's text.
+    In(&'d Term, &'d str, &'d Span),
+}
+
 impl<'d> Read<'d> {
-    fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
-        Self { node, site, path: &test.path.value, span: test.path.span.clone(), has_fallback: false }
+    /// What a comparison of a node's edges reads, or of a hook's condition.
+    pub(super) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
+        Self { node, site, path: &test.path.value, stands: Stands::At(&test.path.span), has_fallback: false }
+    }
+
+    /// Returns where the path stands.
+    pub(super) fn place(&self, facts: &Facts<'_>) -> Place {
+        match self.stands {
+            Stands::At(span) => facts.place(span),
+            Stands::In(term, text, part) => {
+                facts.place(&crate::definition::locate(facts.definition.source(), &term.span, text, part))
+            }
+        }
     }
 }
 
@@ -227,15 +255,18 @@ impl<'d> Facts<'d> {
             nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let start = definition.start.as_ref().and_then(|start| by_name.get(start.value.as_str()).copied());
         let (mut tools, mut tools_by_id): (Vec<ToolFacts<'d>>, HashMap<_, usize>) = Default::default();
+        let mut tools_by_place = Vec::new();
         for (_, call) in calls(definition) {
             let at = *tools_by_id.entry(tool_key(call)).or_insert_with(|| {
                 tools.push(ToolFacts::gather(call, items));
                 tools.len() - 1
             });
+            tools_by_place.push((call.span.start, at));
             if let Need::Capability(capability) = need(call) {
                 tools[at].capability = Some(capability);
             }
         }
+        tools_by_place.sort_unstable();
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
         let mut facts = Self {
             definition,
@@ -245,9 +276,13 @@ impl<'d> Facts<'d> {
             types: Types::new(inputs, definition),
             onward: nodes.iter().map(|node| onward(node, &by_name)).collect(),
             by_name,
-            tools_by_id,
+            tools_by_place,
             items,
+            is_whole: false,
+            judgements: nodes.iter().map(|_| OnceLock::new()).collect(),
+            web: OnceLock::new(),
         };
+        facts.is_whole = facts.leads_to_nodes();
         facts.flow = Flow::analyse(&facts);
         infer::infer(&mut facts);
         facts
@@ -272,6 +307,20 @@ impl<'d> Facts<'d> {
 
     /// Whether every edge leads to a node that could be read, so that what no run can do can be told.
     pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Returns what the conditions of a node's edges come to; `None` where they say nothing, or too much.
+    pub(super) fn judgement(&self, node: usize) -> Option<&Judgement<'d>> {
+        self.judgements[node].get_or_init(|| cases::judge(self, node)).as_ref()
+    }
+
+    /// Returns where the conditions let nodes lead.
+    pub(super) fn web(&self) -> &Web {
+        self.web.get_or_init(|| Web::of(self))
+    }
+
+    fn leads_to_nodes(&self) -> bool {
         let targets = |node: &NodeDefinition| {
             edges(node.next())
                 .iter()
@@ -322,7 +371,8 @@ impl<'d> Facts<'d> {
     }
 
     pub(super) fn tool_index(&self, call: &Call) -> usize {
-        *self.tools_by_id.get(&tool_key(call)).expect("what every call is about was gathered")
+        let place = self.tools_by_place.binary_search_by_key(&call.span.start, |(start, _)| *start);
+        self.tools_by_place[place.expect("every call was gathered")].1
     }
 
     pub(super) fn tool(&self, call: &Call) -> &ToolFacts<'d> {
@@ -334,7 +384,7 @@ impl<'d> Facts<'d> {
     }
 
     /// What `result` is at a place; `None` where there is none.
-    pub(super) fn result_at(&self, node: usize, site: Site) -> Option<Type> {
+    pub(super) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
         if site == Site::Hook {
             return None;
         }
@@ -342,9 +392,8 @@ impl<'d> Facts<'d> {
         let result = &self.tool(&action.call).result;
         match site {
             Site::Params | Site::Output | Site::Over | Site::Item | Site::Hook => None,
-            Site::Assign(_) => Some(result.clone()),
-            Site::Next if self.may_skip_assign(node) => Some(infer::or_failure(result)),
-            Site::Next => Some(result.clone()),
+            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(infer::or_failure(result))),
+            Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
         }
     }
 
@@ -422,9 +471,8 @@ impl<'d> Facts<'d> {
         term.templates(&mut |term, template, text| {
             for expression in template.expressions() {
                 for (at, (path, range)) in expression.paths.iter().zip(&expression.ranges).enumerate() {
-                    let span = crate::definition::locate(self.definition.source(), &term.span, text, range);
                     let has_fallback = at + 1 < expression.paths.len();
-                    visit(Read { node, site, path, span, has_fallback });
+                    visit(Read { node, site, path, stands: Stands::In(term, text, range), has_fallback });
                 }
             }
         });
@@ -435,22 +483,25 @@ impl<'d> Facts<'d> {
         let (root, segments) = match path.root {
             Root::Now => return Type::of(Kind::String),
             Root::Timestamp => return Type::of(Kind::Integer),
-            Root::Inputs => (self.types.inputs.clone(), path.segments.as_slice()),
-            Root::Result => (self.result_at(node, site).unwrap_or_else(Type::any), path.segments.as_slice()),
+            Root::Inputs => (Cow::Borrowed(&self.types.inputs), path.segments.as_slice()),
+            Root::Result => match self.result_at(node, site) {
+                Some(result) => (result, path.segments.as_slice()),
+                None => return Type::any(),
+            },
             Root::Local if site == Site::Hook => return Type::any(),
-            Root::Local => (self.item_of(node), path.segments.get(1..).unwrap_or_default()),
+            Root::Local => (Cow::Owned(self.item_of(node)), path.segments.get(1..).unwrap_or_default()),
             Root::Visit => match path.segments.split_first() {
                 Some((field, rest)) if field == "previous" => {
-                    (self.previous_at(node).unwrap_or_else(|_| Type::any()), rest)
+                    (Cow::Owned(self.previous_at(node).unwrap_or_else(|_| Type::any())), rest)
                 }
                 Some((field, _)) if field == "number" => return Type::of(Kind::Integer),
                 _ => return Type::any(),
             },
             Root::State => match path.segments.split_first() {
-                Some((key, rest)) => (self.type_of_key(node, site, key), rest),
+                Some((key, rest)) => (Cow::Owned(self.type_of_key(node, site, key)), rest),
                 None => {
                     let has_secret = self.types.keys.iter().any(|key| key.ty.has_secret());
-                    (Type::of(Kind::Map(Box::new(Type::any_of(has_secret)))), [].as_slice())
+                    return Type::of(Kind::Map(Box::new(Type::any_of(has_secret))));
                 }
             },
         };
@@ -459,9 +510,12 @@ impl<'d> Facts<'d> {
             // A part that does not exist is reported by its own rule, and has no type that another could object to.
             let Ok(part) = ty.step(segment) else { return Type::any() };
             done += 1;
-            ty = if part.nullable && self.is_something(node, site, path, done) { part.not_null() } else { part };
+            ty = Cow::Owned(match part.nullable && self.is_something(node, site, path, done) {
+                true => part.not_null(),
+                false => part,
+            });
         }
-        ty
+        ty.into_owned()
     }
 
     /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.
@@ -517,8 +571,8 @@ impl<'d> Facts<'d> {
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone(),
         };
-        let web = Web::of(self);
-        let exits = infer::exits(self, &web);
+        let web = self.web();
+        let exits = infer::exits(self, web);
         Outline {
             id: definition.id.to_string(),
             version: definition.version.clone(),
@@ -529,7 +583,7 @@ impl<'d> Facts<'d> {
             output: infer::output(self, &exits),
             exits: if self.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.items.inner.iter().map(Inner::clone).collect(),
-            budget: super::budget::budget(self, &web),
+            budget: super::budget::budget(self, web),
         }
     }
 }

@@ -7,13 +7,14 @@ use graph_model::program::LAST_ERROR;
 
 use super::facts::Facts;
 use super::guards;
+use super::set::Set;
 use crate::definition::{EdgeList, Next};
 
 /// The result of a forward analysis over the graph: an intersection over all ways.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// For each node, what is sure on all ways to it; `None` where no way leads.
-    before: Vec<Option<Known>>,
+    before: Vec<Option<Set>>,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
     /// For each node, the keys that it may write.
@@ -25,38 +26,6 @@ pub(super) struct Flow {
     paths: HashMap<Path, usize>,
     /// For each key, the paths into it.
     into: Vec<Vec<usize>>,
-}
-
-/// A set of facts by their index.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known(Vec<u64>);
-
-impl Known {
-    fn none(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
-    }
-
-    fn insert(&mut self, fact: usize) {
-        self.0[fact / 64] |= 1 << (fact % 64);
-    }
-
-    fn remove(&mut self, fact: usize) {
-        self.0[fact / 64] &= !(1 << (fact % 64));
-    }
-
-    pub(super) fn contains(&self, fact: usize) -> bool {
-        self.0[fact / 64] >> (fact % 64) & 1 == 1
-    }
-
-    /// Keeps what `other` has too; says whether that took anything away.
-    fn intersect(&mut self, other: &Self) -> bool {
-        let mut changed = false;
-        for (one, two) in self.0.iter_mut().zip(&other.0) {
-            changed |= *one & !two != 0;
-            *one &= two;
-        }
-        changed
-    }
 }
 
 /// A place between the steps of a node, for what is known there.
@@ -86,7 +55,7 @@ impl Flow {
         };
         flow.gains = (0..count).map(|node| flow.gains_of(facts, node)).collect();
         let Some(start) = facts.start else { return flow };
-        let mut first = Known::none(flow.size());
+        let mut first = Set::empty(flow.size());
         for (at, key) in facts.types.keys.iter().enumerate() {
             if key.initial.is_some() {
                 first.insert(at);
@@ -119,7 +88,7 @@ impl Flow {
     }
 
     /// Takes what one way to a node leaves of what was sure there; says whether that is news.
-    fn reach(&mut self, node: usize, known: &Known) -> bool {
+    fn reach(&mut self, node: usize, known: &Set) -> bool {
         match &mut self.before[node] {
             Some(before) => before.intersect(known),
             unknown => {
@@ -175,7 +144,7 @@ impl Flow {
     }
 
     /// Returns what is sure at a moment of a node; `None` where no way leads to it.
-    pub(super) fn at(&self, node: usize, moment: Moment) -> Option<Known> {
+    pub(super) fn at(&self, node: usize, moment: Moment) -> Option<Set> {
         let mut known = self.before[node].clone()?;
         let made = match moment {
             Moment::Before => 0,

@@ -12,15 +12,12 @@ use crate::diagnostic::{Diagnostics, code};
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     depth(facts, diagnostics);
     let Some(start) = facts.start.filter(|_| facts.is_whole()) else { return };
-    let web = Web::of(facts);
-    steps(facts, &web, start, diagnostics);
+    let web = facts.web();
+    steps(facts, web, start, diagnostics);
     // A hook may end a run after any step; where steps run out, a run may end well.
     let may_be_stopped = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
     if !may_be_stopped && !facts.may_end_anywhere() {
-        web.groups
-            .iter()
-            .filter(|group| web.goes_round(group))
-            .for_each(|group| stuck(facts, &web, group, diagnostics));
+        web.groups.iter().filter(|group| web.goes_round(group)).for_each(|group| stuck(facts, web, group, diagnostics));
     }
 }
 

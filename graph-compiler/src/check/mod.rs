@@ -21,6 +21,7 @@ mod parameters;
 mod permissions;
 mod reads;
 mod secrets;
+mod set;
 mod shadowed;
 mod sinks;
 mod start;

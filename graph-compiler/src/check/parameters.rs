@@ -1,5 +1,7 @@
 //! Parameters are those that the tool's contract or the nested graph's inputs ask for.
 
+use std::fmt::Display;
+
 use graph_model::path::Root;
 use graph_model::template::Template;
 use graph_model::value::Value;
@@ -34,7 +36,7 @@ fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
         let given = Given { facts, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(Kind::String).or_null();
-            given.check_term(term, &text, "an `item_id`", diagnostics);
+            given.check_term(term, &text, &"an `item_id`", diagnostics);
         }
         let Some(params) = &tool.params else { continue };
         let whose = call.shown();
@@ -62,7 +64,7 @@ impl Given<'_, '_> {
         given: &[(crate::definition::Spanned<String>, Term)],
         fields: &[Field],
         place: &Span,
-        whose: &str,
+        whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
         for (key, term) in given {
@@ -70,7 +72,7 @@ impl Given<'_, '_> {
                 // Null is left out, so that the default applies (R74).
                 Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => {
-                    let whose = format!("`{}` of {whose}", key.value);
+                    let whose = format_args!("`{}` of {whose}", key.value);
                     self.check_value(term, &field.ty, &whose, field.is_required(), diagnostics);
                 }
                 None if self.looks == Looks::ForNothing => {}
@@ -103,7 +105,7 @@ impl Given<'_, '_> {
     }
 
     /// Says that a value may be null where the call needs one.
-    fn report_missing(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+    fn report_missing(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         let TermKind::Template { text, template: Template::Whole(expression) } = &term.kind else { return };
         // A key that is not set on every way is another rule's, and this follows from it.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
@@ -121,26 +123,26 @@ impl Given<'_, '_> {
             .help("name something to fall back on with `||`, or come here only where it is there: `when: { path: …, op: exists }`");
     }
 
-    fn check_term(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+    fn check_term(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         self.check_value(term, target, whose, false, diagnostics);
     }
 
     /// Checks a value; one that `needs` to be there must not be null.
-    fn check_value(&self, term: &Term, target: &Type, whose: &str, needs: bool, diagnostics: &mut Diagnostics) {
+    fn check_value(&self, term: &Term, target: &Type, whose: &dyn Display, needs: bool, diagnostics: &mut Diagnostics) {
         match (&term.kind, &target.kind) {
             (TermKind::Object(given), Kind::Object(fields)) => {
                 return self.check_object(given, fields, &term.span, whose, diagnostics);
             }
             (TermKind::Object(given), Kind::Map(values)) => {
                 for (key, term) in given {
-                    self.check_term(term, values, &format!("`{}` in {whose}", key.value), diagnostics);
+                    self.check_term(term, values, &format_args!("`{}` in {whose}", key.value), diagnostics);
                 }
                 return;
             }
             (TermKind::List(list), Kind::List(items)) => {
-                return list
-                    .iter()
-                    .for_each(|term| self.check_term(term, items, &format!("an element of {whose}"), diagnostics));
+                return list.iter().for_each(|term| {
+                    self.check_term(term, items, &format_args!("an element of {whose}"), diagnostics);
+                });
             }
             (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => return,
             // Null is left out of parameters (R74).

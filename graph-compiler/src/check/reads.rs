@@ -28,7 +28,7 @@ fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
         return check_parts(facts, read, &facts.types.inputs, 0, diagnostics);
     }
     let message = format!("the graph has no input `{name}`");
-    let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, facts.place(&read.span), message);
+    let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, read.place(facts), message);
     diagnostic.label("not in `config_schema`").suggest(name, fields.iter().map(|field| field.name.as_str()));
     if diagnostic.help.is_none() {
         diagnostic.help(format!(
@@ -45,7 +45,7 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
     }
     let keys = || facts.types.keys.iter().map(|key| key.name.as_str());
     if name == "inputs" {
-        let (path, place) = (read.path.to_string(), facts.place(&read.span));
+        let (path, place) = (read.path.to_string(), read.place(facts));
         let diagnostic = diagnostics.error(code::UNKNOWN_KEY, place, "inputs are not part of the state");
         let right = path.replacen("state.inputs", "inputs", 1);
         diagnostic.help(format!("write `{right}`")).replace(&path, &right, true);
@@ -53,7 +53,7 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
         check_parts(facts, read, &facts.types.keys[key].ty, 1, diagnostics);
     } else if facts.definition.is_complete {
         let message = format!("nothing sets the state key `{name}`");
-        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, facts.place(&read.span), message);
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(facts), message);
         diagnostic.label("never assigned").suggest(name, keys());
         let is_input =
             matches!(&facts.types.inputs.kind, Kind::Object(fields) if fields.iter().any(|field| field.name == *name));
@@ -81,7 +81,7 @@ fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostic
         (NodeKind::Foreach(_), Site::Next) => "name a state key with `collect`, and look at that",
         _ => "assign what you need to a state key in the node that calls the tool, and read it from `state`",
     };
-    diagnostics.error(code::NO_RESULT, facts.place(&read.span), format!("there is no `result` here: {why}")).help(help);
+    diagnostics.error(code::NO_RESULT, read.place(facts), format!("there is no `result` here: {why}")).help(help);
 }
 
 /// Checks the way into an item of a foreach; what a hook is told has no known parts, but for the state.
@@ -94,7 +94,7 @@ fn check_local(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
     {
         let keys = facts.types.keys.iter().map(|key| key.name.as_str()).chain([STEP_COUNT]);
         let message = format!("nothing sets the state key `{key}`");
-        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, facts.place(&read.span), message);
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(facts), message);
         diagnostic.label("never assigned").suggest(key, keys);
         return;
     }
@@ -103,7 +103,7 @@ fn check_local(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
 }
 
 fn check_visit(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
-    let place = || facts.place(&read.span);
+    let place = || read.place(facts);
     if read.site == Site::Output {
         diagnostics
             .error(code::NO_VISIT, place(), "there is no `visit` here: a return node is visited once")
@@ -155,7 +155,7 @@ fn check_parts(facts: &Facts<'_>, read: &Read<'_>, ty: &Type, done: usize, diagn
                         _ => format!("`{way}` has no field `{part}`"),
                     };
                     let fields = nothing.fields.clone();
-                    let diagnostic = diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, facts.place(&read.span), message);
+                    let diagnostic = diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, read.place(facts), message);
                     diagnostic.suggest(part, fields.iter().copied());
                     if diagnostic.help.is_none() && !fields.is_empty() {
                         let list: Vec<String> = fields.iter().take(12).map(|field| format!("`{field}`")).collect();

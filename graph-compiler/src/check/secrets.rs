@@ -1,5 +1,7 @@
 //! What is secret stays so: it reaches no text, tool, condition or id that is not as secret as it is.
 
+use std::fmt::Display;
+
 use graph_model::operator::Operator;
 use graph_model::secret::Secrets;
 use graph_model::template::Template;
@@ -13,6 +15,10 @@ use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    // A graph that nobody gives a secret has none to keep.
+    if !facts.types.inputs.has_secret() && !facts.tools.iter().any(|tool| tool.result.has_secret()) {
+        return;
+    }
     for (at, node) in facts.definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
             // What is given to a tool is looked at with what the tool takes.
@@ -34,7 +40,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 site: Site::Hook,
                 promise: Promise::None("what a hook wishes is shown to everybody"),
             };
-            given.check(params, &Type::any(), "what a hook wishes", diagnostics);
+            given.check(params, &Type::any(), &"what a hook wishes", diagnostics);
         }
     }
 }
@@ -99,7 +105,7 @@ fn check_call(facts: &Facts<'_>, (node, site): (usize, Site), call: &Call, diagn
     let given = Given { facts, node, site, promise };
     if let Some((term, _)) = call.computed() {
         let given = Given { promise: Promise::None("an id is shown to everybody"), ..given };
-        given.check(term, &Type::of(Kind::String), "the id of an item", diagnostics);
+        given.check(term, &Type::of(Kind::String), &"the id of an item", diagnostics);
     }
     let any = Type::any();
     given.check_params(&call.params, tool.params.as_ref().unwrap_or(&any), &whose, diagnostics);
@@ -115,12 +121,12 @@ struct Given<'f, 'd> {
 }
 
 impl Given<'_, '_> {
-    fn check_params(&self, params: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+    fn check_params(&self, params: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&params.kind, &target.kind) {
             (TermKind::Object(given), Kind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
             (TermKind::Object(given), _) => {
                 for (key, term) in given {
-                    self.check(term, &part(target), &format!("`{}` of {whose}", key.value), diagnostics);
+                    self.check(term, &part(target), &format_args!("`{}` of {whose}", key.value), diagnostics);
                 }
             }
             _ => self.check(params, target, whose, diagnostics),
@@ -131,18 +137,18 @@ impl Given<'_, '_> {
         &self,
         given: &[(Spanned<String>, Term)],
         fields: &[Field],
-        whose: &str,
+        whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
         for (key, term) in given {
             if let Some(field) = fields.iter().find(|field| field.name == key.value) {
-                self.check(term, &field.ty, &format!("`{}` of {whose}", key.value), diagnostics);
+                self.check(term, &field.ty, &format_args!("`{}` of {whose}", key.value), diagnostics);
             }
         }
     }
 
     /// Reports secrets in a value that `target` does not take as such; `whose` is the place.
-    fn check(&self, term: &Term, target: &Type, whose: &str, diagnostics: &mut Diagnostics) {
+    fn check(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&term.kind, &target.kind) {
             (TermKind::Object(given), Kind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
             (TermKind::Object(given), _) => {
@@ -161,7 +167,7 @@ impl Given<'_, '_> {
         }
     }
 
-    fn report(&self, term: &Term, whose: &str, diagnostics: &mut Diagnostics) {
+    fn report(&self, term: &Term, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         let Some((path, span)) = first_secret(self.facts, (self.node, self.site), term) else { return };
         let is_text = matches!(&term.kind, TermKind::Template { template: Template::Mixed(_), .. });
         let (code, message) = match is_text {

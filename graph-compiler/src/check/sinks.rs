@@ -23,7 +23,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             .or_else(|| tool.graph.and_then(|graph| graph.schema.as_ref()));
         let (node, site) = caller.site();
         if let Some(schema) = schema {
-            let given = Given { facts, node, site, call, whole: schema, whose: call.shown() };
+            let given = Given { facts, node, site, call, whole: schema, whose: call.shown().to_string() };
             given.check(&call.params, schema, None, diagnostics);
         }
         for (id, contract) in possible(facts, call) {

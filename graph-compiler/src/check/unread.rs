@@ -2,8 +2,9 @@
 
 use graph_model::path::Root;
 
-use super::cases;
+use super::cases::Judgement;
 use super::facts::{Facts, Site};
+use super::set::Set;
 use crate::definition::{Next, NodeKind};
 use crate::diagnostic::{Diagnostics, code};
 
@@ -18,8 +19,8 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         let written: Vec<_> = node.written().collect();
         for (index, key) in written.iter().enumerate().rev() {
             let Some(slot) = facts.types.key(key.value.as_str()) else { continue };
-            if !after[slot] {
-                let never = !live.anywhere[slot];
+            if !after.contains(slot) {
+                let never = !live.anywhere.contains(slot);
                 let message = if never {
                     format!("node `{}` writes `state.{key}`, which nothing reads", node.name)
                 } else {
@@ -32,13 +33,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                     .lint(code::UNREAD, facts.place(&key.span), message)
                     .help("remove it, read it, or return it in an `output`");
             }
-            after[slot] = false;
-            live.reads(at, Site::Assign(index)).for_each(|slot| after[slot] = true);
+            after.remove(slot);
+            live.reads(at, Site::Assign(index)).for_each(|slot| after.insert(slot));
         }
     }
     for (key, _) in &facts.definition.state {
         // One that is written before it is read declares the key, and is no mistake.
-        let is_read = |slot: usize| live.before.iter().any(|before| before[slot]) || live.always[slot];
+        let is_read =
+            |slot: usize| live.before.iter().any(|before| before.contains(slot)) || live.always.contains(slot);
         if facts.types.key(key.value.as_str()).is_some_and(|slot| !is_read(slot)) {
             diagnostics
                 .lint(
@@ -55,12 +57,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 struct Live {
     /// For each node, where in it which key is read.
     reads: Vec<Vec<(Site, usize)>>,
+    /// For each node, whether what the run returns there is its state: it has no output of its own.
+    returns_state: Vec<bool>,
     /// The keys that matter when a node begins.
-    before: Vec<Vec<bool>>,
+    before: Vec<Set>,
     /// The keys that matter wherever.
-    always: Vec<bool>,
+    always: Set,
     /// The keys that are read somewhere.
-    anywhere: Vec<bool>,
+    anywhere: Set,
 }
 
 impl Live {
@@ -69,9 +73,10 @@ impl Live {
         let (count, keys) = (facts.definition.nodes.len(), facts.types.keys.len());
         let mut live = Self {
             reads: vec![Vec::new(); count],
-            before: vec![vec![false; keys]; count],
-            always: vec![false; keys],
-            anywhere: vec![false; keys],
+            returns_state: (0..count).map(|node| returns_state(facts, node)).collect(),
+            before: vec![Set::empty(keys); count],
+            always: Set::empty(keys),
+            anywhere: Set::empty(keys),
         };
         facts.reads(&mut |read| {
             let name = match (read.path.root, read.site, read.path.segments.as_slice()) {
@@ -86,10 +91,10 @@ impl Live {
                 Some(name) => facts.types.key(name).into_iter().collect(),
             };
             for slot in slots {
-                live.anywhere[slot] = true;
+                live.anywhere.insert(slot);
                 match read.site {
                     // A hook may look at any time.
-                    Site::Hook => live.always[slot] = true,
+                    Site::Hook => live.always.insert(slot),
                     site => live.reads[read.node].push((site, slot)),
                 }
             }
@@ -113,39 +118,41 @@ impl Live {
     }
 
     /// Returns the keys that matter once a node has written.
-    fn behind_assignments(&self, facts: &Facts<'_>, node: usize) -> Vec<bool> {
+    fn behind_assignments(&self, facts: &Facts<'_>, node: usize) -> Set {
         let mut live = self.always.clone();
-        // Without an output of its own, what the run returns is its state.
-        let returns_state = match &facts.definition.nodes[node].kind {
-            NodeKind::Return(returns) => returns.output.is_none(),
-            _ => ends_without_return(facts, node),
-        };
-        if returns_state {
-            live.fill(true);
+        if self.returns_state[node] {
+            (0..facts.types.keys.len()).for_each(|slot| live.insert(slot));
         }
         for next in facts.successors(node) {
-            live.iter_mut().zip(&self.before[next]).for_each(|(one, two)| *one |= two);
+            live.unite(&self.before[next]);
         }
-        self.reads(node, Site::Next).for_each(|slot| live[slot] = true);
+        self.reads(node, Site::Next).for_each(|slot| live.insert(slot));
         live
     }
 
-    fn in_front(&self, facts: &Facts<'_>, node: usize) -> Vec<bool> {
+    fn in_front(&self, facts: &Facts<'_>, node: usize) -> Set {
         let definition = &facts.definition.nodes[node];
         let mut live = self.behind_assignments(facts, node);
         if !facts.may_skip_assign(node) {
             definition
                 .written()
                 .filter_map(|key| facts.types.key(key.value.as_str()))
-                .for_each(|slot| live[slot] = false);
+                .for_each(|slot| live.remove(slot));
         }
         // An assignment that reads a key that one before it wrote reads that; counting it here too says less, never more.
         let early = |site: Site| site != Site::Next;
-        self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| live[*slot] = true);
+        self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| live.insert(*slot));
         if let Some(next) = facts.error_successor(node) {
-            live.iter_mut().zip(&self.before[next]).for_each(|(one, two)| *one |= two);
+            live.unite(&self.before[next]);
         }
         live
+    }
+}
+
+fn returns_state(facts: &Facts<'_>, node: usize) -> bool {
+    match &facts.definition.nodes[node].kind {
+        NodeKind::Return(returns) => returns.output.is_none(),
+        _ => ends_without_return(facts, node),
     }
 }
 
@@ -156,7 +163,7 @@ fn ends_without_return(facts: &Facts<'_>, node: usize) -> bool {
         return false;
     }
     let Next::List(list) = facts.definition.nodes[node].next() else { return true };
-    let Some(ways) = cases::ways(facts, node) else { return true };
+    let Some(Judgement { ways, .. }) = facts.judgement(node) else { return true };
     let mut edges = list.edges.iter().zip(&ways.can_follow);
     ways.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())
 }

@@ -1,6 +1,6 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
-use super::cases::{self, Ways};
+use super::cases::{Judgement, Ways};
 use super::facts::{Facts, edges};
 
 /// Where each node can lead, and which nodes lead to each other.
@@ -9,8 +9,6 @@ pub(super) struct Web {
     pub(super) next: Vec<Vec<usize>>,
     /// Whether a run can end at a node.
     pub(super) ends: Vec<bool>,
-    /// What the conditions of a node allow.
-    pub(super) ways: Vec<Option<Ways>>,
     /// The groups of nodes that lead to each other, those that are led to first.
     pub(super) groups: Vec<Vec<usize>>,
     /// For each node, its group.
@@ -20,8 +18,8 @@ pub(super) struct Web {
 impl Web {
     pub(super) fn of(facts: &Facts<'_>) -> Self {
         let count = facts.definition.nodes.len();
-        let ways: Vec<Option<Ways>> = (0..count).map(|node| cases::ways(facts, node)).collect();
-        let can_follow = |node: usize, edge: usize| ways[node].as_ref().is_none_or(|ways| ways.can_follow[edge]);
+        let ways = |node: usize| facts.judgement(node).map(|Judgement { ways, .. }| ways);
+        let can_follow = |node: usize, edge: usize| ways(node).is_none_or(|ways| ways.can_follow[edge]);
         let next: Vec<Vec<usize>> = (0..count)
             .map(|node| {
                 let followed = facts.ways(node).zip(facts.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
@@ -37,7 +35,7 @@ impl Web {
                     let list = edges(facts.definition.nodes[node].next());
                     ways.is_open || list.iter().zip(&ways.can_follow).any(|(edge, can)| *can && edge.to.is_none())
                 };
-                facts.may_end(node) && ways[node].as_ref().is_none_or(leads_nowhere)
+                facts.may_end(node) && ways(node).is_none_or(leads_nowhere)
             })
             .collect();
         let groups = groups(&next);
@@ -45,7 +43,7 @@ impl Web {
         for (at, group) in groups.iter().enumerate() {
             group.iter().for_each(|&node| group_of[node] = at);
         }
-        Self { next, ends, ways, groups, group_of }
+        Self { next, ends, groups, group_of }
     }
 
     /// Whether the nodes of a group go round: there are several, or the one leads to itself.
@@ -167,13 +165,7 @@ mod tests {
     #[test]
     fn a_way_through_a_group_is_as_long_as_what_does_not_go_round() {
         let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
-        let web = Web {
-            groups: groups(&next),
-            next,
-            ends: vec![false, false, false, true],
-            ways: Vec::new(),
-            group_of: Vec::new(),
-        };
+        let web = Web { groups: groups(&next), next, ends: vec![false, false, false, true], group_of: Vec::new() };
         assert!(web.goes_round_without(&[0, 1, 2], &[]));
         assert_eq!(web.longest(&[0, 1, 2], &[2]), Some(2));
         assert_eq!(web.longest(&[0, 1, 2], &[0]), Some(2));

@@ -1,5 +1,7 @@
 //! Actions: what is done with which item, and the parameters.
 
+use std::fmt::{self, Display};
+
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Piece, Template};
@@ -71,11 +73,19 @@ impl Call {
     }
 
     /// Returns the call as messages show it: `shop/pay`, or what is done with what kind of item.
-    pub fn shown(&self) -> String {
-        match (&self.item.value, self.computed()) {
-            (Item::Named(id), _) => format!("`{id}`"),
-            (_, Some((_, text))) => format!("`{text}`"),
-            _ => format!("{} {}", self.verb.name(), self.item_type.name()),
+    pub fn shown(&self) -> impl Display {
+        Shown(self)
+    }
+}
+
+struct Shown<'c>(&'c Call);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.item.value, self.0.computed()) {
+            (Item::Named(id), _) => write!(f, "`{id}`"),
+            (_, Some((_, text))) => write!(f, "`{text}`"),
+            _ => write!(f, "{} {}", self.0.verb.name(), self.0.item_type.name()),
         }
     }
 }
