@@ -40,6 +40,7 @@ impl Graph {
                 by: tool.by,
                 params: params.as_deref(),
                 typed: tool.typed,
+                nests: tool.result.may_nest(),
             })
             .collect();
         let bodies: Vec<String> =

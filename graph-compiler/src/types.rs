@@ -123,6 +123,15 @@ impl Type {
         }
     }
 
+    /// Whether a part of it is of no known type, and may be nested to any depth.
+    pub fn may_nest(&self) -> bool {
+        match &self.kind {
+            Kind::List(inner) | Kind::Map(inner) => inner.may_nest(),
+            Kind::Object(fields) => fields.iter().any(|field| field.ty.may_nest()),
+            kind => *kind == Kind::Any,
+        }
+    }
+
     /// Whether a secret in a value of this type would be none any more where `target` is taken.
     pub fn reveals(&self, target: &Self) -> bool {
         match (&self.kind, &target.kind) {

@@ -76,6 +76,8 @@ pub struct Tool<'a> {
     pub params: Option<&'a [Param<'a>]>,
     /// Whether a contract says what it returns. What it does not say may come in an envelope, and is unwrapped (R180).
     pub typed: bool,
+    /// Whether a part of what it returns is of no known type, and may be nested to any depth.
+    pub nests: bool,
 }
 
 /// A parameter of a tool.

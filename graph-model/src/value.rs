@@ -57,6 +57,13 @@ pub trait Record {
 
     /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` is not there.
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
+
+    /// Whether the fields are nested at most so many levels deep.
+    fn is_within(&self, levels: usize) -> bool {
+        let mut is_within = true;
+        self.each(&mut |_, field| is_within = is_within && field.is_within(levels));
+        is_within
+    }
 }
 
 /// A Rust struct that is an object in JSON. It is a [`Record`], [`AsView`] and [`FromValue`] by what it says here.
@@ -95,6 +102,11 @@ impl<T: Struct> Record for T {
                 visit(name, field);
             }
         }
+    }
+
+    #[inline]
+    fn is_within(&self, levels: usize) -> bool {
+        (0..Self::NAMES.len()).all(|index| self.field(index).is_within(levels))
     }
 }
 
@@ -243,6 +255,16 @@ impl<'a> View<'a> {
         match self {
             Self::Secret(secret) => secret.view(),
             other => other,
+        }
+    }
+
+    /// Whether lists and objects are nested at most so many levels deep.
+    #[inline]
+    pub fn is_within(self, levels: usize) -> bool {
+        match self.expose() {
+            Self::List(list) => levels > 0 && (0..list.len()).all(|index| list.at(index).is_within(levels - 1)),
+            Self::Object(record) => levels > 0 && record.is_within(levels - 1),
+            _ => true,
         }
     }
 
@@ -476,19 +498,11 @@ pub const MOST_LEVELS: usize = 100;
 ///
 /// If it is deeper.
 pub fn within_levels(value: Value) -> Result<Value, Mismatch> {
-    if is_within(&value, MOST_LEVELS) {
+    if value.view().is_within(MOST_LEVELS) {
         return Ok(value);
     }
     let expected = format!("a value of at most {MOST_LEVELS} levels");
     Err(Mismatch(Box::new(Details { path: Vec::new(), expected: expected.into(), found: "a deeper one".to_owned() })))
-}
-
-fn is_within(value: &Value, levels: usize) -> bool {
-    match value {
-        Value::Array(list) => levels > 0 && list.iter().all(|value| is_within(value, levels - 1)),
-        Value::Object(map) => levels > 0 && map.values().all(|value| is_within(value, levels - 1)),
-        _ => true,
-    }
 }
 
 impl FromValue for Value {

@@ -64,6 +64,8 @@ pub(crate) struct Tool {
     /// The names of its parameters; none where they are one object.
     pub(crate) params: Option<Vec<String>>,
     pub(crate) typed: bool,
+    /// Whether what it returns may be nested to any depth.
+    pub(crate) nests: bool,
 }
 
 impl Tool {

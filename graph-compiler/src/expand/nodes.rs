@@ -138,6 +138,7 @@ fn key(key: &Key) -> TokenStream {
 
 fn tool(tool: &Tool) -> TokenStream {
     let Tool { id, typed, .. } = tool;
+    let nests = tool.result.may_nest();
     let verb = match tool.verb {
         Verb::Execute => quote!(Execute),
         Verb::Fetch => quote!(Fetch),
@@ -169,6 +170,7 @@ fn tool(tool: &Tool) -> TokenStream {
             by: Performer::#by,
             params: #params,
             typed: #typed,
+            nests: #nests,
         }
     }
 }

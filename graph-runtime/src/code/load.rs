@@ -279,7 +279,16 @@ fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
     let free = tool.id.starts_with(INTERNAL);
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
     let params = tool.params.map(|params| params.iter().map(|param| param.name.to_owned()).collect());
-    Ok(Tool { id, verb: tool.verb, item: tool.item, by: tool.by, capability, params, typed: tool.typed })
+    Ok(Tool {
+        id,
+        verb: tool.verb,
+        item: tool.item,
+        by: tool.by,
+        capability,
+        params,
+        typed: tool.typed,
+        nests: tool.nests,
+    })
 }
 
 fn read_json(text: &str) -> Result<Value, String> {

@@ -189,7 +189,7 @@ impl Engine {
         if let Some(vault) = &self.vault {
             vault.learn(self.code().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
         }
-        match failed(answer) {
+        match failed(true, answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),
             _ => Ok(answer.to_plain_value()),
         }

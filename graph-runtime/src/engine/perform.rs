@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
 use graph_model::name::RunId;
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
-use graph_model::value::{AsView, Map, Value, View, describe};
+use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
 use tokio::task::yield_now;
 
 use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
@@ -210,7 +210,7 @@ impl Engine {
                     let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
                     let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
                     let answer = self.bounded(node.timeout, followed).await??;
-                    return failed(answer.view()).map_or(Ok(Some(answer)), Err);
+                    return failed(true, answer.view()).map_or(Ok(Some(answer)), Err);
                 }
                 Ok(answer)
             }
@@ -554,25 +554,33 @@ fn element(result: Value) -> Value {
 /// (R119, R180–R182). Returns it where that is not what the lane holds.
 fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
     if tool.typed {
-        return match failed(outcome) {
+        return match failed(tool.nests, outcome) {
             Some(failure) => Err(failure),
             None => Ok(None),
         };
     }
     let value = unwrap(outcome.to_value());
-    match failed(value.view()) {
+    match failed(true, value.view()) {
         Some(failure) => Err(failure),
         None => Ok(Some(value)),
     }
 }
 
-/// Returns the failure that a result tells of, if it does.
+/// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
 #[inline]
-pub(super) fn failed(result: View<'_>) -> Option<Box<Failure>> {
+pub(super) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
+    if nests && !result.is_within(MOST_LEVELS) {
+        return Some(too_deep());
+    }
     let View::Object(record) = result else { return None };
     let says_so = matches!(record.get("status").expose(), View::Text("error"))
         || matches!(record.get("success").expose(), View::Boolean(false));
     says_so.then(|| told_failure(result))
+}
+
+#[cold]
+fn too_deep() -> Box<Failure> {
+    Box::new(Failure::permanent(format!("expected a value of at most {MOST_LEVELS} levels, found a deeper one")))
 }
 
 #[cold]
@@ -665,11 +673,15 @@ mod tests {
 
     #[test]
     fn a_result_that_says_it_failed_is_a_failure() {
-        let message = |result: Value| failed(result.view()).map(|failure| failure.message);
+        let message = |result: Value| failed(true, result.view()).map(|failure| failure.message);
         assert_eq!(message(json!({"success": false, "error": "no"})), Some("no".into()));
         assert_eq!(message(json!({"status": "error"})), Some("unknown".into()));
         assert_eq!(message(json!({"status": "error", "error": {"message": "deep"}})), Some("deep".into()));
         assert_eq!(message(json!({"success": 0})), None);
         assert_eq!(message(json!({"status": "ok"})), None);
+        let nested = |levels| (0..levels).fold(json!({}), |inner, _| json!([inner]));
+        assert_eq!(message(nested(MOST_LEVELS - 1)), None);
+        let deep = Some("expected a value of at most 100 levels, found a deeper one".into());
+        assert_eq!(message(nested(MOST_LEVELS)), deep);
     }
 }

@@ -51,7 +51,8 @@ impl Engine {
                 Departure::Compute => (false, None),
                 Departure::Refused => break,
             };
-            let failure = failure.or_else(|| if called { failed(slot.lane.outcome()) } else { None });
+            let nests = || machine.code().tool(slot.call.tool).is_none_or(|tool| tool.nests);
+            let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
             let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
             if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
                 if called {

@@ -46,6 +46,7 @@ pub(crate) const PROGRAM: Program<'static> = Program {
         by: Performer::Program,
         params: None,
         typed: true,
+        nests: true,
     }],
     nodes: &[],
 };

@@ -423,6 +423,7 @@ const CHILD: Tool<'static> = Tool {
     by: Performer::Graph,
     params: None,
     typed: true,
+    nests: true,
 };
 
 /// A graph that runs `child` with `n`, and returns what became of it.
@@ -557,6 +558,7 @@ async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_doe
             by: Performer::Program,
             params: None,
             typed: true,
+            nests: true,
         },
         Tool {
             id: "test/tool",
@@ -565,6 +567,7 @@ async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_doe
             by: Performer::Program,
             params: None,
             typed: true,
+            nests: true,
         },
     ];
     let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
@@ -595,6 +598,7 @@ async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
         by: Performer::Program,
         params: None,
         typed: false,
+        nests: true,
     }];
     let nodes = &[
         (
