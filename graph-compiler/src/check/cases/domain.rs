@@ -217,19 +217,15 @@ impl Domain {
             Ok(holds) => holds.into(),
             Err(_) => Outcome::Fails,
         };
+        // A value that no comparison names is in no list.
+        let in_list = if value.is_array() { Outcome::Not } else { Outcome::Fails };
         match case {
             Case::Null => concretely(View::Null),
             Case::Exactly(exactly) => concretely(exactly.view()),
             Case::Number(upper, bits) => match test.operator {
                 Operator::Exists | Operator::Ne => Outcome::Holds,
                 Operator::Eq => Outcome::Not,
-                Operator::In => {
-                    if value.is_array() {
-                        Outcome::Not
-                    } else {
-                        Outcome::Fails
-                    }
-                }
+                Operator::In => in_list,
                 Operator::Regex => self.is_open(test, *bits),
                 Operator::Contains => Outcome::Fails,
                 Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
@@ -240,13 +236,7 @@ impl Domain {
             Case::Text(upper, bits) => match test.operator {
                 Operator::Exists | Operator::Ne => Outcome::Holds,
                 Operator::Eq => Outcome::Not,
-                Operator::In => {
-                    if value.is_array() {
-                        Outcome::Not
-                    } else {
-                        Outcome::Fails
-                    }
-                }
+                Operator::In => in_list,
                 Operator::Contains if !value.is_string() => Outcome::Fails,
                 Operator::Regex | Operator::Contains => self.is_open(test, *bits),
                 Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
