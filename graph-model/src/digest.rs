@@ -19,6 +19,13 @@ impl Digest {
         Self(Sha256::digest(bytes.as_ref()).into())
     }
 
+    /// Hashes several parts as if they were one.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        parts.iter().for_each(|part| hasher.update(part));
+        Self(hasher.finalize().into())
+    }
+
     /// Wraps 32 bytes that already are a digest, as a database column holds them.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)

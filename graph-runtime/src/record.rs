@@ -1,9 +1,12 @@
 //! Records: the journal of a run, a chain of signed JSON texts.
 //!
-//! Each record names the SHA-256 of the one before, and is signed with the runtime's key. So a record that was changed,
-//! moved, taken from another run, or dropped from before another is found, and what is found to be whole was written by the
-//! holder of the key. That records are missing at the end cannot be seen in the chain: it is whole up to there.
-//! State is what the records add up to: the inputs of the first, and the changes of every step in order.
+//! Each record names the link of the one before, the SHA-256 of its text's SHA-256 and its signature, and is signed with the
+//! runtime's key. So a record that was changed, moved, taken from another run, or dropped from before another is found, and the
+//! signature of the last record vouches for all before it. Each record also names the SHA-256 of a token, which a store keeps
+//! only as long as the record is the last one: whoever takes records away from the end has not got the token of the one that is
+//! last then. State is what the records add up to: the inputs of the first, and the changes of every step in order.
+//!
+//! `docs/journal.md` says all of it byte for byte.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -22,7 +25,7 @@ use crate::error::{Failure, LastError, SuppressedError};
 use crate::machine::{Activation, Change, Retries};
 
 /// The version of the form that this module writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A record as a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,32 @@ pub struct Sealed {
     pub body: String,
     /// The signature over the 64 hex digits of the body's SHA-256.
     pub signature: [u8; 64],
+    /// What shows that no record follows: the body names its SHA-256. A store keeps that of a journal's last record, and forgets
+    /// it when another record is appended.
+    pub end: Option<[u8; 32]>,
+}
+
+impl Sealed {
+    /// Returns the digest that is signed.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.body)
+    }
+
+    /// Returns what the next record names as the one before it.
+    pub fn link(&self) -> Digest {
+        link(&self.digest(), &self.signature)
+    }
+
+    /// Leaves each record's token out that another follows, as a store does with what it keeps.
+    pub fn forget_ends(records: &mut [Self]) {
+        if let Some((_, earlier)) = records.split_last_mut() {
+            earlier.iter_mut().for_each(|record| record.end = None);
+        }
+    }
+}
+
+fn link(digest: &Digest, signature: &[u8; 64]) -> Digest {
+    Digest::of_parts(&[digest.as_bytes(), signature])
 }
 
 /// What every record says.
@@ -44,8 +73,10 @@ pub struct Record {
     pub run: RunId,
     /// The record's place in the journal, from 0.
     pub seq: u64,
-    /// The SHA-256 of the body before; of nothing for the first.
+    /// The link of the record before; the SHA-256 of nothing for the first.
     pub prev: Digest,
+    /// The SHA-256 of the token that shows that no record follows.
+    pub end: Digest,
     /// When it was written: RFC 3339 in UTC with milliseconds.
     pub at: String,
     /// What happened.
@@ -295,6 +326,12 @@ pub enum JournalError {
         /// The fingerprint of the key that was expected.
         key: Fingerprint,
     },
+    /// Records were taken away from the end.
+    #[error("record {seq} of its journal was not the last one: records behind it were taken away")]
+    Shortened {
+        /// The record that is the last one now.
+        seq: u64,
+    },
     /// The records do not add up.
     #[error("record {seq} of its journal does not fit the graph: {reason}")]
     Misfit {
@@ -320,6 +357,7 @@ struct Draft<'a, E> {
     run: &'a RunId,
     seq: u64,
     prev: Digest,
+    end: Digest,
     at: String,
     kind: &'static str,
     #[serde(flatten)]
@@ -346,13 +384,15 @@ impl Chain {
         key: &SecretKey,
     ) -> Sealed {
         let at = timestamp::milliseconds(at);
-        let draft = Draft { v: VERSION, run: &self.run, seq: self.seq, prev: self.prev, at, kind, entry };
+        let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
+        let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
+        let draft = Draft { v: VERSION, run: &self.run, seq, prev, end, at, kind, entry };
         let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
         let digest = Digest::of(&body);
-        let sealed = Sealed { seq: self.seq, signature: key.sign(&digest), body };
+        let signature = key.sign(&digest);
         self.seq += 1;
-        self.prev = digest;
-        sealed
+        self.prev = link(&digest, &signature);
+        Sealed { seq, signature, body, end: Some(token) }
     }
 }
 
@@ -518,35 +558,55 @@ pub(crate) struct Journal {
 impl Journal {
     /// Reads and verifies a journal.
     ///
-    /// What is verified is what is used: the records are made of the very bytes that were hashed.
+    /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
+    /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
+    /// they begin as the chain asks.
     pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         let mut chain = Chain::new(run.clone());
-        let mut records = Vec::with_capacity(sealed.len());
-        for one in sealed {
-            let seq = chain.seq;
-            let digest = Digest::of(&one.body);
-            // First the signature: nothing of a record that is not ours is looked at.
-            if !key.verifies(&digest, &one.signature) {
-                return Err(JournalError::Signature { seq, key: key.fingerprint() });
+        let Some((last, earlier)) = sealed.split_last() else { return Err(JournalError::Empty) };
+        for (at, one) in sealed.iter().enumerate() {
+            let digest = one.digest();
+            let is_next = one.seq == chain.seq && one.body.starts_with(&chain.head());
+            if !is_next || (at == earlier.len() && !key.verifies(&digest, &one.signature)) {
+                return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
             }
-            let version: VersionOnly = read(seq, &one.body)?;
-            if version.v != VERSION {
-                return Err(JournalError::Version { seq, found: version.v });
-            }
-            let record: Record = read(seq, &one.body)?;
-            if record.run != *run || record.seq != seq || one.seq != seq || record.prev != chain.prev {
-                return Err(JournalError::Broken { seq });
-            }
-            records.push(record);
             chain.seq += 1;
-            chain.prev = digest;
+            chain.prev = link(&digest, &one.signature);
+        }
+        let records: Vec<Record> = sealed.iter().map(|one| read(one.seq, &one.body)).collect::<Result<_, _>>()?;
+        let shown = last.end.map(Digest::of);
+        if records.last().is_none_or(|record| Some(record.end) != shown) {
+            return Err(JournalError::Shortened { seq: last.seq });
         }
         match records.first().map(|record| &record.entry) {
             Some(Entry::Start(start)) => Ok(Self { chain, start: start.clone(), records }),
-            Some(_) => Err(JournalError::Broken { seq: 0 }),
-            None => Err(JournalError::Empty),
+            _ => Err(JournalError::Broken { seq: 0 }),
         }
     }
+}
+
+impl Chain {
+    /// Returns how the text of the next record begins.
+    fn head(&self) -> String {
+        format!(r#"{{"v":{VERSION},"run":"{}","seq":{},"prev":"{}","end":""#, self.run, self.seq, self.prev)
+    }
+}
+
+/// Says what is wrong with a record that does not follow the chain, or with the one before it, which may be what was changed.
+fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
+    let first = (chain.seq + 1).saturating_sub(records.len() as u64);
+    for (seq, one) in (first..).zip(records) {
+        // Nothing of a record that is not ours is looked at.
+        if !key.verifies(&one.digest(), &one.signature) {
+            return JournalError::Signature { seq, key: key.fingerprint() };
+        }
+        match read::<VersionOnly>(seq, &one.body) {
+            Ok(VersionOnly { v: VERSION }) => {}
+            Ok(VersionOnly { v }) => return JournalError::Version { seq, found: v },
+            Err(error) => return error,
+        }
+    }
+    JournalError::Broken { seq: chain.seq }
 }
 
 #[derive(Deserialize)]

@@ -250,6 +250,14 @@ impl SecretKey {
         PublicKey(self.0.verifying_key())
     }
 
+    /// Returns 32 bytes that only the holder of this key can make: the same for the same `label`, and telling nothing of the
+    /// key or of what other labels give.
+    pub fn derive(&self, label: &str) -> Zeroizing<[u8; 32]> {
+        let inner = Digest::of_parts(&[b"state graphs: derived bytes", self.0.as_bytes(), label.as_bytes()]);
+        // Hashed twice, so that nobody can go on from one label's bytes to those of a longer one.
+        Zeroizing::new(*Digest::of(inner.as_bytes()).as_bytes())
+    }
+
     /// Signs the 64 ASCII hex digits of `digest` (R33).
     pub fn sign(&self, digest: &Digest) -> [u8; 64] {
         self.0.sign(digest.to_hex().as_bytes()).to_bytes()

@@ -55,8 +55,9 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<Sealed>) -> Storing<'a, Lease> {
         Box::pin(async move {
+            Sealed::forget_ends(&mut records);
             let runs = &mut *self.runs();
             match runs.runs.entry(run.clone()) {
                 Entry::Occupied(_) => Err(StoreError::Exists(run.clone())),
@@ -83,6 +84,7 @@ impl Store for MemoryStore {
                 return Err(StoreError::Conflict { run: id.clone(), expected, found });
             }
             run.records.extend(records);
+            Sealed::forget_ends(&mut run.records);
             run.status = status;
             Ok(())
         })

@@ -36,7 +36,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// When this returns `Ok`, a restarted process sees all of them; on `Err` it sees all or none. `expected` is the number
     /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
-    /// lease was taken over gets [`StoreError::LeaseLost`].
+    /// lease was taken over gets [`StoreError::LeaseLost`]. The [token](Sealed::end) of the record that was the last one is
+    /// forgotten in the same write, and that of the new last one kept.
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()>;
 
     /// Returns the run's journal, all of it and in order.

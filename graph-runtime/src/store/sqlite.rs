@@ -61,8 +61,11 @@ enum Work {
 
 /// Marks the file as ours: "grph".
 const APPLICATION: i64 = 0x6772_7068;
-/// The newest form of the tables.
-const FORM: i64 = 1;
+/// The newest form of the tables: 2 has rows for what shows that a record is the last one.
+const FORM: i64 = 2;
+/// The number of the row behind a run's records, which shows that the last of them is the last one: its token is in place of a
+/// signature.
+const END: i64 = 0xffff_ffff;
 /// How many requests one transaction takes at most.
 const BATCH: usize = 256;
 /// How long another program may keep the file locked.
@@ -260,7 +263,10 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
             transaction.pragma_update(None, "application_id", APPLICATION).map_err(explain)?;
             transaction.pragma_update(None, "user_version", FORM).map_err(explain)?;
         }
-        (_, APPLICATION) => {}
+        (_, APPLICATION) => {
+            // Form 1 had the same tables; its journals are of a version that is not read any more, and says so itself.
+            transaction.pragma_update(None, "user_version", FORM).map_err(explain)?;
+        }
         _ => {
             let reason = "it is a database of another program".to_owned();
             return Err(StoreError::Corrupt { path: path.to_owned(), reason });
@@ -306,11 +312,22 @@ fn load(connection: &Connection, run: &RunId, path: &Path) -> Result<Vec<Sealed>
     let mut statement = connection
         .prepare_cached("SELECT key, body, signature FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
         .map_err(|error| explain(&error, path))?;
-    let (first, last) = (number << 32, (number << 32) | 0xffff_ffff);
-    let rows = statement.query_map([first, last], |row| {
-        Ok(Sealed { seq: row.get::<_, u64>(0)? & 0xffff_ffff, body: row.get(1)?, signature: row.get(2)? })
-    });
-    rows.and_then(Iterator::collect).map_err(|error| explain(&error, path))
+    let (first, last) = (number << 32, (number << 32) | END);
+    let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
+        let (mut records, mut rows) = (Vec::<Sealed>::new(), statement.query([first, last])?);
+        while let Some(row) = rows.next()? {
+            match (row.get::<_, i64>(0)? & END, records.last_mut()) {
+                (END, Some(last)) => last.end = Some(row.get(2)?),
+                (END, None) => {}
+                (seq, _) => {
+                    let seq = u64::try_from(seq).unwrap_or_default();
+                    records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end: None });
+                }
+            }
+        }
+        Ok(records)
+    };
+    read().map_err(|error| explain(&error, path))
 }
 
 fn holder_of(connection: &Connection, run: &RunId, path: &Path) -> Result<String, StoreError> {
@@ -326,7 +343,7 @@ fn list(connection: &Connection, path: &Path) -> Result<Vec<RunSummary>, StoreEr
     let mut statement = connection
         .prepare_cached(
             "SELECT id, graph, status, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
-                WHERE key BETWEEN number << 32 AND (number << 32) + 4294967295)
+                WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
              FROM runs ORDER BY number DESC",
         )
         .map_err(|error| explain(&error, path))?;
@@ -435,7 +452,7 @@ fn do_one(
             }
             let found: u64 = transaction
                 .prepare_cached(COUNT)?
-                .query_row([number << 32, (number << 32) | 0xffff_ffff], |row| row.get(0))?;
+                .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))?;
             if found != *expected {
                 return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
             }
@@ -457,9 +474,18 @@ fn do_one(
 
 fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Result<(), rusqlite::Error> {
     let mut statement = transaction.prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?;
-    for Sealed { seq, body, signature } in records {
+    for Sealed { seq, body, signature, .. } in records {
         let key = (number << 32) | i64::from(u32::try_from(*seq).unwrap_or(u32::MAX));
         statement.execute(params![key, body, signature])?;
+    }
+    // The row lies behind the records, on the page that they are written to.
+    if let Some(end) = records.last().and_then(|last| last.end) {
+        transaction
+            .prepare_cached(
+                "INSERT INTO records (key, body, signature) VALUES (?1, '', ?2)
+                 ON CONFLICT (key) DO UPDATE SET signature = excluded.signature",
+            )?
+            .execute(params![(number << 32) | END, end])?;
     }
     Ok(())
 }
@@ -542,7 +568,7 @@ mod tests {
     use super::*;
 
     fn record(seq: u64, size: usize) -> Sealed {
-        Sealed { seq, body: "x".repeat(size), signature: [7; 64] }
+        Sealed { seq, body: "x".repeat(size), signature: [7; 64], end: None }
     }
 
     fn run() -> RunId {
@@ -645,7 +671,7 @@ mod tests {
         for (name, part) in [
             ("text", "is not a journal of this program, or is damaged"),
             ("other.db", "it is a database of another program"),
-            ("newer.db", "has form 99, and this program knows forms up to 1"),
+            ("newer.db", "has form 99, and this program knows forms up to 2"),
             ("missing/runs.db", "its directory does not exist"),
             ("", "it is a directory"),
         ] {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Sealed, Status};
 use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
@@ -168,7 +169,8 @@ async fn stopped() -> Vec<Sealed> {
 /// Resumes from these records; a refusal must have changed nothing.
 async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpreted) -> Result<Value, String> {
     let store = MemoryStore::new();
-    drop(store.create(name, "test/graph", records.clone()).await.unwrap());
+    drop(store.create(name, "test/graph", records).await.unwrap());
+    let records = store.load(name).await.unwrap();
     match signing_runtime(store.clone(), seed).resume(machine, name).await {
         Ok(run) => Ok(run.await.unwrap().output),
         Err(error) => {
@@ -185,51 +187,117 @@ async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpret
     }
 }
 
+/// Resumes from what was tampered with; returns why it is refused.
+async fn refused(records: Vec<Sealed>) -> String {
+    resume(records, &id(), 1, chain(&Calls::default())).await.unwrap_err()
+}
+
 #[tokio::test]
-async fn a_journal_that_was_changed_is_refused() {
+async fn a_journal_with_any_byte_changed_is_refused() {
     let records = stopped().await;
-    let machine = || chain(&Calls::default());
-    assert_eq!(resume(records.clone(), &id(), 1, machine()).await, Ok(output()));
+    assert_eq!(resume(records.clone(), &id(), 1, chain(&Calls::default())).await, Ok(output()));
     for seq in 0..records.len() {
-        for at in (0..records[seq].body.len()).step_by(7) {
+        for at in 0..records[seq].body.len() {
             let mut changed = records.clone();
             let mut bytes = std::mem::take(&mut changed[seq].body).into_bytes();
             bytes[at] ^= 1;
             changed[seq].body = String::from_utf8(bytes).unwrap();
-            let refused = resume(changed, &id(), 1, machine()).await.unwrap_err();
-            assert!(refused.contains("journal"), "byte {at} of record {seq}: {refused}");
+            let why = refused(changed).await;
+            assert!(why.contains(&format!("record {seq} of its journal is not signed by")), "byte {at}: {why}");
         }
+        for at in 0..64 {
+            let mut changed = records.clone();
+            changed[seq].signature[at] ^= 1;
+            let why = refused(changed).await;
+            assert!(why.contains(&format!("record {seq} of its journal is not signed by")), "byte {at}: {why}");
+        }
+    }
+    for at in 0..32 {
         let mut changed = records.clone();
-        changed[seq].signature[3] ^= 1;
-        let refused = resume(changed, &id(), 1, machine()).await.unwrap_err();
-        assert!(refused.contains(&format!("record {seq} of its journal is not signed by")), "{refused}");
+        let mut end = changed[2].end.unwrap();
+        end[at] ^= 1;
+        changed[2].end = Some(end);
+        assert!(refused(changed).await.contains("record 2 of its journal was not the last one"));
     }
 }
 
 #[tokio::test]
-async fn a_journal_with_records_dropped_moved_or_taken_from_elsewhere_is_refused() {
+async fn a_journal_whose_end_was_taken_away_is_refused_wherever_it_was_cut() {
     let records = stopped().await;
-    let machine = || chain(&Calls::default());
-    let renumber =
-        |records: Vec<Sealed>| (0..).zip(records).map(|(seq, record)| Sealed { seq, ..record }).collect::<Vec<_>>();
+    let end = records.last().unwrap().end;
+    for count in 1..records.len() {
+        for kept in [None, end, Some([0; 32])] {
+            let mut cut = records[..count].to_vec();
+            cut[count - 1].end = kept;
+            let why = refused(cut).await;
+            let last = count - 1;
+            assert!(why.contains(&format!("record {last} of its journal was not the last one")), "{why}");
+        }
+    }
+    assert!(refused(Vec::new()).await.contains("its journal is empty"));
+}
+
+#[tokio::test]
+async fn a_journal_with_records_dropped_moved_repeated_or_taken_from_elsewhere_is_refused() {
+    let records = stopped().await;
+    let end = records.last().unwrap().end;
+    let as_if_whole = |records: Vec<Sealed>| {
+        let mut records: Vec<Sealed> =
+            (0..).zip(records).map(|(seq, record)| Sealed { seq, end: None, ..record }).collect();
+        records.last_mut().unwrap().end = end;
+        records
+    };
     let mut dropped = records.clone();
     dropped.remove(1);
-    assert!(
-        resume(renumber(dropped), &id(), 1, machine())
-            .await
-            .unwrap_err()
-            .contains("record 1 of its journal does not follow")
-    );
+    assert!(refused(as_if_whole(dropped)).await.contains("record 1 of its journal does not follow"));
     let mut moved = records.clone();
     moved.swap(1, 2);
-    assert!(resume(renumber(moved), &id(), 1, machine()).await.unwrap_err().contains("record 1"));
+    assert!(refused(as_if_whole(moved)).await.contains("record 1 of its journal does not follow"));
+    let mut repeated = records.clone();
+    repeated.insert(1, records[1].clone());
+    assert!(refused(as_if_whole(repeated)).await.contains("record 2 of its journal does not follow"));
+    let mut first = records.clone();
+    first.remove(0);
+    assert!(refused(as_if_whole(first)).await.contains("record 0 of its journal does not follow"));
+    // What another run of the same key wrote is signed, and not of this run.
+    let store = MemoryStore::new();
     let other = RunId::new("other").unwrap();
-    let refused = resume(records.clone(), &other, 1, machine()).await.unwrap_err();
-    assert!(refused.contains("record 0"), "{refused}");
-    let refused = resume(records.clone(), &id(), 2, machine()).await.unwrap_err();
-    assert!(refused.contains("the key of this runtime"), "{refused}");
-    let refused = resume(Vec::new(), &id(), 1, machine()).await.unwrap_err();
-    assert!(refused.contains("its journal is empty"), "{refused}");
+    let failing = runtime(Failing::after(&store, 2, false));
+    failing.start_as(other.clone(), chain(&Calls::default()), Map::new()).await.unwrap().await.unwrap_err();
+    let foreign = store.load(&other).await.unwrap();
+    let mut mixed = records.clone();
+    mixed[1] = foreign[1].clone();
+    assert!(refused(as_if_whole(mixed)).await.contains("record 1 of its journal does not follow"));
+    let why = resume(records.clone(), &other, 1, chain(&Calls::default())).await.unwrap_err();
+    assert!(why.contains("record 0 of its journal does not follow"), "{why}");
+}
+
+#[tokio::test]
+async fn a_journal_with_a_forged_end_or_without_signatures_is_refused() {
+    let records = stopped().await;
+    let forger = SecretKey::from_seed(&[9; 32]);
+    let mut forged = records.clone();
+    let body = forged[2].body.replace("\"seq\":2", "\"seq\":3").replace("\"n\":3", "\"n\":900");
+    let link = records[2].link().to_hex();
+    let prev = serde_json::from_str::<Value>(&body).unwrap()["prev"].as_str().unwrap().to_owned();
+    let body = body.replace(&prev, &link);
+    let signature = forger.sign(&Digest::of(&body));
+    forged.push(Sealed { seq: 3, body, signature, end: records[2].end });
+    assert!(refused(forged).await.contains("record 3 of its journal is not signed by"));
+    let stripped = records.iter().map(|record| Sealed { signature: [0; 64], ..record.clone() }).collect();
+    assert!(refused(stripped).await.contains("of its journal is not signed by"));
+    let why = resume(records.clone(), &id(), 2, chain(&Calls::default())).await.unwrap_err();
+    assert!(why.contains("the key of this runtime"), "{why}");
+}
+
+#[tokio::test]
+async fn a_journal_of_an_older_form_says_so() {
+    let mut records = stopped().await;
+    records.truncate(1);
+    let body = records[0].body.replacen("{\"v\":2", "{\"v\":1", 1);
+    let signature = SecretKey::from_seed(&[1; 32]).sign(&Digest::of(&body));
+    let records = vec![Sealed { seq: 0, body, signature, end: None }];
+    assert!(refused(records).await.contains("record 0 of its journal has version 1, and this program reads version 2"));
 }
 
 #[tokio::test]
