@@ -251,6 +251,16 @@ impl Code {
         &self.nodes[usize::from(at)]
     }
 
+    /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.
+    pub(crate) fn target(&self, node: u16, edge: u16) -> Option<Option<u16>> {
+        self.node(node).next.get(usize::from(edge)).map(|edge| edge.to)
+    }
+
+    /// Whether a run may end at a node although none of its edges matches.
+    pub(crate) fn may_end(&self, node: u16) -> bool {
+        self.node(node).next.is_empty() || self.settings.on_no_match == OnNoMatch::Return
+    }
+
     /// Returns the index of the node that is called `name`.
     pub(crate) fn node_named(&self, name: &str) -> Option<u16> {
         u16::try_from(self.nodes.iter().position(|node| node.name == name)?).ok()

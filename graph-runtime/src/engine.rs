@@ -20,6 +20,7 @@ use futures_util::future::join_all;
 use graph_model::name::RunId;
 use graph_model::program::{self, LAST_ERROR, OnError, OnMaxSteps, RETRIES};
 use graph_model::secret::Mask;
+use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
@@ -259,7 +260,16 @@ impl Engine {
         if self.journal.is_some() {
             let (status, steps) = (ended.status, ended.steps);
             let output = self.sealed_output(steps, &ended.output);
-            let end = End { status, steps, output, error: None, node: None, exhausted: true, warnings: Vec::new() };
+            let end = End {
+                status,
+                steps,
+                output,
+                error: None,
+                node: None,
+                now: None,
+                exhausted: true,
+                warnings: Vec::new(),
+            };
             let record = self.seal("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
@@ -473,7 +483,13 @@ impl Engine {
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let ended = self.standing.frontier.is_empty().then(|| self.end(last, at, &mut notes));
+        let (ended, now) = match self.standing.frontier.is_empty() {
+            true => {
+                let (ended, now) = self.end(last, at, &mut notes);
+                (Some(ended), now.map(timestamp::unix_milliseconds))
+            }
+            false => (None, None),
+        };
         let warnings = notes.take();
         self.warn(last, &warnings);
         if let Some(visit) = visits.last_mut() {
@@ -484,7 +500,7 @@ impl Engine {
         {
             let (status, steps) = (*status, *steps);
             let output = self.sealed_output(steps, output);
-            let end = End { status, steps, output, error: None, node: None, exhausted: false, warnings };
+            let end = End { status, steps, output, error: None, node: None, now, exhausted: false, warnings };
             records.push(self.seal("end", &end));
         }
         if self.journal.is_some() {
@@ -587,11 +603,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the end that the run has come to at a node.
-    fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> Ended {
+    /// Returns the end that the run has come to at a node, and the time if anything asked for it.
+    fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        self.ended(self.code().output(node, &self.sight(node, &now), notes))
+        let ended = self.ended(self.code().output(node, &self.sight(node, &now), notes));
+        (ended, now.known())
     }
 
     fn ended(&self, output: Value) -> Ended {
@@ -660,7 +677,16 @@ impl Engine {
         let steps = self.standing.steps;
         if self.journal.is_some() {
             let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let end = End { status, steps, output: Value::Null, error, node, exhausted: false, warnings: Vec::new() };
+            let end = End {
+                status,
+                steps,
+                output: Value::Null,
+                error,
+                node,
+                now: None,
+                exhausted: false,
+                warnings: Vec::new(),
+            };
             let record = self.seal("end", &end);
             self.append(vec![record], steps + 1, status).await?;
         }
@@ -834,6 +860,7 @@ impl Visit {
             items: &self.items,
             edge: self.next.edge(),
             changes: &self.changes,
+            now: self.at.map(timestamp::unix_milliseconds),
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
             warnings: &self.warnings,
             covered: None,

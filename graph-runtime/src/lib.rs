@@ -24,6 +24,7 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod audit;
 mod backoff;
 mod call;
 pub mod classify;
@@ -59,6 +60,7 @@ pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
+pub use audit::{Audit, audit};
 pub use call::Call;
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};

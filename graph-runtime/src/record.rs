@@ -195,6 +195,9 @@ pub struct Visit {
     /// The edge that was taken, by its index in the node's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<u16>,
+    /// The time that it was told, in milliseconds since the Unix epoch, if it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<i64>,
     /// How long it took, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ms: u64,
@@ -247,6 +250,9 @@ pub struct End {
     /// Where it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The time that the output was told, in milliseconds since the Unix epoch, if it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<i64>,
     /// Whether it ended because it had taken all the steps it may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
@@ -409,6 +415,7 @@ pub(crate) struct VisitDraft<'a> {
     pub(crate) items: &'a [ItemFailure],
     pub(crate) edge: Option<u16>,
     pub(crate) changes: &'a [Change],
+    pub(crate) now: Option<i64>,
     pub(crate) ms: u64,
     pub(crate) warnings: &'a [String],
     /// What stands for result and changes where there are secrets in them.
@@ -443,6 +450,7 @@ impl VisitDraft<'_> {
             suppressed: self.suppressed,
             changes,
             edge: self.edge,
+            now: self.now,
             ms: self.ms,
             warnings: self.warnings.to_vec(),
         }
@@ -487,6 +495,9 @@ impl Serialize for VisitDraft<'_> {
         }
         if let Some(edge) = self.edge {
             map.serialize_entry("edge", &edge)?;
+        }
+        if let Some(now) = self.now {
+            map.serialize_entry("now", &now)?;
         }
         if self.ms > 0 {
             map.serialize_entry("ms", &self.ms)?;

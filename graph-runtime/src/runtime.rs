@@ -623,7 +623,7 @@ pub(crate) enum Taken {
 }
 
 /// Sets the first values that the graph gives to state keys.
-fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Mismatch> {
+pub(crate) fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Mismatch> {
     for (index, key) in code.keys.iter().enumerate() {
         if let Some(initial) = &key.initial {
             state.set(index, initial.clone()).map_err(|error| error.inside(key.name.clone()))?;
@@ -679,7 +679,7 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<(Box<
     Ok((state, standing))
 }
 
-fn replay_step(
+pub(crate) fn replay_step(
     code: &Code,
     machine: &dyn Machine,
     state: &mut dyn Cells,

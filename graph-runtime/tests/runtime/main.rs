@@ -5,6 +5,7 @@
 mod engine;
 mod inputs;
 mod interpreted;
+mod journal;
 mod language;
 mod meaning;
 mod recovery;

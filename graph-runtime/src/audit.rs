@@ -1,0 +1,307 @@
+//! Proving a run from its journal: that nobody changed it, and that the graph allows every step that it tells of.
+//!
+//! Nothing is called and nothing is written. What tools returned is taken from the journal; what the graph makes of that is
+//! computed again and compared: which nodes were visited, what they wrote, which edges were taken, what the run returned.
+
+use std::fmt::Display;
+use std::time::SystemTime;
+
+use graph_model::capability::{Grants, Pattern};
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::signature::{Fingerprint, PublicKey};
+use graph_model::timestamp;
+use graph_model::value::{AsView, Map, Value};
+
+use crate::code::{Code, Kind};
+use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Sight};
+use crate::record::{End, Entry, Journal, JournalError, Sealed, Standing, Start, Status, Step, Visit};
+use crate::runtime::{initialise, replay_step};
+use crate::seal::SealKey;
+use crate::vault::Vault;
+
+/// What a journal proves of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audit {
+    /// The run.
+    pub run: RunId,
+    /// The graph's id.
+    pub graph: String,
+    /// The digest of the graph that the run was of.
+    pub digest: Digest,
+    /// Whose key signed the graph.
+    pub signer: Fingerprint,
+    /// How the run stands.
+    pub status: Status,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// How often it was taken up again.
+    pub resumes: u64,
+    /// How many records there are.
+    pub records: u64,
+    /// The link of the last record, which stands for all of the journal.
+    pub link: Digest,
+    /// Whether what the nodes wrote and where they led was computed again. Not so of a graph with secrets, unless there is the key
+    /// that they were sealed with.
+    pub is_recomputed: bool,
+}
+
+/// Proves a run.
+///
+/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
+///
+/// # Errors
+///
+/// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
+pub fn audit(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Audit, JournalError> {
+    let mut journal = Journal::verify(run, records, key)?;
+    // The last signature vouches for all; that each is good by itself is proven all the same.
+    for record in records {
+        if !key.verifies(&record.digest(), &record.signature) {
+            return Err(JournalError::Signature { seq: record.seq, key: key.fingerprint() });
+        }
+    }
+    let code = machine.code();
+    let start = journal.start.clone();
+    misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
+    misfit(0, same("digest of the graph", start.digest, code.digest))?;
+    let is_recomputed = code.settings.secrets.is_empty() || seal.is_some();
+    if let Some(seal) = seal
+        && let Ok(Some(vault)) = Vault::open(code, run, Some(seal), true)
+    {
+        vault.unseal_journal(code, &mut journal)?;
+    }
+    let mut walk = Walk::begin(machine, &journal.start, is_recomputed)?;
+    let (mut status, mut resumes) = (Status::Running, 0);
+    for record in journal.records.iter().skip(1) {
+        let at = timestamp::parse_milliseconds(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
+        let taken = at.and_then(|at| match &record.entry {
+            Entry::Start(_) => Err("a run begins once".to_owned()),
+            _ if matches!(status, Status::Completed | Status::CompletedWithErrors) => {
+                Err("the run had ended before it".to_owned())
+            }
+            Entry::Resume(resume) => {
+                (status, resumes) = (Status::Running, resumes + 1);
+                walk.grants = grants(&resume.grants)?;
+                same("number of visits before it", resume.steps, walk.standing.steps)
+            }
+            _ if status != Status::Running => {
+                Err("the run had stopped before it, and was not taken up again".to_owned())
+            }
+            Entry::Step(step) => walk.step(step, at),
+            Entry::End(end) => {
+                status = end.status;
+                walk.end(end, at)
+            }
+        });
+        misfit(record.seq, taken)?;
+    }
+    Ok(Audit {
+        run: run.clone(),
+        graph: start.graph,
+        digest: start.digest,
+        signer: start.signer,
+        status,
+        steps: walk.standing.steps,
+        resumes,
+        records: records.len() as u64,
+        link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
+        is_recomputed,
+    })
+}
+
+fn misfit<T>(seq: u64, found: Result<T, String>) -> Result<T, JournalError> {
+    found.map_err(|reason| JournalError::Misfit { seq, reason })
+}
+
+fn same<T: PartialEq + Display>(what: &str, said: T, is: T) -> Result<(), String> {
+    if said == is { Ok(()) } else { Err(format!("it says that the {what} is {said}, and it is {is}")) }
+}
+
+fn grants(patterns: &[String]) -> Result<Grants, String> {
+    let patterns = patterns.iter().map(|text| Pattern::new(text.as_str()).map_err(|error| error.to_string()));
+    patterns.collect::<Result<Vec<_>, _>>().map(Grants::new)
+}
+
+/// A run that is walked again, along its journal.
+struct Walk<'m> {
+    machine: &'m dyn Machine,
+    code: &'m Code,
+    state: Box<dyn Cells>,
+    standing: Standing,
+    grants: Grants,
+    /// What the caller said that the run may use.
+    capabilities: Option<Grants>,
+    is_recomputed: bool,
+}
+
+impl<'m> Walk<'m> {
+    fn begin(machine: &'m dyn Machine, start: &Start, is_recomputed: bool) -> Result<Self, JournalError> {
+        let code = machine.code();
+        let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
+        misfit(0, initialise(code, &mut *state).map_err(|error| error.to_string()))?;
+        let mut standing = Standing::new(code);
+        standing.limit = start.limit.map(u64::from);
+        let capabilities = start.capabilities.clone().map(Grants::new);
+        Ok(Self {
+            machine,
+            code,
+            state,
+            standing,
+            grants: misfit(0, grants(&start.grants))?,
+            capabilities,
+            is_recomputed,
+        })
+    }
+
+    /// Takes a step, if the graph allows it.
+    fn step(&mut self, step: &Step, at: SystemTime) -> Result<(), String> {
+        let frontier = std::mem::take(&mut self.standing.frontier);
+        same("number of nodes that were to be visited", step.visits.len(), frontier.len())?;
+        if let Some(limit) = step.limit {
+            self.standing.limit = Some(limit);
+        }
+        let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
+        let taken = self.standing.steps + step.visits.len() as u64;
+        if taken > most {
+            return Err(format!("it is visit {taken}, and the run may make {most}"));
+        }
+        for activation in &frontier {
+            self.standing.retries.shift_remove(&self.code.node(activation.node).name);
+        }
+        let mut next: Vec<Activation> = Vec::new();
+        for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.standing.steps + 1..) {
+            same("number of the visit", visit.step, number)?;
+            same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
+            let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
+            same("argument of the visit", &visit.argument, argument)?;
+            self.permitted(activation.node)?;
+            for activation in self.visit(visit, activation, at)? {
+                if activation.argument.is_some() || !next.contains(&activation) {
+                    next.push(activation);
+                }
+            }
+        }
+        let name = |node: u16| self.code.node(node).name.as_str();
+        let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
+        let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
+        same("way on", said.join(", "), expected.join(", "))?;
+        replay_step(self.code, self.machine, &mut *self.state, &mut self.standing, step)
+    }
+
+    /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
+    fn visit(&self, visit: &Visit, activation: &Activation, at: SystemTime) -> Result<Vec<Activation>, String> {
+        let code = self.code;
+        let node = code.node(activation.node);
+        let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
+        if visit.error.is_some() {
+            return match (node.on_error, visit.suppressed) {
+                (Some(target), false) => {
+                    same("keys that a node wrote whose failure has a target", visit.changes.len(), 0)?;
+                    Ok(to(Some(target)))
+                }
+                // What the edges saw of the failure is not all written down: that there is such an edge is what can be proven.
+                (_, true) => {
+                    let edge = visit.edge.map(|edge| code.target(activation.node, edge));
+                    Ok(to(edge
+                        .ok_or("it went on after a failure, along no edge")
+                        .or_else(|error| if code.may_end(activation.node) { Ok(Some(None)) } else { Err(error) })?
+                        .ok_or("there is no such edge")?))
+                }
+                (None, false) => Err("the node failed, and nothing says where that leads".to_owned()),
+            };
+        }
+        if !self.is_recomputed {
+            let target = visit.edge.map(|edge| code.target(activation.node, edge).ok_or("there is no such edge"));
+            return Ok(to(target.transpose()?.flatten()));
+        }
+        let told = visit.now.map(timestamp::from_unix_milliseconds);
+        let clock = || at;
+        let now = Now::known_at(&clock, told);
+        let sight = self.sight(activation.node, &now);
+        let (mut notes, mut changes) = (Notes::default(), Vec::new());
+        let mut results = match visit.changes.values().next() {
+            Some(Value::Array(list)) => list.clone(),
+            _ => Vec::new(),
+        };
+        let outcome = match &node.kind {
+            Kind::Foreach(_) => Outcome::Each(&mut results),
+            Kind::Action(_) => Outcome::Done(visit.result.view()),
+            Kind::Gate | Kind::Return(_) => Outcome::None,
+        };
+        let advanced = self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes);
+        let next = advanced.map_err(|failure| format!("node `{}` fails: {}", node.name, failure.message))?;
+        let written: Map<String, Value> =
+            changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();
+        if written != visit.changes {
+            let names = written.keys().chain(visit.changes.keys());
+            let different = names.into_iter().find(|name| written.get(*name) != visit.changes.get(*name));
+            let key = different.map_or("", String::as_str);
+            return Err(format!("node `{}` writes something else to `{key}`", node.name));
+        }
+        if next.edge() != visit.edge {
+            return Err(format!("node `{}` leads along another edge", node.name));
+        }
+        Ok(match next {
+            Next::End | Next::Out(_) => Vec::new(),
+            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
+            Next::All(activations) => activations,
+        })
+    }
+
+    /// Fails unless the run was allowed what the node calls.
+    fn permitted(&self, node: u16) -> Result<(), String> {
+        let tool = match self.code.node(node).kind.kind() {
+            graph_model::program::Kind::Action(tool) | graph_model::program::Kind::Foreach(tool) => tool,
+            _ => return Ok(()),
+        };
+        let Some(capability) = self.code.tool(tool).and_then(|tool| tool.capability.as_ref()) else { return Ok(()) };
+        let allows = |grants: &Grants| grants.allow(capability);
+        if allows(&self.grants) && allows(&self.code.permissions) && self.capabilities.as_ref().is_none_or(allows) {
+            Ok(())
+        } else {
+            Err(format!("the run was not granted `{capability}`"))
+        }
+    }
+
+    fn sight<'a>(&'a self, node: u16, now: &'a Now<'a>) -> Sight<'a> {
+        Sight {
+            state: &*self.state,
+            last_error: self.standing.last_error.as_ref(),
+            retries: &self.standing.retries,
+            visit: self.standing.visits.get(usize::from(node)).map_or(0, |count| count + 1),
+            previous: self.standing.previous.get(&node),
+            now,
+        }
+    }
+
+    /// Ends the run, if it may end so.
+    fn end(&self, end: &End, at: SystemTime) -> Result<(), String> {
+        same("number of visits", end.steps, self.standing.steps)?;
+        let is_done = matches!(end.status, Status::Completed | Status::CompletedWithErrors);
+        if !is_done {
+            return Ok(());
+        }
+        let expected = match self.standing.suppressed.is_empty() {
+            true => Status::Completed,
+            false => Status::CompletedWithErrors,
+        };
+        same("status", end.status.name(), expected.name())?;
+        if !end.exhausted && !self.standing.frontier.is_empty() {
+            return Err("nodes were still to be visited".to_owned());
+        }
+        if end.exhausted || !self.is_recomputed {
+            return Ok(());
+        }
+        let clock = || at;
+        let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
+        let output = self.code.output(self.standing.last, &self.sight(self.standing.last, &now), &mut Notes::default());
+        if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
+    }
+}

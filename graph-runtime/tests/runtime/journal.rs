@@ -1,0 +1,226 @@
+//! The journal as `docs/journal.md` writes it down, read by a reader that shares nothing with the runtime's own but SHA-256 and
+//! Ed25519; and a journal that other readers can be tested with. `UPDATE_JOURNAL=1` makes that anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use graph_model::digest::{Digest, hex};
+use graph_model::signature::PublicKey;
+use graph_runtime::__private::{Key, Program};
+
+use graph_runtime::record::{Sealed, Status};
+use graph_runtime::{
+    ActionError, Audit, Call, ManualClock, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit,
+};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+
+/// Calls a tool twice; the second call fails the first time.
+const TWICE: Program<'static> = Program {
+    keys: &[Key { name: "one", initial: None }, Key { name: "two", initial: Some("0") }],
+    nodes: &[
+        (
+            "first",
+            r#"{"line":1,"does":{"action":0},"params":{"n":1},"assign":{"one":"${result}"},"next":[{"to":"second"}]}"#,
+        ),
+        (
+            "second",
+            r#"{"line":2,"does":{"action":0},"params":{"n":2},"assign":{"two":"${result.text}"},"next":[{"to":"end"}]}"#,
+        ),
+        ("end", r#"{"line":3,"does":"return","output":{"text":"${state.two}"}}"#),
+    ],
+    ..PROGRAM
+};
+
+/// Runs it until it fails, and then to its end, at a time that stands still.
+async fn journal() -> Vec<Sealed> {
+    let (store, run) = (MemoryStore::new(), RunId::new("known-answer").unwrap());
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123);
+    let runtime = Runtime::builder()
+        .store(store.clone())
+        .sign_with(SecretKey::from_seed(&[1; 32]))
+        .clock(Arc::new(ManualClock::at(at)))
+        .grant("rye.execute.tool.*")
+        .unwrap()
+        .build()
+        .unwrap();
+    let machine = |fails: bool| {
+        Interpreted::new(&TWICE, move |call: &Call, params: Value| match call.node() {
+            "second" if fails => Err(ActionError::permanent("not \"today\"")),
+            _ => Ok(json!({"text": format!("naïve 𝄞 {}", params["n"]), "half": 0.5})),
+        })
+    };
+    runtime.start_as(run.clone(), machine(true), Map::new()).await.unwrap().await.unwrap_err();
+    runtime.resume(machine(false), &run).await.unwrap().await.unwrap();
+    store.load(&run).await.unwrap()
+}
+
+/// Verifies a journal as the page says.
+fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
+    let bytes = |text: &Value| -> Vec<u8> {
+        let text = text.as_str().unwrap_or_default().as_bytes();
+        text.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    };
+    let mut prev = Digest::of([]);
+    for (seq, line) in lines.iter().enumerate() {
+        let body = line["body"].as_str().ok_or("a record is a text")?;
+        let head = format!(r#"{{"v":2,"run":"known-answer","seq":{seq},"prev":"{prev}","end":""#);
+        if !body.starts_with(&head) {
+            return Err(format!("record {seq} does not follow"));
+        }
+        let digest = Digest::of(body);
+        let signature: [u8; 64] = bytes(&line["signature"]).try_into().map_err(|_| "a signature has 64 bytes")?;
+        if seq + 1 == lines.len() {
+            if !key.verifies(&digest, &signature) {
+                return Err(format!("record {seq} is not signed"));
+            }
+            let record: Value = serde_json::from_str(body).map_err(|error| error.to_string())?;
+            if record["end"] != json!(Digest::of(bytes(&line["end"])).to_hex()) {
+                return Err(format!("record {seq} is not the last"));
+            }
+        }
+        prev = Digest::of([digest.as_bytes().as_slice(), &signature].concat());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_known_journal_is_what_the_page_says_and_what_the_runtime_writes() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journal");
+    let (mut text, records) = (String::new(), journal().await);
+    for record in &records {
+        let end = record.end.map(|end| hex(&end));
+        writeln!(text, "{}", json!({"body": record.body, "signature": hex(&record.signature), "end": end})).unwrap();
+    }
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    if std::env::var_os("UPDATE_JOURNAL").is_some() {
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("records.jsonl"), &text).unwrap();
+        std::fs::write(directory.join("key.txt"), hex(key.as_bytes()) + "\n").unwrap();
+    }
+    let known = std::fs::read_to_string(directory.join("records.jsonl")).unwrap();
+    assert_eq!(text, known, "the runtime writes the journal that is known");
+    assert_eq!(std::fs::read_to_string(directory.join("key.txt")).unwrap(), hex(key.as_bytes()) + "\n");
+    let lines: Vec<Value> = known.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(verify(&lines, &key), Ok(()));
+    let kinds: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line["body"].as_str().unwrap()).unwrap()["kind"].clone())
+        .collect();
+    assert_eq!(json!(kinds), json!(["start", "step", "end", "resume", "step", "step", "end"]));
+    assert_eq!(verify(&lines[..6], &key), Err("record 5 is not the last".to_owned()));
+    let mut moved = lines.clone();
+    moved.swap(1, 2);
+    assert_eq!(verify(&moved, &key), Err("record 1 does not follow".to_owned()));
+    assert_eq!(verify(&lines, &SecretKey::from_seed(&[2; 32]).public()), Err("record 6 is not signed".to_owned()));
+}
+
+/// Changes the texts of a journal and signs all of it again, as only the holder of the key can.
+fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String) -> Vec<Sealed> {
+    let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
+    let mut prev = Digest::of([]);
+    let forge = |(seq, record): (usize, &Sealed)| {
+        let said: Value = serde_json::from_str(&record.body).unwrap();
+        let body = change(seq, &record.body)
+            .replace(said["prev"].as_str().unwrap(), &prev.to_hex())
+            .replace(said["end"].as_str().unwrap(), &Digest::of(token).to_hex());
+        let signature = key.sign(&Digest::of(&body));
+        let sealed = Sealed { seq: seq as u64, body, signature, end: Some(token) };
+        prev = sealed.link();
+        sealed
+    };
+    records.iter().enumerate().map(forge).collect()
+}
+
+fn audited(records: &[Sealed]) -> Result<Audit, String> {
+    let (key, run) = (SecretKey::from_seed(&[1; 32]).public(), RunId::new("known-answer").unwrap());
+    let machine = Interpreted::new(&TWICE, |_, _| Err(ActionError::permanent("nothing is called")));
+    audit(&machine, &run, records, &key, None).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn an_audit_says_what_a_journal_proves_and_calls_nothing() {
+    let records = journal().await;
+    let proven = audited(&records).unwrap();
+    assert_eq!((proven.status, proven.steps, proven.resumes, proven.records), (Status::Completed, 3, 1, 7));
+    assert_eq!((proven.graph.as_str(), proven.is_recomputed), ("test/graph", true));
+    assert_eq!(proven.link, records.last().unwrap().link());
+    assert_eq!(audited(&forged(&records, |_, body| body.to_owned())).map(|audit| audit.steps), Ok(3));
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_the_graph_does_not_allow_although_it_is_signed() {
+    let records = journal().await;
+    for (seq, from, to, why) in [
+        (
+            0,
+            "\"grants\":[\"rye.execute.tool.*\"]",
+            "\"grants\":[]",
+            "record 1 of its journal does not fit the graph: the run was not granted",
+        ),
+        (
+            0,
+            "\"digest\":\"0000",
+            "\"digest\":\"0001",
+            "record 0 of its journal does not fit the graph: it says that the digest",
+        ),
+        (
+            1,
+            "\"step\":1",
+            "\"step\":2",
+            "record 1 of its journal does not fit the graph: it says that the number of the visit is 2",
+        ),
+        (
+            1,
+            "\"node\":\"first\"",
+            "\"node\":\"second\"",
+            "it says that the node that is visited is second, and it is first",
+        ),
+        (1, "\"half\":0.5}}", "\"half\":0.25}}", "node `first` writes something else to `one`"),
+        (
+            1,
+            "\"next\":[{\"node\":\"second\"}]",
+            "\"next\":[{\"node\":\"end\"}]",
+            "it says that the way on is end, and it is second",
+        ),
+        (1, "\"edge\":0", "\"edge\":1", "node `first` leads along another edge"),
+        (
+            3,
+            "\"steps\":1",
+            "\"steps\":0",
+            "record 3 of its journal does not fit the graph: it says that the number of visits before it is 0",
+        ),
+        (4, "\"changes\":{\"two\":\"na", "\"changes\":{\"two\":\"No", "node `second` writes something else to `two`"),
+        (
+            6,
+            "\"text\":\"na",
+            "\"text\":\"No",
+            "record 6 of its journal does not fit the graph: the graph returns something else",
+        ),
+        (
+            6,
+            "\"completed\"",
+            "\"completed_with_errors\"",
+            "it says that the status is completed_with_errors, and it is completed",
+        ),
+        (6, "\"steps\":3", "\"steps\":4", "it says that the number of visits is 4, and it is 3"),
+    ] {
+        assert!(records[seq].body.contains(from), "record {seq}: {}", records[seq].body);
+        let forged = forged(&records, |at, body| if at == seq { body.replacen(from, to, 1) } else { body.to_owned() });
+        let found = audited(&forged).map(drop).unwrap_err();
+        assert!(found.contains(why), "{from}: {found}");
+    }
+    let without_end = forged(&records[..6], |_, body| body.to_owned());
+    assert_eq!(
+        audited(&without_end).map(|audit| audit.status),
+        Ok(Status::Running),
+        "a run that stands still is no forgery"
+    );
+    let again: Vec<Sealed> = records.iter().chain(&records[6..]).cloned().collect();
+    let again =
+        forged(&again, |at, body| if at == 7 { body.replacen("\"seq\":6", "\"seq\":7", 1) } else { body.to_owned() });
+    assert!(audited(&again).unwrap_err().contains("the run had ended before it"));
+}
