@@ -476,6 +476,8 @@ impl Engine {
             if let (Some(journal), Some(chain)) = (&mut self.journal, chain) {
                 journal.chain = chain;
             }
+            // What the journal says of the end is what was committed.
+            self.standing.steps = first - 1;
             let failure = Failure::permanent(format!("what it wrote does not fit the state: {mismatch}"));
             return Err(self.end_at(node, first, failure).await);
         }

@@ -11,7 +11,7 @@ use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, RunSummary, Storing};
 use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
-    SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value,
+    SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -76,6 +76,9 @@ impl Bench {
             if first != second {
                 found.push(format!("{one} and {two} differ:\n  {first:?}\n  {second:?}"));
             }
+        }
+        for (machine, log) in [(&self.compiled, &logs[1]), (&self.interpreted, &logs[0])] {
+            found.extend(unproven(machine, log).map(|why| format!("{}: its journal proves nothing: {why}", case.name)));
         }
         let [compiled, interpreted] = logs.map(|log| log.bodies());
         found.extend(leaks(case, &compiled));
@@ -162,6 +165,9 @@ impl Bench {
                         found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
                     }
                     Ok((_, again)) => {
+                        if let Some(why) = unproven(first, &again) {
+                            found.push(format!("resumed {way} after record {at}, its journal proves nothing: {why}"));
+                        }
                         let (before, after) = (log.visits(), again.visits());
                         if before != after {
                             let first = before.iter().find(|(run, visits)| after.get(*run) != Some(visits));
@@ -177,6 +183,13 @@ impl Bench {
         }
         found
     }
+}
+
+/// Says why the journal of a run does not prove that the graph allows it; none if it does.
+fn unproven(machine: &Erased, log: &Log) -> Option<String> {
+    let records = within(false, log.store.load(&run_id())).ok()?;
+    let seal = SealKey::from_bytes([5; 32]);
+    audit(machine, &run_id(), &records, &key().public(), Some(&seal)).err().map(|error| error.to_string())
 }
 
 /// Writes a suppressed failure as scripts do.
