@@ -777,7 +777,12 @@ mod reading {
             for (key, value) in fields {
                 match map.next_key_seed(Named(&key.name))? {
                     Some(true) => different = different.or(map.next_value_seed(Same(value))?),
-                    _ => different = different.or(Some(key.span.clone())),
+                    Some(false) => {
+                        // A key is taken with its value, or the reader panics.
+                        map.next_value::<IgnoredAny>()?;
+                        different = different.or(Some(key.span.clone()));
+                    }
+                    None => return Ok(different.or(Some(key.span.clone()))),
                 }
                 if different.is_some() {
                     break;
@@ -909,6 +914,13 @@ mod tests {
         assert!(errors[0].starts_with("G0020 g.yaml:2:2: this is not YAML"), "{errors:?}");
         assert_eq!(codes("a: 'x"), ["G0020"]);
         assert_eq!(codes("a: b: c"), ["G0020"]);
+    }
+
+    #[test]
+    fn what_two_readers_read_differently_is_refused() {
+        for text in ["a: { ?b: c, d: 1 }", "a: { ?b: c }", "a: { b: { ?c: d, e: [f] }, g: h }\ni: j"] {
+            assert_eq!(codes(text), ["G0026"], "{text}");
+        }
     }
 
     #[test]
