@@ -39,6 +39,8 @@ enum Verb {
     Schema(command::schema::Schema),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::Run>),
+    /// Prove from its journal what a run did, step by step
+    VerifyRun(command::verify_run::VerifyRun),
 }
 
 fn main() -> std::process::ExitCode {
@@ -55,6 +57,7 @@ fn main() -> std::process::ExitCode {
         Verb::Check(check) => command::check::run(&check),
         Verb::Explain(explain) => command::explain::run(&explain),
         Verb::Schema(schema) => command::schema::run(&schema),
+        Verb::VerifyRun(verify) => command::verify_run::run(&verify),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

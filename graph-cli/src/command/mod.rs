@@ -7,6 +7,7 @@ pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod sign;
 pub(crate) mod verify;
+pub(crate) mod verify_run;
 
 use std::fs;
 use std::io::{self, Write};

@@ -49,6 +49,7 @@ fn the_help_says_what_there_is() {
         &["explain", "--help"],
         &["schema", "--help"],
         &["run", "--help"],
+        &["verify-run", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

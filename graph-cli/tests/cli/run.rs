@@ -319,6 +319,48 @@ fn a_run_in_a_store_is_resumed_where_it_was_stopped() {
 }
 
 #[test]
+fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
+    let place = Place::with_graph(&commands("echo a", "test -e ready && echo b"));
+    place.run(&["--store", "runs.db", "--run-id", "r"]);
+    place.write("ready", "");
+    assert_eq!(place.run(&["--store", "runs.db", "--resume", "r"]).code, 0);
+    let verify = |more: &[&str]| place.graph(&[&["verify-run", "r", "--store", "runs.db"], more].concat());
+    let proven = verify(&[]);
+    assert_eq!((proven.code, proven.err.as_str()), (0, ""));
+    assert!(proven.out.starts_with("r: completed after 3 steps, taken up once, as `test/g` ("), "{}", proven.out);
+    let json: Value = serde_json::from_str(&verify(&["--json"]).out).unwrap();
+    assert_eq!((json["runs"][0]["steps"].as_u64(), json["runs"][0]["recomputed"].as_bool()), (Some(3), Some(true)));
+    // Another graph of the same name is not the run's.
+    let own = place.read("graphs/g.yaml");
+    place.sign("graphs/g.yaml", &commands("echo b", "true"));
+    let other = verify(&[]);
+    assert_eq!(other.code, 1);
+    assert!(
+        other.err.contains("record 0 of its journal does not fit the graph: it says that the digest of the graph is"),
+        "{}",
+        other.err
+    );
+    place.write("graphs/g.yaml", &own);
+    let bytes = std::fs::read(place.path("runs.db")).unwrap();
+    let from = b"\"changes\":{\"first\":\"a\"}";
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("the journal says what was written");
+    let mut changed = bytes.clone();
+    changed[at + from.len() - 3] = b'b';
+    std::fs::write(place.path("runs.db"), changed).unwrap();
+    let refused = verify(&[]);
+    assert_eq!((refused.code, refused.out.as_str()), (1, ""));
+    assert!(
+        refused.err.starts_with("error: run r in runs.db: record 1 of its journal is not signed by"),
+        "{}",
+        refused.err
+    );
+    std::fs::write(place.path("runs.db"), bytes).unwrap();
+    assert_eq!(verify(&[]).code, 0);
+    let none = place.graph(&["verify-run", "r", "--store", "none.db"]);
+    assert!(none.code == 3 && none.err.contains("there is no store at none.db"), "{}", none.err);
+}
+
+#[test]
 fn a_run_that_took_all_its_steps_is_resumed_with_more() {
     let place = Place::with_graph(&commands("echo a", "echo b"));
     let run = |arguments: &[&str]| place.run(&[&["--store", "runs.db"], arguments].concat());

@@ -224,3 +224,16 @@ async fn an_audit_finds_what_the_graph_does_not_allow_although_it_is_signed() {
         forged(&again, |at, body| if at == 7 { body.replacen("\"seq\":6", "\"seq\":7", 1) } else { body.to_owned() });
     assert!(audited(&again).unwrap_err().contains("the run had ended before it"));
 }
+
+#[test]
+fn numbers_come_back_from_a_journal_to_the_last_bit() {
+    let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..100_000 {
+        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = f64::from_bits(bits);
+        if number.is_finite() {
+            let read: Value = serde_json::from_str(&json!(number).to_string()).unwrap();
+            assert_eq!(read.as_f64().map(f64::to_bits), Some(number.to_bits()), "{number:e}");
+        }
+    }
+}
