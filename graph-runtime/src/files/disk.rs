@@ -103,6 +103,8 @@ impl Disk {
                 return Err(io::Error::other(reason));
             }
             if found > length {
+                let (path, bytes) = (self.path(file), found - length);
+                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
                 handle.set_len(length)?;
             }
             handle.write_all(bytes)

@@ -18,7 +18,7 @@ use crate::vault::hide_sealed;
 
 /// After every step a snapshot, up to this many steps; then after every second, fourth … so that what is written stays in
 /// proportion to the steps: each snapshot lists the receipts of all.
-const SNAPSHOTS: u64 = 512;
+const SNAPSHOTS: u64 = 128;
 
 /// A run as its records tell it so far. For secrets there stands `[secret]`.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub use item::{StateItem, read_state_item};
 pub use objects::{Objects, Trace};
 #[cfg(feature = "sqlite")]
 pub use registry::{Entry, Registry};
-pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, verify_transcript};
+pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
 use crate::code::Code;
 use crate::observer::{Event, Observer};

@@ -15,7 +15,7 @@ use super::transcript::Moment;
 use crate::record::Status;
 
 /// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
-const LINES: usize = 1_000;
+const LINES: usize = 300;
 
 /// Returns where a run's page is (R232).
 pub(super) fn file(graph: &GraphId, run: &RunId) -> String {

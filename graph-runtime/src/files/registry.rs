@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use graph_model::name::RunId;
+use graph_model::timestamp;
 use graph_model::value::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
 use serde_json::json;
@@ -206,6 +206,29 @@ impl Registry {
         })
     }
 
+    /// Notes that a thread goes on in another: it points there, and is `continued` (R247).
+    ///
+    /// # Errors
+    ///
+    /// If the registry cannot be written.
+    pub fn set_continuation(&self, thread: &str, next: &str, at: SystemTime) -> Result<(), FilesError> {
+        let at = microseconds(&timestamp::milliseconds(at));
+        let change =
+            "UPDATE threads SET continuation_thread_id = ?2, status = 'continued', updated_at = ?3, completed_at = ?3
+                      WHERE thread_id = ?1";
+        self.with(|connection| connection.execute(change, [thread, next, &at]).map(drop))
+    }
+
+    /// Notes of which thread another is the continuation, and with which their chain began (R247).
+    ///
+    /// # Errors
+    ///
+    /// If the registry cannot be written.
+    pub fn set_chain_info(&self, thread: &str, root: &str, before: &str) -> Result<(), FilesError> {
+        let change = "UPDATE threads SET chain_root_id = ?2, continuation_of = ?3 WHERE thread_id = ?1";
+        self.with(|connection| connection.execute(change, [thread, root, before]).map(drop))
+    }
+
     /// Ends the runs that are said to be at work in processes that are gone: a crash must not leave them running for ever (R249).
     /// They can be taken up all the same, which the registry then shows. Returns which they are.
     ///
@@ -320,13 +343,5 @@ fn microseconds(at: &str) -> String {
         Some(at) if at.contains('.') => format!("{at}000+00:00"),
         Some(at) => format!("{at}.000000+00:00"),
         None => at.to_owned(),
-    }
-}
-
-/// The run of a registry's entry.
-impl Entry {
-    /// Returns the run that the thread is, if its id could be one's.
-    pub fn run(&self) -> Option<RunId> {
-        RunId::new(self.thread.clone()).ok()
     }
 }

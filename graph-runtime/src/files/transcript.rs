@@ -116,6 +116,13 @@ struct Checkpoint {
     ts: String,
 }
 
+/// Returns the events of a transcript in order. Lines that are none, as the half of one that is being written, are passed over
+/// (R231): who must know that nothing was changed verifies first.
+pub fn transcript_events(bytes: &[u8]) -> impl Iterator<Item = Value> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).filter(|line: &Value| line["event_type"].is_string())
+}
+
 /// What verifying a transcript asks for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules<'b> {

@@ -146,19 +146,27 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-#[tokio::test]
-async fn what_is_rebuilt_from_a_store_is_what_was_written_at_work_byte_for_byte() {
-    let kept = Kept::of_every_kind().await;
+/// What is rebuilt elsewhere is what stands here, byte for byte.
+async fn assert_rebuilds(kept: &Kept, graphs: &[(&RunId, &Interpreted)]) {
     let live = tree(kept.directory.path());
-    assert!(live.len() > 10, "{:?}", live.keys());
     let elsewhere = tempfile::tempdir().unwrap();
     let files = ProjectFiles::in_directory(elsewhere.path(), key()).unwrap();
-    files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
+    for (run, graph) in graphs {
+        files.rebuild(&kept.store, &key().public(), run, graph.code()).await.unwrap();
+    }
     let rebuilt = tree(elsewhere.path());
     assert_eq!(live.keys().collect::<Vec<_>>(), rebuilt.keys().collect::<Vec<_>>());
     for (file, bytes) in &live {
         assert_eq!(String::from_utf8_lossy(bytes), String::from_utf8_lossy(&rebuilt[file]), "{file}");
     }
+}
+
+#[tokio::test]
+async fn what_is_rebuilt_from_a_store_is_what_was_written_at_work_byte_for_byte() {
+    let kept = Kept::of_every_kind().await;
+    let live = tree(kept.directory.path());
+    assert!(live.len() > 10, "{:?}", live.keys());
+    assert_rebuilds(&kept, &[(&id(), &machine(&KINDS))]).await;
     assert!(live.keys().all(|file| !file.contains(".tmp")), "no temporary file stays behind");
 }
 
@@ -252,6 +260,22 @@ async fn a_transcript_tells_every_step_in_order_and_is_signed_after_each() {
     let (item, verified) = kept.files.verify(&graph(), &id(), &ring()).unwrap();
     assert_eq!((verified.checkpoints, verified.unsigned_bytes, verified.signers.len()), (8, 0, 1));
     assert_eq!(item.transcript.bytes, kept.transcript().len() as u64);
+}
+
+#[tokio::test]
+async fn equal_inputs_have_equal_hashes_in_every_run_and_others_have_not() {
+    let hashes = async |who: &str| {
+        let kept = Kept::new();
+        let inputs = Map::from_iter([("who".to_owned(), json!(who))]);
+        let run = runtime(kept.store.clone(), &kept.files).start_as(id(), machine(&KINDS), inputs).await.unwrap();
+        run.await.unwrap();
+        let hash = |event: Value| event["payload"]["node_input_hash"].as_str().map(str::to_owned);
+        kept.events().into_iter().filter_map(hash).collect::<Vec<String>>()
+    };
+    let ann = hashes("ann").await;
+    assert_eq!((ann.len(), &ann), (4, &hashes("ann").await));
+    assert!(ann.iter().zip(hashes("ben").await).all(|(one, other)| *one != other));
+    assert!((1..ann.len()).all(|at| !ann[..at].contains(&ann[at])), "each node has its own");
 }
 
 fn verify(bytes: &[u8]) -> Result<u64, TranscriptError> {
@@ -407,6 +431,7 @@ async fn a_state_item_shows_a_run_that_failed_at_its_node_and_one_that_goes_on()
     let types: Vec<Value> = kept.events().iter().map(|event| event["event_type"].clone()).collect();
     assert_eq!(types.iter().filter(|kind| **kind == "graph_started").count(), 1);
     assert_eq!(types.iter().filter(|kind| **kind == "graph_resumed").count(), 1);
+    assert_rebuilds(&kept, &[(&id(), &machine(&failing))]).await;
 }
 
 #[tokio::test]
@@ -582,8 +607,10 @@ mod registry {
             ..PROGRAM
         };
         let inner = Program { id: "test/inner", ..KINDS };
-        let machine = machine(&outer).nesting(machine(&inner));
-        runtime(kept.store.clone(), &kept.files).start_as(id(), machine, Map::new()).await.unwrap().await.unwrap();
+        let nesting = machine(&outer).nesting(machine(&inner));
+        runtime(kept.store.clone(), &kept.files).start_as(id(), nesting, Map::new()).await.unwrap().await.unwrap();
+        let nested = RunId::new("run-1-1").unwrap();
+        assert_rebuilds(&kept, &[(&id(), &machine(&outer)), (&nested, &machine(&inner))]).await;
         let registry = kept.files.registry().unwrap();
         let children = registry.children("run-1").unwrap();
         assert_eq!(children.len(), 1);
@@ -610,13 +637,14 @@ mod registry {
         let registry = kept.files.registry().unwrap();
         let names = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.thread).collect::<Vec<_>>();
         assert_eq!(names(registry.active().unwrap()), ["c", "b", "a"]);
-        database(&kept)
-            .execute_batch(
-                "UPDATE threads SET continuation_thread_id = 'b' WHERE thread_id = 'a';
-                 UPDATE threads SET continuation_of = 'a', continuation_thread_id = 'c' WHERE thread_id = 'b';
-                 UPDATE threads SET continuation_of = 'b', continuation_thread_id = 'a' WHERE thread_id = 'c';",
-            )
-            .unwrap();
+        for (thread, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
+            registry.set_continuation(thread, next, SystemTime::UNIX_EPOCH).unwrap();
+        }
+        registry.set_chain_info("b", "a", "a").unwrap();
+        registry.set_chain_info("c", "a", "b").unwrap();
+        let entry = registry.get("c").unwrap().unwrap();
+        assert_eq!((entry.status.as_str(), entry.chain_root.as_deref()), ("continued", Some("a")));
+        assert_eq!(entry.completed_at.as_deref(), Some("1970-01-01T00:00:00.000000+00:00"));
         assert_eq!(names(registry.chain("b").unwrap()), ["a", "b", "c"], "a chain that goes round is followed once");
         assert!(registry.chain("nobody").unwrap().is_empty());
         let turns: i64 = database(&kept).query_row("SELECT turns FROM threads", [], |row| row.get(0)).unwrap();
@@ -685,6 +713,55 @@ async fn objects_lead_from_the_ref_to_every_result_and_an_altered_one_is_refused
     }
     std::fs::remove_dir_all(kept.path(".ai/state/objects/objects")).unwrap();
     assert!(matches!(objects.trace(&id()), Err(FilesError::Missing { .. })));
+}
+
+/// A run of many steps.
+async fn counting(to: u64) -> (Kept, Interpreted) {
+    let body = format!(
+        r#"{{"line":1,"does":{{"action":0}},"params":{{"n":"${{state.n}}"}},"assign":{{"n":"${{result}}"}},"next":[{{"to":"end","when":{{"path":"state.n","op":"gte","value":{to}}}}},{{"to":"count"}}]}}"#
+    );
+    let program = Program {
+        keys: &[Key { name: "n", initial: Some("0") }],
+        settings: r#"{"max_steps":1000}"#,
+        nodes: &[("count", &body), ("end", r#"{"line":2,"does":"return"}"#)],
+        ..PROGRAM
+    };
+    let counts = Interpreted::new(&program, |_, params| Ok(json!(params["n"].as_i64().unwrap() + 1)));
+    let kept = Kept::new();
+    let run = runtime(kept.store.clone(), &kept.files).start_as(id(), counts.clone(), Map::new()).await.unwrap();
+    run.await.unwrap();
+    (kept, counts)
+}
+
+#[tokio::test]
+async fn of_a_long_run_the_page_shows_its_end_and_snapshots_grow_rarer() {
+    let (kept, counts) = counting(200).await;
+    let (item, verified) = kept.files.verify(&graph(), &id(), &ring()).unwrap();
+    assert_eq!((item.steps, verified.checkpoints), (201, 203));
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(
+        page.contains("\n*103 earlier lines are left out; the transcript has all of them.*\n\n### Step 52 —"),
+        "{page}"
+    );
+    assert!(
+        page.contains("| 200 | count | ✅ |") && page.contains("200 visits") && page.contains("n0 ==>|\"199×\"| n0"),
+        "{page}"
+    );
+    let trace = kept.files.objects().trace(&id()).unwrap().unwrap();
+    assert_eq!((trace.receipts.len(), &trace.snapshot["step"]), (200, &json!(201)));
+    let snapshots = tree(kept.directory.path())
+        .into_values()
+        .filter(|bytes| String::from_utf8_lossy(bytes).contains("\"kind\":\"execution_snapshot\""));
+    // At the start and after each of 128 steps, then after each second one; and the end.
+    assert_eq!(snapshots.count(), 1 + 128 + 36 + 1);
+    assert_rebuilds(&kept, &[(&id(), &counts)]).await;
+}
+
+#[tokio::test]
+async fn a_reader_passes_over_what_is_no_event() {
+    let kept = Kept::of_two_steps().await;
+    let with_garbage = [b"half a li\n{}\n".as_slice(), &kept.transcript(), b"{\"event_type\":"].concat();
+    assert_eq!(graph_runtime::files::transcript_events(&with_garbage).collect::<Vec<_>>(), kept.events());
 }
 
 #[test]
