@@ -807,7 +807,7 @@ mod tests {
         let value = json!([1, 1.0, -0.0, 0.1, 1e20, 1e-5, u64::MAX, i64::MIN]);
         let text = "[1,1.0,-0.0,0.1,1e20,1e-5,18446744073709551615,-9223372036854775808]";
         assert_eq!(canonical_json(&value), text);
-        assert!(serde_json::Number::from_f64(f64::NAN).is_none() && serde_json::from_str::<Value>("Infinity").is_err());
+        assert!(Number::from_f64(f64::NAN).is_none() && serde_json::from_str::<Value>("Infinity").is_err());
     }
 
     #[test]

@@ -304,6 +304,16 @@ impl Inner {
         }
     }
 
+    #[cfg(feature = "sqlite")]
+    fn register(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
+        self.registry()?.note(facts, pid)
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn register(&self, _: &Facts, _: Option<u32>) -> Result<(), FilesError> {
+        Ok(())
+    }
+
     /// Keeps the first thing that went wrong with a run's files.
     fn note(&self, run: &RunId, error: FilesError) {
         let mut problems = locked(&self.problems);
@@ -351,12 +361,9 @@ impl Keeper {
         check(inner.disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
         let page = self.page.text(&self.facts, &inner.key);
         check(inner.disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
-        #[cfg(feature = "sqlite")]
         if self.facts.turns > before {
-            check(inner.registry().and_then(|registry| registry.note(&self.facts, pid)));
+            check(inner.register(&self.facts, pid));
         }
-        #[cfg(not(feature = "sqlite"))]
-        drop((pid, before));
     }
 
     /// Writes what the transcript's file lacks. What cannot be written now is written with what comes next.

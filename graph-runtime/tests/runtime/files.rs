@@ -9,8 +9,8 @@ use graph_model::signature::{self, ItemKind};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::files::{Bound, FilesError, GraphId, KeyRing, Rules, TranscriptError, verify_transcript};
 use graph_runtime::{
-    ActionError, Call, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime, SecretKey,
-    Status, Store, Value,
+    ActionError, Activation, Call, Machine, ManualClock, Map, MemoryStore, Next, ProjectFiles, RunError, RunId,
+    Runtime, SecretKey, Status, Store, Value,
 };
 use serde_json::json;
 
@@ -421,8 +421,10 @@ async fn a_state_item_shows_a_run_that_failed_at_its_node_and_one_that_goes_on()
     assert_eq!(item.state, *state);
     let last = kept.events().into_iter().rev().find(|event| event["event_type"] == "graph_error").unwrap();
     assert_eq!((&last["payload"]["node"], &last["payload"]["steps"]), (&json!("breaks"), &json!(2)));
-    // It is taken up, and its transcript goes on where it ended.
+    // It is taken up, and its transcript goes on where it ended, also where a crash left half a line and no item.
     let before = kept.transcript();
+    std::fs::write(kept.path(TRANSCRIPT), &before[..before.len() - 100]).unwrap();
+    std::fs::remove_file(kept.path(ITEM)).unwrap();
     let mends = Interpreted::new(&failing, |_, params| Ok(json!({"n": params["n"]})));
     runtime.resume(mends, &id()).await.unwrap().await.unwrap();
     assert!(kept.transcript().starts_with(&before));
@@ -801,6 +803,74 @@ async fn a_file_that_cannot_be_written_stops_no_run_and_is_reported() {
     kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
     assert!(kept.files.problems().is_empty());
     kept.files.verify(&graph(), &id(), &ring()).unwrap();
+}
+
+#[tokio::test]
+async fn what_could_not_be_written_of_a_transcript_comes_with_the_next_step() {
+    let kept = Kept::new();
+    let path = kept.path(TRANSCRIPT);
+    std::fs::create_dir_all(&path).unwrap();
+    let frees = path.clone();
+    let machine = Interpreted::new(&KINDS, move |call: &Call, params| {
+        if call.node() == "breaks" {
+            std::fs::remove_dir(&frees).unwrap();
+        } else if call.node() == "mended" {
+            // Half a line, as a disk that is full leaves one behind.
+            let mut text = std::fs::read(&frees).unwrap();
+            text.extend(b"{\"timest");
+            std::fs::write(&frees, text).unwrap();
+        }
+        Ok(json!({"n": params["n"]}))
+    });
+    let run = runtime(kept.store.clone(), &kept.files).start_as(id(), machine.clone(), Map::new()).await.unwrap();
+    run.await.unwrap();
+    let problems = kept.files.problems();
+    assert!(matches!(&*problems[&id()], FilesError::Io { path, .. } if path.ends_with(TRANSCRIPT)), "{problems:?}");
+    kept.files.verify(&graph(), &id(), &ring()).unwrap();
+    assert_rebuilds(&kept, &[(&id(), &machine)]).await;
+}
+
+#[tokio::test]
+async fn several_nodes_of_one_step_are_told_each_with_where_it_led() {
+    let nodes = &[
+        ("fork", r#"{"line":1,"does":"gate","next":[{"to":"left"}]}"#),
+        ("left", r#"{"line":2,"does":{"action":0},"params":{"fail":true},"next":[{"to":"end"}],"on_error":3}"#),
+        ("right", r#"{"line":3,"does":{"action":0},"params":{"n":1},"next":[{"to":"join"}]}"#),
+        ("join", r#"{"line":4,"does":"gate","next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":5,"does":"return"}"#),
+    ];
+    let forks = machine(&Program { nodes, ..PROGRAM })
+        .leading(|node| (node == 0).then(|| Next::All(vec![Activation::of(1), Activation::of(2)])));
+    let kept = Kept::new();
+    let run = runtime(kept.store.clone(), &kept.files).start_as(id(), forks.clone(), Map::new()).await.unwrap();
+    run.await.unwrap();
+    let steps = kept.events().into_iter().filter(|event| event["event_type"] == "step_completed");
+    let steps: Vec<(Value, Value)> =
+        steps.map(|event| (event["payload"]["node"].clone(), event["payload"]["next_node"].clone())).collect();
+    let expected = [("left", json!("join")), ("right", json!("join")), ("join", json!("end")), ("end", Value::Null)];
+    assert_eq!(steps[1..], expected.map(|(node, next)| (json!(node), next)));
+    kept.files.verify(&graph(), &id(), &ring()).unwrap();
+    assert_rebuilds(&kept, &[(&id(), &forks)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_runs_at_once_have_their_files_each() {
+    let kept = Kept::new();
+    let runtime = runtime(kept.store.clone(), &kept.files);
+    let name = |number: usize| RunId::new(format!("run-{number}")).unwrap();
+    let mut runs = Vec::new();
+    for number in 0..12 {
+        runs.push(runtime.start_as(name(number), machine(&KINDS), Map::new()).await.unwrap());
+    }
+    for run in runs {
+        run.await.unwrap();
+    }
+    assert!(kept.files.problems().is_empty(), "{:?}", kept.files.problems());
+    for number in 0..12 {
+        let (item, verified) = kept.files.verify(&graph(), &name(number), &ring()).unwrap();
+        assert_eq!((item.run, verified.checkpoints), (name(number), 8));
+        assert_eq!(kept.files.objects().trace(&name(number)).unwrap().unwrap().receipts.len(), 3);
+    }
 }
 
 #[tokio::test]
