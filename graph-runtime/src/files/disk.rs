@@ -1,26 +1,53 @@
 //! A project's directory: files below it that are written as a whole or at their end, and no path that leads out of it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 
-use super::FilesError;
+use super::{FilesError, locked};
 
 /// A directory whose links are followed only where they stay inside.
 #[derive(Debug)]
 pub(super) struct Disk {
     root: Dir,
     path: PathBuf,
+    /// Where nothing is to be written: the files that are not what would be written.
+    differing: Option<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Disk {
     pub(super) fn open(path: &Path) -> Result<Self, FilesError> {
         let failed = |source| FilesError::Io { verb: "open", path: path.to_owned(), source };
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
-        Ok(Self { root, path: path.to_owned() })
+        Ok(Self { root, path: path.to_owned(), differing: None })
+    }
+
+    /// Returns the same directory as one that is compared with what would be written, and never written to.
+    pub(super) fn comparing(&self) -> Result<Self, FilesError> {
+        let root = self.root.try_clone().map_err(self.failed("open", ""))?;
+        Ok(Self { root, path: self.path.clone(), differing: Some(Mutex::default()) })
+    }
+
+    /// Whether nothing is written.
+    pub(super) fn is_comparing(&self) -> bool {
+        self.differing.is_some()
+    }
+
+    /// Returns the files that are not what would be written, each once.
+    pub(super) fn differing(&self) -> Vec<PathBuf> {
+        self.differing.iter().flat_map(|differing| locked(differing).clone()).collect()
+    }
+
+    fn compare(&self, differing: &Mutex<BTreeSet<PathBuf>>, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        if self.read(file)?.as_deref() != Some(bytes) {
+            locked(differing).insert(self.path(file));
+        }
+        Ok(())
     }
 
     /// Returns where a file is, for messages and for SQLite.
@@ -67,6 +94,9 @@ impl Disk {
     /// Replaces a file as a whole: whoever reads it sees the old text or the new (R214).
     pub(super) fn replace(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        if let Some(differing) = &self.differing {
+            return self.compare(differing, file, bytes);
+        }
         self.make_parents(file)?;
         let temporary = format!("{file}.{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let write = || {
@@ -85,6 +115,9 @@ impl Disk {
     /// Makes a file what `bytes` are. Where it holds the beginning of them already, the rest is added to it, so that who follows
     /// the file sees it grow.
     pub(super) fn bring_to(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        if let Some(differing) = &self.differing {
+            return self.compare(differing, file, bytes);
+        }
         match self.read(file)? {
             Some(there) if bytes.starts_with(&there) => self.append(file, there.len() as u64, &bytes[there.len()..]),
             _ => self.replace(file, bytes),

@@ -192,19 +192,35 @@ impl ProjectFiles {
         run: &RunId,
         graph: &Code,
     ) -> Result<(), FilesError> {
-        let sealed = store.load(run).await.map_err(FilesError::Store)?;
-        let journal = Journal::verify(run, &sealed, journal_key).map_err(FilesError::Journal)?;
-        let found = format!("{} ({})", journal.start.graph, journal.start.digest);
-        let expected = format!("{} ({})", graph.id, graph.digest);
-        if found != expected {
-            return Err(FilesError::AnotherGraph { run: run.clone(), expected, found });
-        }
+        let sealed = load(store, journal_key, run, graph).await?;
         let result = self.inner.take(run, graph, &sealed, None);
         locked(&self.inner.runs).remove(run);
         if result.is_ok() {
             locked(&self.inner.problems).remove(run);
         }
         result
+    }
+
+    /// Returns the files of a run that are not what its journal says, byte for byte: changed, missing, or not written yet. The
+    /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be at work.
+    ///
+    /// # Errors
+    ///
+    /// As [`rebuild`](Self::rebuild), or if a file cannot be read.
+    pub async fn compare(
+        &self,
+        store: &dyn Store,
+        journal_key: &PublicKey,
+        run: &RunId,
+        graph: &Code,
+    ) -> Result<Vec<PathBuf>, FilesError> {
+        let sealed = load(store, journal_key, run, graph).await?;
+        let disk = Arc::new(self.inner.disk.comparing()?);
+        let facts = Facts::new(run.clone(), Outline::of(graph));
+        let mut keeper = Keeper { facts, transcript: Transcript::default(), page: Page::default() };
+        let mut first = Ok(());
+        keeper.take(&self.inner, &disk, &sealed, None, &mut first);
+        first.map(|()| disk.differing())
     }
 
     /// Verifies what a run's files say: the state item's signature, every signature of the transcript, and that the transcript is
@@ -291,7 +307,7 @@ impl Inner {
             runs.get(run).cloned().ok_or_else(|| FilesError::Middle(run.clone()))?
         };
         let mut first = Ok(());
-        locked(&keeper).take(self, records, pid, &mut first);
+        locked(&keeper).take(self, &self.disk, records, pid, &mut first);
         first
     }
 
@@ -327,10 +343,17 @@ impl Inner {
 
 impl Keeper {
     /// Takes records into account and writes what they change (R224): transcript, objects and ref, state item, page, registry.
-    fn take(&mut self, inner: &Inner, records: &[Sealed], pid: Option<u32>, first: &mut Result<(), FilesError>) {
+    fn take(
+        &mut self,
+        inner: &Inner,
+        disk: &Arc<Disk>,
+        records: &[Sealed],
+        pid: Option<u32>,
+        first: &mut Result<(), FilesError>,
+    ) {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let before = self.facts.turns;
-        let objects = Objects { disk: Arc::clone(&inner.disk) };
+        let objects = Objects { disk: Arc::clone(disk) };
         let mut check = |result: Result<(), FilesError>| {
             if first.is_ok() {
                 *first = result;
@@ -353,15 +376,15 @@ impl Keeper {
             }
             self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, &inner.key);
         }
-        check(self.write_transcript(&inner.disk, is_whole));
+        check(self.write_transcript(disk, is_whole));
         if let Some(snapshot) = &self.facts.snapshot {
             check(objects.refer(&self.facts.run, snapshot));
         }
         let item = item::text(&self.facts, self.transcript.bound(), &inner.key);
-        check(inner.disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
+        check(disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
         let page = self.page.text(&self.facts, &inner.key);
-        check(inner.disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
-        if self.facts.turns > before {
+        check(disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
+        if self.facts.turns > before && !disk.is_comparing() {
             check(inner.register(&self.facts, pid));
         }
     }
@@ -378,6 +401,20 @@ impl Keeper {
         self.transcript.written();
         Ok(())
     }
+}
+
+/// Loads a run's journal, which must be whole and the graph's.
+async fn load(
+    store: &dyn Store,
+    journal_key: &PublicKey,
+    run: &RunId,
+    graph: &Code,
+) -> Result<Vec<Sealed>, FilesError> {
+    let sealed = store.load(run).await.map_err(FilesError::Store)?;
+    let journal = Journal::verify(run, &sealed, journal_key).map_err(FilesError::Journal)?;
+    let found = format!("{} ({})", journal.start.graph, journal.start.digest);
+    let expected = format!("{} ({})", graph.id, graph.digest);
+    if found == expected { Ok(sealed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
 }
 
 /// Returns where a run's transcript is (R217).

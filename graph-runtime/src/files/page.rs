@@ -137,7 +137,7 @@ impl Page {
             let short = |name: &str| text(payload, name).get(..16).map(str::to_owned);
             let mut details = Vec::new();
             if !text(payload, "thread_id").is_empty() {
-                details.push(format!("thread: {}", code(text(payload, "thread_id"))));
+                details.push(format!("thread: {}", code(text(payload, "thread_id")).replace('|', "\\|")));
             }
             details.extend(short("node_input_hash").map(|hash| format!("in: `{hash}`")));
             details.extend(short("node_result_hash").map(|hash| format!("out: `{hash}`")));
@@ -337,7 +337,7 @@ fn code(text: &str) -> String {
             }
         })
         .collect();
-    format!("`{}`", text.replace('|', "\\|"))
+    format!("`{text}`")
 }
 
 /// Writes a name between the quotation marks of a drawing.

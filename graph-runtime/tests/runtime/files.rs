@@ -171,13 +171,26 @@ async fn what_is_rebuilt_from_a_store_is_what_was_written_at_work_byte_for_byte(
 }
 
 #[tokio::test]
-async fn files_that_were_damaged_are_rebuilt_in_place() {
+async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
     let kept = Kept::of_every_kind().await;
     let whole = tree(kept.directory.path());
+    let code = machine(&KINDS);
+    let differing = async || {
+        let paths = kept.files.compare(&kept.store, &key().public(), &id(), code.code()).await.unwrap();
+        let file = |path: std::path::PathBuf| path.strip_prefix(kept.directory.path()).unwrap().display().to_string();
+        paths.into_iter().map(file).collect::<Vec<_>>()
+    };
+    assert!(differing().await.is_empty());
+    std::fs::remove_file(kept.path(PAGE)).unwrap();
+    assert_eq!(differing().await, [PAGE]);
     for (file, bytes) in &whole {
-        let changed: Vec<u8> = bytes.iter().map(|byte| byte ^ 1).collect();
+        let mut changed = bytes.clone();
+        changed[bytes.len() / 2] ^= 1;
         std::fs::write(kept.path(file), changed).unwrap();
     }
+    let changed = tree(kept.directory.path());
+    assert_eq!(differing().await.len(), whole.len());
+    assert_eq!(tree(kept.directory.path()), changed, "looking changes nothing");
     kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
     assert_eq!(tree(kept.directory.path()), whole);
 }
@@ -496,7 +509,7 @@ async fn a_run_page_shows_what_became_of_each_node_and_which_ways_were_taken() {
     has("    n1 -.-> n5");
     has("    n3 ==>|\"1×\"| n4");
     has("    n6 -.-> n5");
-    has("**Started** 2026-03-02T12:00:00.125Z — entry: `fetch \\| it`");
+    has("**Started** 2026-03-02T12:00:00.125Z — entry: `fetch | it`");
     has("### Step 3 — `breaks` → test/tool");
     has("❌ error (0.0s): &lt;b>no&lt;/b>  \\| really → `mended`");
     has("🔁 iteration complete (0.0s) → `breaks`");
