@@ -8,10 +8,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::observer::Event;
 use graph_runtime::{
-    ActionError, Call, Control, Finished, Hooks, Layer, Observer, Progress, ResumeError, RunError, RunId, Runtime,
-    SealKey, Secret, SecretKey, SqliteStore, StartError, Store, Told,
+    ActionError, Call, Control, Finished, Hooks, Layer, Observer, Progress, ProjectFiles, ResumeError, RunError, RunId,
+    Runtime, SealKey, Secret, SecretKey, SqliteStore, StartError, Store, Told,
 };
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -157,6 +158,11 @@ async fn start(path: &Path, tools: &Gossip, seal: Option<SealKey>) -> Result<Out
 
 type Outcome = Result<Finished<Output>, RunError>;
 
+/// The files of the project that the database is in.
+fn files(path: &Path) -> ProjectFiles {
+    ProjectFiles::in_directory(path.parent().unwrap(), SecretKey::from_seed(&[1; 32])).unwrap()
+}
+
 async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> Runtime {
     let builder = Runtime::builder()
         .store(SqliteStore::open(path).await.unwrap())
@@ -166,6 +172,7 @@ async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> R
         .keep_history()
         .observer(overheard.clone())
         .observer(Progress::to(overheard.clone()))
+        .observer(files(path))
         .hooks(Layer::Builtin, overheard.clone());
     match seal {
         Some(key) => builder.seal_with(key),
@@ -178,8 +185,12 @@ async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> R
 /// Fails if any file of a directory holds the secret.
 fn assert_no_file_has_it(directory: &Path) {
     let mut looked_at = 0;
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
+    let mut paths = vec![directory.to_owned()];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
         // The database removes its log when the last connection to it closes.
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -208,6 +219,10 @@ async fn a_secret_is_found_in_no_journal_log_event_or_result() {
     let Output::Done(done) = &finished.output else { unreachable!("it is not refused") };
     assert_eq!(done.token.expose(), "canary-7d3f-token");
     assert_no_file_has_it(directory.path());
+    let keys = KeyRing::of(&SecretKey::from_seed(&[1; 32]).public(), "project");
+    let graph = GraphId::new(secrets_are_kept::ID).unwrap();
+    let (item, _) = files(&path).verify(&graph, &run_id(), &keys).unwrap();
+    assert_eq!(item.state, finished.state);
     for text in [
         tools.overheard.text(),
         format!("{finished:?}"),

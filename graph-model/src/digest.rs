@@ -42,6 +42,22 @@ impl Digest {
     }
 }
 
+/// Hashes what comes piece by piece, as a log that grows, and says at any time what the digest is so far.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes in the next bytes.
+    pub fn update(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.update(bytes.as_ref());
+    }
+
+    /// Returns the digest of all that was taken in.
+    pub fn so_far(&self) -> Digest {
+        Digest(self.0.clone().finalize().into())
+    }
+}
+
 /// Writes `bytes` as lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -109,6 +125,16 @@ mod tests {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::of("").to_hex(), empty);
         assert_eq!(empty.parse(), Ok(Digest::of("")));
+    }
+
+    #[test]
+    fn what_comes_in_pieces_has_the_digest_of_the_whole() {
+        let mut hasher = Hasher::default();
+        assert_eq!(hasher.so_far(), Digest::of(""));
+        hasher.update("ab");
+        assert_eq!(hasher.so_far(), Digest::of("ab"));
+        hasher.update("c");
+        assert_eq!(hasher.so_far(), Digest::of("abc"));
     }
 
     #[test]

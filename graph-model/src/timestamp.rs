@@ -31,6 +31,11 @@ pub fn from_unix_milliseconds(milliseconds: i64) -> SystemTime {
     bounded(SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0)))
 }
 
+/// Reads a time that [`seconds`] or [`milliseconds`] wrote.
+pub fn parse(text: &str) -> Option<SystemTime> {
+    humantime::parse_rfc3339(text).ok()
+}
+
 /// Whether `text` is a whole second of UTC as signature lines write it: `2026-11-21T20:00:00Z` (R24).
 pub fn is_seconds(text: &str) -> bool {
     let shape = text.len() == 20
@@ -60,6 +65,8 @@ mod tests {
         assert_eq!(milliseconds(at), "2026-03-02T12:00:00.125Z");
         assert_eq!(unix_milliseconds(at), 1_772_452_800_125);
         assert_eq!(from_unix_milliseconds(1_772_452_800_125), at);
+        assert_eq!(parse("2026-03-02T12:00:00.125Z"), Some(at));
+        assert_eq!(parse("2026-03-02 12:00"), None);
     }
 
     #[test]

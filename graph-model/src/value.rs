@@ -677,6 +677,10 @@ pub fn canonical_json(value: &Value) -> String {
 
 fn write_canonical(value: &Value, text: &mut String) {
     match value {
+        // As the standard library writes it, `1e20` and `1e-5`: how `serde_json` does has changed before (R204).
+        Value::Number(number) if number.is_f64() => {
+            text.push_str(&number.as_f64().map_or_else(|| number.to_string(), |number| format!("{number:?}")));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
         Value::String(string) => write_canonical_string(string, text),
         Value::Array(list) => {
@@ -796,6 +800,14 @@ mod tests {
             canonical_json(&value),
             "{\"a\":\"\\u00e9\\ud83d\\ude00\u{7f}/\\n\\u0001\",\"b\":1,\"c\":[1.5,2.0,null]}"
         );
+    }
+
+    #[test]
+    fn canonical_json_keeps_whole_numbers_and_fractions_apart() {
+        let value = json!([1, 1.0, -0.0, 0.1, 1e20, 1e-5, u64::MAX, i64::MIN]);
+        let text = "[1,1.0,-0.0,0.1,1e20,1e-5,18446744073709551615,-9223372036854775808]";
+        assert_eq!(canonical_json(&value), text);
+        assert!(Number::from_f64(f64::NAN).is_none() && serde_json::from_str::<Value>("Infinity").is_err());
     }
 
     #[test]

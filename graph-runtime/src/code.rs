@@ -92,6 +92,14 @@ pub(crate) struct Node {
     pub(crate) is_plain: bool,
 }
 
+impl Node {
+    /// Returns where the edges lead, in order; none ends the run.
+    #[cfg(feature = "files")]
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
+        self.next.iter().map(|edge| edge.to)
+    }
+}
+
 /// What a node does.
 #[derive(Debug)]
 pub(crate) enum Kind {

@@ -727,10 +727,15 @@ impl Engine {
         let journal = self.journal.as_ref().expect("only a run with a journal appends records");
         let store = self.runtime.store.as_ref().expect("a run with a journal has a store");
         let expected = journal.chain.len() - records.len() as u64;
+        let seen = self.is_observed().then(|| records.clone());
         store.append(&journal.lease, expected, records, status).await.map_err(|source| {
             self.observe_end(Status::Running, Some(&source.to_string()));
             RunError::Store { run: self.facts.id.clone(), step, source }
-        })
+        })?;
+        if let Some(records) = seen {
+            self.observe(&Event::Recorded { run: &self.facts.id, graph: self.code(), records: &records });
+        }
+        Ok(())
     }
 
     /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.

@@ -35,6 +35,8 @@ pub mod dynamic;
 mod edges;
 mod engine;
 mod error;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod hooks;
 pub mod items;
 mod machine;
@@ -69,6 +71,8 @@ pub use error::{
     ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
     SuppressedError,
 };
+#[cfg(feature = "files")]
+pub use files::ProjectFiles;
 pub use hooks::{Control, Hooks, Layer, Told};
 pub use items::Spaces;
 pub use machine::{

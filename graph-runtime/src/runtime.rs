@@ -22,7 +22,9 @@ use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::items::{Operations, Spaces};
 use crate::machine::{Activation, Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
-use crate::record::{Chain, End, Entry, Journal, JournalError, Parent, Resume, Standing, Start, Status, Step, Visit};
+use crate::record::{
+    Chain, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Standing, Start, Status, Step, Visit,
+};
 use crate::run::Run;
 use crate::schema::{self, Invalid};
 use crate::seal::SealKey;
@@ -356,8 +358,9 @@ impl Runtime {
                 let mut chain = Chain::new(begin.run.clone());
                 let entry = start_entry(code, key, &*state, vault.as_deref(), &begin);
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
-                let lease = store.create(&begin.run, code.id.as_str(), vec![record]).await;
+                let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
+                self.recorded(&begin.run, code, &[record]);
                 Some(Writing { lease, chain })
             }
             _ => None,
@@ -413,6 +416,12 @@ impl Runtime {
         }
     }
 
+    /// Shows observers what was committed.
+    fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
+        let event = Event::Recorded { run, graph, records };
+        self.inner.observers.iter().for_each(|observer| observer.observe(&event));
+    }
+
     fn began(&self) -> Duration {
         self.inner.clock.monotonic()
     }
@@ -454,10 +463,10 @@ impl Runtime {
                 }
                 vault.unseal_journal(code, &mut journal).map_err(misfit)?;
             }
-            Ok(journal)
+            Ok((journal, sealed))
         };
         // A run that ended is read without a lease: nobody writes to it.
-        let journal = read().await?;
+        let (journal, _) = read().await?;
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(Box::new(ended)));
         }
@@ -467,7 +476,7 @@ impl Runtime {
         let allowed = allowed(&*machine, &ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
         // What was read before the lease may have grown since.
-        let journal = read().await?;
+        let (journal, mut sealed) = read().await?;
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(Box::new(ended)));
         }
@@ -484,7 +493,9 @@ impl Runtime {
         let known = chain.len();
         let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
-        store.append(&lease, known, vec![record], Status::Running).await.map_err(store_failed)?;
+        store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
+        sealed.push(record);
+        self.recorded(run, code, &sealed);
         let writing = Some(Writing { lease, chain });
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };

@@ -9,7 +9,8 @@ use graph_model::program::Kind;
 
 pub use progress::Progress;
 
-use crate::record::Status;
+use crate::code::Code;
+use crate::record::{Sealed, Status};
 
 /// Sees what runs do.
 ///
@@ -68,6 +69,16 @@ pub enum Event<'a> {
         /// What was noticed.
         warnings: &'a [String],
     },
+    /// Records were committed to the run's journal. Runs without a store have none, so there is no such event of them.
+    Recorded {
+        /// The run.
+        run: &'a RunId,
+        /// Its graph.
+        graph: &'a Code,
+        /// The records in order. Where the first has number 0, they are the journal from its beginning: of a run that begins,
+        /// or of one that is taken up, before [`Event::RunStarted`].
+        records: &'a [Sealed],
+    },
     /// The run ended; with status running where a step could not be committed and the run waits to be resumed.
     RunEnded {
         /// The run.
@@ -90,6 +101,7 @@ impl Event<'_> {
             Self::RunStarted { run, .. }
             | Self::StepStarted { run, .. }
             | Self::StepCompleted { run, .. }
+            | Self::Recorded { run, .. }
             | Self::RunEnded { run, .. } => run,
         }
     }

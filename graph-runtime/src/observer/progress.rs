@@ -62,7 +62,7 @@ impl Observer for Progress {
                 let nodes = self.nodes(run);
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
-            Event::StepStarted { .. } => {}
+            Event::StepStarted { .. } | Event::Recorded { .. } => {}
             Event::StepCompleted { run, step, node, kind, elapsed, total, error, new_keys, warnings, .. } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",

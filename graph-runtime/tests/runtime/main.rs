@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod engine;
+#[cfg(feature = "files")]
+mod files;
 mod inputs;
 mod interpreted;
 mod journal;

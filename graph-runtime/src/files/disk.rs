@@ -1,0 +1,147 @@
+//! A project's directory: files below it that are written as a whole or at their end, and no path that leads out of it.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, OpenOptions};
+
+use super::{FilesError, locked};
+
+/// A directory whose links are followed only where they stay inside.
+#[derive(Debug)]
+pub(super) struct Disk {
+    root: Dir,
+    path: PathBuf,
+    /// Where nothing is to be written: the files that are not what would be written.
+    differing: Option<Mutex<BTreeSet<PathBuf>>>,
+}
+
+impl Disk {
+    pub(super) fn open(path: &Path) -> Result<Self, FilesError> {
+        let failed = |source| FilesError::Io { verb: "open", path: path.to_owned(), source };
+        let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
+        Ok(Self { root, path: path.to_owned(), differing: None })
+    }
+
+    /// Returns the same directory as one that is compared with what would be written, and never written to.
+    pub(super) fn comparing(&self) -> Result<Self, FilesError> {
+        let root = self.root.try_clone().map_err(self.failed("open", ""))?;
+        Ok(Self { root, path: self.path.clone(), differing: Some(Mutex::default()) })
+    }
+
+    /// Whether nothing is written.
+    pub(super) fn is_comparing(&self) -> bool {
+        self.differing.is_some()
+    }
+
+    /// Returns the files that are not what would be written, each once.
+    pub(super) fn differing(&self) -> Vec<PathBuf> {
+        self.differing.iter().flat_map(|differing| locked(differing).clone()).collect()
+    }
+
+    fn compare(&self, differing: &Mutex<BTreeSet<PathBuf>>, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        if self.read(file)?.as_deref() != Some(bytes) {
+            locked(differing).insert(self.path(file));
+        }
+        Ok(())
+    }
+
+    /// Returns where a file is, for messages and for SQLite.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.path.join(file)
+    }
+
+    fn failed(&self, verb: &'static str, file: &str) -> impl FnOnce(io::Error) -> FilesError {
+        let path = self.path(file);
+        move |source| FilesError::Io { verb, path, source }
+    }
+
+    /// Reads a file; none where there is no such file.
+    pub(super) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
+        match self.root.read(file) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("read", file)(error)),
+        }
+    }
+
+    /// Makes the directories above a file.
+    pub(super) fn make_parents(&self, file: &str) -> Result<(), FilesError> {
+        match file.rsplit_once('/') {
+            Some((directory, _)) => {
+                self.root.create_dir_all(directory).map_err(self.failed("make the directory of", file))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a file or what leads to it is there and inside.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn is_inside(&self, file: &str) -> Result<(), FilesError> {
+        self.make_parents(file)?;
+        match self.root.symlink_metadata(file) {
+            Ok(metadata) if metadata.is_file() => Ok(()),
+            Ok(_) => Err(self.failed("open", file)(io::Error::other("it is no regular file"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.failed("open", file)(error)),
+        }
+    }
+
+    /// Replaces a file as a whole: whoever reads it sees the old text or the new (R214).
+    pub(super) fn replace(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if let Some(differing) = &self.differing {
+            return self.compare(differing, file, bytes);
+        }
+        self.make_parents(file)?;
+        let temporary = format!("{file}.{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let write = || {
+            let mut handle = self.root.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
+            handle.write_all(bytes)?;
+            drop(handle);
+            self.root.rename(&temporary, &self.root, file)
+        };
+        write().map_err(|error| {
+            // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
+            drop(self.root.remove_file(&temporary));
+            self.failed("write", file)(error)
+        })
+    }
+
+    /// Makes a file what `bytes` are. Where it holds the beginning of them already, the rest is added to it, so that who follows
+    /// the file sees it grow.
+    pub(super) fn bring_to(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        if let Some(differing) = &self.differing {
+            return self.compare(differing, file, bytes);
+        }
+        match self.read(file)? {
+            Some(there) if bytes.starts_with(&there) => self.append(file, there.len() as u64, &bytes[there.len()..]),
+            _ => self.replace(file, bytes),
+        }
+    }
+
+    /// Writes `bytes` at the end of a file that is `length` bytes long. What is behind that, as half a line of a write that
+    /// failed, is dropped; that something is missing before is an error.
+    pub(super) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        self.make_parents(file)?;
+        let write = || {
+            let mut handle = self.root.open_with(file, OpenOptions::new().append(true).create(true))?;
+            let found = handle.metadata()?.len();
+            if found < length {
+                let reason = format!("it has {found} bytes and should have {length}: somebody cut it short");
+                return Err(io::Error::other(reason));
+            }
+            if found > length {
+                let (path, bytes) = (self.path(file), found - length);
+                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
+                handle.set_len(length)?;
+            }
+            handle.write_all(bytes)
+        };
+        write().map_err(self.failed("write", file))
+    }
+}
