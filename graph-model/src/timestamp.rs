@@ -14,12 +14,6 @@ pub fn milliseconds(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(bounded(at)).to_string()
 }
 
-/// Reads a time as [`milliseconds`] writes it; `None` for any other text.
-pub fn parse_milliseconds(text: &str) -> Option<SystemTime> {
-    let at = humantime::parse_rfc3339(text).ok()?;
-    (milliseconds(at) == text).then_some(at)
-}
-
 /// Returns the milliseconds since the Unix epoch; a time before the epoch counts as the epoch.
 pub fn unix_milliseconds(at: SystemTime) -> i64 {
     let elapsed = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -80,7 +80,7 @@ pub fn audit(
     let mut walk = Walk::begin(machine, &journal.start, is_recomputed)?;
     let (mut status, mut resumes) = (Status::Running, 0);
     for record in journal.records.iter().skip(1) {
-        let at = timestamp::parse_milliseconds(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
+        let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
             Entry::Start(_) => Err("a run begins once".to_owned()),
             _ if matches!(status, Status::Completed | Status::CompletedWithErrors) => {
