@@ -133,31 +133,28 @@ fn grants(patterns: &[String]) -> Result<Grants, String> {
 struct Walk<'m> {
     machine: &'m dyn Machine,
     code: &'m Code,
-    state: Box<dyn Cells>,
+    /// None where its values are sealed, and so nothing can be computed from them.
+    state: Option<Box<dyn Cells>>,
     standing: Standing,
     grants: Grants,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
-    is_recomputed: bool,
 }
 
 impl<'m> Walk<'m> {
     fn begin(machine: &'m dyn Machine, start: &Start, is_recomputed: bool) -> Result<Self, JournalError> {
         let code = machine.code();
-        let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
-        misfit(0, initialise(code, &mut *state).map_err(|error| error.to_string()))?;
+        let state = if is_recomputed {
+            let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
+            misfit(0, initialise(code, &mut *state).map_err(|error| error.to_string()))?;
+            Some(state)
+        } else {
+            None
+        };
         let mut standing = Standing::new(code);
         standing.limit = start.limit.map(u64::from);
         let capabilities = start.capabilities.clone().map(Grants::new);
-        Ok(Self {
-            machine,
-            code,
-            state,
-            standing,
-            grants: misfit(0, grants(&start.grants))?,
-            capabilities,
-            is_recomputed,
-        })
+        Ok(Self { machine, code, state, standing, grants: misfit(0, grants(&start.grants))?, capabilities })
     }
 
     /// Takes a step, if the graph allows it.
@@ -192,7 +189,7 @@ impl<'m> Walk<'m> {
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
         same("way on", said.join(", "), expected.join(", "))?;
-        replay_step(self.code, self.machine, &mut *self.state, &mut self.standing, step)
+        replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)
     }
 
     /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
@@ -217,14 +214,14 @@ impl<'m> Walk<'m> {
                 (None, false) => Err("the node failed, and nothing says where that leads".to_owned()),
             };
         }
-        if !self.is_recomputed {
+        let Some(state) = self.state.as_deref() else {
             let target = visit.edge.map(|edge| code.target(activation.node, edge).ok_or("there is no such edge"));
             return Ok(to(target.transpose()?.flatten()));
-        }
+        };
         let told = visit.now.map(timestamp::from_unix_milliseconds);
         let clock = || at;
         let now = Now::known_at(&clock, told);
-        let sight = self.sight(activation.node, &now);
+        let sight = self.sight(state, activation.node, &now);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let mut results = match visit.changes.values().next() {
             Some(Value::Array(list)) => list.clone(),
@@ -270,9 +267,9 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn sight<'a>(&'a self, node: u16, now: &'a Now<'a>) -> Sight<'a> {
+    fn sight<'a>(&'a self, state: &'a dyn Cells, node: u16, now: &'a Now<'a>) -> Sight<'a> {
         Sight {
-            state: &*self.state,
+            state,
             last_error: self.standing.last_error.as_ref(),
             retries: &self.standing.retries,
             visit: self.standing.visits.get(usize::from(node)).map_or(0, |count| count + 1),
@@ -296,12 +293,11 @@ impl<'m> Walk<'m> {
         if !end.exhausted && !self.standing.frontier.is_empty() {
             return Err("nodes were still to be visited".to_owned());
         }
-        if end.exhausted || !self.is_recomputed {
-            return Ok(());
-        }
+        let Some(state) = self.state.as_deref().filter(|_| !end.exhausted) else { return Ok(()) };
         let clock = || at;
         let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
-        let output = self.code.output(self.standing.last, &self.sight(self.standing.last, &now), &mut Notes::default());
+        let output =
+            self.code.output(self.standing.last, &self.sight(state, self.standing.last, &now), &mut Notes::default());
         if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
     }
 }

@@ -685,15 +685,17 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<(Box<
     standing.limit = journal.start.limit.map(u64::from);
     for record in &journal.records {
         let Entry::Step(step) = &record.entry else { continue };
-        replay_step(code, machine, &mut *state, &mut standing, step).map_err(|reason| misfit(record.seq, reason))?;
+        replay_step(code, machine, Some(&mut *state), &mut standing, step)
+            .map_err(|reason| misfit(record.seq, reason))?;
     }
     Ok((state, standing))
 }
 
+/// Takes a step of a journal into account; into a state, if there is one.
 pub(crate) fn replay_step(
     code: &Code,
     machine: &dyn Machine,
-    state: &mut dyn Cells,
+    mut state: Option<&mut (dyn Cells + 'static)>,
     standing: &mut Standing,
     step: &Step,
 ) -> Result<(), String> {
@@ -712,7 +714,10 @@ pub(crate) fn replay_step(
                 .iter()
                 .position(|key| key.name == *name)
                 .ok_or_else(|| format!("there is no state key `{name}`"))?;
-            machine.merge(state, Change { key, value: value.clone() }).map_err(|error| format!("`{name}`: {error}"))?;
+            let Some(state) = &mut state else { continue };
+            machine
+                .merge(&mut **state, Change { key, value: value.clone() })
+                .map_err(|error| format!("`{name}`: {error}"))?;
         }
     }
     let activation = |target: &crate::record::Target| {

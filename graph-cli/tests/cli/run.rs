@@ -341,12 +341,13 @@ fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
         other.err
     );
     place.write("graphs/g.yaml", &own);
-    let bytes = std::fs::read(place.path("runs.db")).unwrap();
-    let from = b"\"changes\":{\"first\":\"a\"}";
-    let at = bytes.windows(from.len()).position(|window| window == from).expect("the journal says what was written");
-    let mut changed = bytes.clone();
-    changed[at + from.len() - 3] = b'b';
-    std::fs::write(place.path("runs.db"), changed).unwrap();
+    let replace = |from: &str, to: &str| {
+        let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+        let changed = database
+            .execute("UPDATE records SET body = replace(body, ?1, ?2) WHERE body LIKE '%' || ?1 || '%'", [from, to]);
+        assert_eq!(changed, Ok(1));
+    };
+    replace("\"changes\":{\"first\":\"a\"}", "\"changes\":{\"first\":\"b\"}");
     let refused = verify(&[]);
     assert_eq!((refused.code, refused.out.as_str()), (1, ""));
     assert!(
@@ -354,7 +355,7 @@ fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
         "{}",
         refused.err
     );
-    std::fs::write(place.path("runs.db"), bytes).unwrap();
+    replace("\"changes\":{\"first\":\"b\"}", "\"changes\":{\"first\":\"a\"}");
     assert_eq!(verify(&[]).code, 0);
     let none = place.graph(&["verify-run", "r", "--store", "none.db"]);
     assert!(none.code == 3 && none.err.contains("there is no store at none.db"), "{}", none.err);
@@ -632,11 +633,20 @@ fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
     }
     assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
 
+    // What it did is proven without the key, and computed again with it.
+    assert_eq!(place.graph(&["keys", "seal", "other.key"]).code, 0);
+    let verify = |more: &[&str]| place.graph(&[&["verify-run", "one", "--store", "runs.db"], more].concat());
+    let (sealed, opened) = (verify(&[]), verify(&["--seal-key", "seal.key"]));
+    let note = "is sealed, and was not computed again";
+    assert!(sealed.code == 0 && sealed.out.contains(note), "{}{}", sealed.out, sealed.err);
+    assert!(opened.code == 0 && !opened.out.contains(note), "{}{}", opened.out, opened.err);
+    let other = verify(&["--seal-key", "other.key"]);
+    assert!(other.code == 1 && other.err.contains("cannot be opened with this runtime's seal key"), "{}", other.err);
+
     // The run ended; its result is read with the key, and with no other.
     let resume = ["--store", "runs.db", "--resume", "one"];
     let again = place.run(&[resume.as_slice(), &["--seal-key", "seal.key"]].concat());
     assert_eq!((again.code, &again.result()["output"]), (0, &expected), "{}", again.err);
-    assert_eq!(place.graph(&["keys", "seal", "other.key"]).code, 0);
     let other = place.run(&[resume.as_slice(), &["--seal-key", "other.key"]].concat());
     assert!(other.code == 3 && other.error().contains("its secrets are sealed with the key"), "{}", other.out);
     let without = place.run(&resume);

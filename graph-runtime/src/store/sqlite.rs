@@ -263,6 +263,7 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
             transaction.pragma_update(None, "application_id", APPLICATION).map_err(explain)?;
             transaction.pragma_update(None, "user_version", FORM).map_err(explain)?;
         }
+        (_, APPLICATION) if form == FORM => {}
         (_, APPLICATION) => {
             // Form 1 had the same tables; its journals are of a version that is not read any more, and says so itself.
             transaction.pragma_update(None, "user_version", FORM).map_err(explain)?;
