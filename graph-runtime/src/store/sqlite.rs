@@ -63,8 +63,8 @@ enum Work {
 const APPLICATION: i64 = 0x6772_7068;
 /// The newest form of the tables: 2 has rows for what shows that a record is the last one.
 const FORM: i64 = 2;
-/// The number of the row behind a run's records, which shows that the last of them is the last one: its token is in place of a
-/// signature.
+/// The number of the row behind a run's records, on the page that they are written to: it says how many they are, in place of a
+/// text, and holds the token of the last one in place of a signature.
 const END: i64 = 0xffff_ffff;
 /// How many requests one transaction takes at most.
 const BATCH: usize = 256;
@@ -318,7 +318,7 @@ fn load(connection: &Connection, run: &RunId, path: &Path) -> Result<Vec<Sealed>
         let (mut records, mut rows) = (Vec::<Sealed>::new(), statement.query([first, last])?);
         while let Some(row) = rows.next()? {
             match (row.get::<_, i64>(0)? & END, records.last_mut()) {
-                (END, Some(last)) => last.end = Some(row.get(2)?),
+                (END, Some(last)) => last.end = row.get::<_, Vec<u8>>(2)?.try_into().ok(),
                 (END, None) => {}
                 (seq, _) => {
                     let seq = u64::try_from(seq).unwrap_or_default();
@@ -443,7 +443,11 @@ fn do_one(
             transaction
                 .prepare_cached("INSERT INTO runs (id, graph, status, token, holder) VALUES (?1, ?2, ?3, 1, ?4)")?
                 .execute(params![run.as_str(), graph, Status::Running.name(), holder])?;
-            insert(transaction, transaction.last_insert_rowid(), records)?;
+            let number = transaction.last_insert_rowid();
+            insert(transaction, number, records)?;
+            transaction
+                .prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?
+                .execute(params![(number << 32) | END, records.len().to_string(), end_of(records)])?;
             Ok(Ok(1))
         }
         Work::Append { run, token, expected, records, status } => {
@@ -451,10 +455,15 @@ fn do_one(
             if current != *token {
                 return Ok(Err(StoreError::LeaseLost(run.clone())));
             }
-            let found: u64 = transaction
-                .prepare_cached(COUNT)?
-                .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))?;
-            if found != *expected {
+            let (key, known) = ((number << 32) | END, expected.to_string());
+            let count = (expected + records.len() as u64).to_string();
+            let follows = transaction
+                .prepare_cached("UPDATE records SET body = ?3, signature = ?4 WHERE key = ?1 AND body = ?2")?
+                .execute(params![key, known, count, end_of(records)])?;
+            if follows != 1 {
+                let found = transaction
+                    .prepare_cached(COUNT)?
+                    .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))?;
                 return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
             }
             insert(transaction, number, records)?;
@@ -479,16 +488,12 @@ fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Res
         let key = (number << 32) | i64::from(u32::try_from(*seq).unwrap_or(u32::MAX));
         statement.execute(params![key, body, signature])?;
     }
-    // The row lies behind the records, on the page that they are written to.
-    if let Some(end) = records.last().and_then(|last| last.end) {
-        transaction
-            .prepare_cached(
-                "INSERT INTO records (key, body, signature) VALUES (?1, '', ?2)
-                 ON CONFLICT (key) DO UPDATE SET signature = excluded.signature",
-            )?
-            .execute(params![(number << 32) | END, end])?;
-    }
     Ok(())
+}
+
+/// Returns the token of the last record, or nothing.
+fn end_of(records: &[Sealed]) -> &[u8] {
+    records.last().and_then(|last| last.end.as_ref()).map_or(&[], <[u8; 32]>::as_slice)
 }
 
 /// A file beside the database that is locked as long as this store is open.
