@@ -14,7 +14,7 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
 use crate::code::{Code, Kind};
-use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Sight};
+use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
 use crate::record::{End, Entry, Journal, JournalError, Sealed, Standing, Start, Status, Step, Visit};
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
@@ -71,12 +71,12 @@ pub fn audit(
     let start = journal.start.clone();
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
-    let is_recomputed = code.settings.secrets.is_empty() || seal.is_some();
-    if let Some(seal) = seal
-        && let Ok(Some(vault)) = Vault::open(code, run, Some(seal), true)
-    {
+    // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
+    let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
+    if let Some(vault) = &vault {
         vault.unseal_journal(code, &mut journal)?;
     }
+    let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
     let mut walk = Walk::begin(machine, &journal.start, is_recomputed)?;
     let (mut status, mut resumes) = (Status::Running, 0);
     for record in journal.records.iter().skip(1) {
@@ -179,11 +179,7 @@ impl<'m> Walk<'m> {
             let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
             same("argument of the visit", &visit.argument, argument)?;
             self.permitted(activation.node)?;
-            for activation in self.visit(visit, activation, at)? {
-                if activation.argument.is_some() || !next.contains(&activation) {
-                    next.push(activation);
-                }
-            }
+            self.visit(visit, activation, at)?.into_iter().for_each(|activation| activation.join(&mut next));
         }
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
@@ -221,7 +217,7 @@ impl<'m> Walk<'m> {
         let told = visit.now.map(timestamp::from_unix_milliseconds);
         let clock = || at;
         let now = Now::known_at(&clock, told);
-        let sight = self.sight(state, activation.node, &now);
+        let sight = self.standing.sight(state, activation.node, &now);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let mut results = match visit.changes.values().next() {
             Some(Value::Array(list)) => list.clone(),
@@ -267,17 +263,6 @@ impl<'m> Walk<'m> {
         }
     }
 
-    fn sight<'a>(&'a self, state: &'a dyn Cells, node: u16, now: &'a Now<'a>) -> Sight<'a> {
-        Sight {
-            state,
-            last_error: self.standing.last_error.as_ref(),
-            retries: &self.standing.retries,
-            visit: self.standing.visits.get(usize::from(node)).map_or(0, |count| count + 1),
-            previous: self.standing.previous.get(&node),
-            now,
-        }
-    }
-
     /// Ends the run, if it may end so.
     fn end(&self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.standing.steps)?;
@@ -296,8 +281,11 @@ impl<'m> Walk<'m> {
         let Some(state) = self.state.as_deref().filter(|_| !end.exhausted) else { return Ok(()) };
         let clock = || at;
         let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
-        let output =
-            self.code.output(self.standing.last, &self.sight(state, self.standing.last, &now), &mut Notes::default());
+        let output = self.code.output(
+            self.standing.last,
+            &self.standing.sight(state, self.standing.last, &now),
+            &mut Notes::default(),
+        );
         if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
     }
 }

@@ -318,14 +318,7 @@ impl Engine {
 
     /// Returns what a node may look at.
     fn sight<'a>(&'a self, node: u16, now: &'a Now<'a>) -> Sight<'a> {
-        Sight {
-            state: &*self.state,
-            last_error: self.standing.last_error.as_ref(),
-            retries: &self.standing.retries,
-            visit: self.standing.visits.get(usize::from(node)).map_or(0, |count| count + 1),
-            previous: self.standing.previous.get(&node),
-            now,
-        }
+        self.standing.sight(&*self.state, node, now)
     }
 
     /// Visits every node of the frontier.
@@ -562,17 +555,11 @@ impl Engine {
     /// Joins where the visits lead, in order.
     fn move_frontier(&mut self, visits: &[Visit]) {
         let frontier = &mut self.standing.frontier;
-        // A node that several lead to is visited once, unless it is sent something each time.
-        let mut add = |activation: Activation| {
-            if activation.argument.is_some() || !frontier.contains(&activation) {
-                frontier.push(activation);
-            }
-        };
         for visit in visits {
             match &visit.next {
                 Next::End | Next::Out(_) => {}
-                Next::To { node, .. } | Next::Mend(node) => add(Activation::of(*node)),
-                Next::All(activations) => activations.iter().cloned().for_each(&mut add),
+                Next::To { node, .. } | Next::Mend(node) => Activation::of(*node).join(frontier),
+                Next::All(activations) => activations.iter().cloned().for_each(|one| one.join(frontier)),
             }
         }
     }

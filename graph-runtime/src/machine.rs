@@ -158,6 +158,13 @@ impl Activation {
     pub fn of(node: u16) -> Self {
         Self { node, argument: None }
     }
+
+    /// Adds it to what is visited next. A node that several lead to is visited once, unless it is sent something each time.
+    pub(crate) fn join(self, frontier: &mut Vec<Self>) {
+        if self.argument.is_some() || !frontier.contains(&self) {
+            frontier.push(self);
+        }
+    }
 }
 
 /// What to do at a node.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::code::Code;
 use crate::error::{Failure, LastError, SuppressedError};
-use crate::machine::{Activation, Change, Retries};
+use crate::machine::{Activation, Cells, Change, Now, Retries, Sight};
 
 /// The version of the form that this module writes and reads.
 pub const VERSION: u32 = 2;
@@ -663,6 +663,18 @@ impl Standing {
             visits: if code.counts_visits { vec![0; code.nodes.len()] } else { Vec::new() },
             previous: HashMap::new(),
             limit: None,
+        }
+    }
+
+    /// Returns what a node may look at.
+    pub(crate) fn sight<'a>(&'a self, state: &'a dyn Cells, node: u16, now: &'a Now<'a>) -> Sight<'a> {
+        Sight {
+            state,
+            last_error: self.last_error.as_ref(),
+            retries: &self.retries,
+            visit: self.visits.get(usize::from(node)).map_or(0, |count| count + 1),
+            previous: self.previous.get(&node),
+            now,
         }
     }
 

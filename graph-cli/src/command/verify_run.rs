@@ -57,11 +57,8 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
         }
         let records = tokio.block_on(store.load(&run))?;
         // Where the graph is looked for is no proof: that it is the run's graph is proven with the rest.
-        let graph = match (&arguments.graph, run == arguments.run) {
-            (Some(file), true) => Some(file.clone()),
-            _ => None,
-        };
-        let Some(machine) = graph_of(&records, graph.as_deref())? else {
+        let named = arguments.graph.as_deref().filter(|_| run == arguments.run);
+        let Some(machine) = graph_of(&records, named)? else {
             let message = match graph_name(&records) {
                 Some(name) => format!("there is no graph `{name}` in the tree `graphs`; name its file with `--graph`"),
                 None => "its journal does not begin with the start of a run".to_owned(),
@@ -114,8 +111,8 @@ fn graph_of(records: &[Sealed], file: Option<&Path>) -> Result<Option<Interprete
         }
     };
     library.graph(&file).map(Some).map_err(|error| {
-        let first: Vec<String> = error.diagnostics.iter().map(Diagnostic::render_coloured).collect();
-        Error::new(format!("the graph {} cannot be used:\n{}", file.display(), first.join("\n\n")))
+        let all: Vec<String> = error.diagnostics.iter().map(Diagnostic::render_coloured).collect();
+        Error::new(format!("the graph {} cannot be used:\n{}", file.display(), all.join("\n\n")))
     })
 }
 
