@@ -5,7 +5,7 @@
 //! idempotency key for each call, and no other.
 
 mod hooks;
-mod nested;
+pub(crate) mod nested;
 mod perform;
 mod walk;
 
