@@ -3,18 +3,21 @@
 //! Nothing is called and nothing is written. What tools returned is taken from the journal; what the graph makes of that is
 //! computed again and compared: which nodes were visited, what they wrote, which edges were taken, what the run returned.
 
+mod inside;
+
 use std::fmt::Display;
 use std::time::SystemTime;
 
 use graph_model::capability::{Grants, Pattern};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::program::OnMaxSteps;
 use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
 use crate::code::{Code, Kind};
-use crate::engine::{Finished, element};
+use crate::engine::{Ended, Finished, element, state_value};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
 use crate::record::{
     Calls, End, Entry, Journal, JournalError, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status, Step, Visit,
@@ -22,6 +25,9 @@ use crate::record::{
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
 use crate::vault::Vault;
+
+use inside::Inside;
+pub use inside::{AuditError, audit_tree};
 
 /// What a journal proves of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +59,9 @@ pub struct Audit {
 ///
 /// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
 ///
+/// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
+/// signatures: whoever could change one of those and keep the chain could as well sign anew, for that takes the key.
+///
 /// # Errors
 ///
 /// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
@@ -63,15 +72,34 @@ pub fn audit(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Audit, JournalError> {
+    prove(machine, run, records, key, seal, false).map(|proven| proven.audit)
+}
+
+/// What is proven of a run, with what ties it to the runs around and inside it.
+struct Proven {
+    audit: Audit,
+    start: Start,
+    /// The calls of graphs that its visits made.
+    inside: Vec<Inside>,
+    /// Its result, if it has ended with one that could be computed.
+    ended: Option<Ended>,
+    /// Why it ended without one, and at which node.
+    failed: Option<(String, Option<String>)>,
+    /// What it was granted at its start, and each time that it was taken up.
+    granted: Vec<Grants>,
+}
+
+fn prove(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+    looks_inside: bool,
+) -> Result<Proven, JournalError> {
     let mut journal = Journal::verify(run, records, key)?;
-    // The last signature vouches for all; that each is good by itself is proven all the same.
-    for record in records {
-        if !key.verifies(&record.digest(), &record.signature) {
-            return Err(JournalError::Signature { seq: record.seq, key: key.fingerprint() });
-        }
-    }
     let code = machine.code();
-    let start = journal.start.clone();
+    let start = &journal.start;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
     // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
@@ -80,8 +108,9 @@ pub fn audit(
         vault.unseal_journal(code, &mut journal)?;
     }
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
-    let mut walk = Walk::begin(machine, &journal.start, is_recomputed)?;
-    let (mut status, mut resumes) = (Status::Running, 0);
+    let start = journal.start.clone();
+    let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
+    let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
     for record in &journal.records {
         let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
@@ -91,35 +120,39 @@ pub fn audit(
             }
             Entry::Resume(resume) => {
                 (status, resumes) = (Status::Running, resumes + 1);
-                walk.grants = grants(&resume.grants)?;
+                walk.granted.push(grants(&resume.grants)?);
                 same("number of visits before it", resume.steps, walk.standing.steps)
             }
             _ if status != Status::Running => {
                 Err("the run had stopped before it, and was not taken up again".to_owned())
             }
-            Entry::Step(step) => walk.step(step, at),
+            Entry::Step(step) => walk.step(record.seq, step, at),
             Entry::Calls(calls) => walk.calls(calls),
             Entry::Snapshot(snapshot) => walk.snapshot(snapshot),
             Entry::End(end) => {
-                status = end.status;
+                (status, last) = (end.status, Some(end));
                 walk.forget(end);
                 walk.end(end, at)
             }
         });
         misfit(record.seq, taken)?;
     }
-    Ok(Audit {
+    let last = last.filter(|end| end.status == status);
+    let ended = last.and_then(|end| walk.ended(end));
+    let failed = last.and_then(|end| Some((end.error.clone()?, end.node.clone())));
+    let audit = Audit {
         run: run.clone(),
-        graph: start.graph,
+        graph: start.graph.clone(),
         digest: start.digest,
-        signer: start.signer,
+        signer: start.signer.clone(),
         status,
         steps: walk.standing.steps,
         resumes,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
         is_recomputed,
-    })
+    };
+    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, granted: walk.granted })
 }
 
 fn misfit<T>(seq: u64, found: Result<T, String>) -> Result<T, JournalError> {
@@ -144,13 +177,25 @@ struct Walk<'m> {
     standing: Standing,
     /// What of the next step is done.
     done: Finished,
-    grants: Grants,
+    /// What was granted at the start and each time that the run was taken up; the last is what counts.
+    granted: Vec<Grants>,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
+    /// How many graphs may stand one in the other below it.
+    depth: u32,
+    /// The calls of graphs that its visits made; none where nobody asks.
+    inside: Option<Vec<Inside>>,
+    run: RunId,
 }
 
 impl<'m> Walk<'m> {
-    fn begin(machine: &'m dyn Machine, start: &Start, is_recomputed: bool) -> Result<Self, JournalError> {
+    fn begin(
+        machine: &'m dyn Machine,
+        run: &RunId,
+        start: &Start,
+        is_recomputed: bool,
+        looks_inside: bool,
+    ) -> Result<Self, JournalError> {
         let code = machine.code();
         let state = if is_recomputed {
             let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
@@ -162,12 +207,14 @@ impl<'m> Walk<'m> {
         let mut standing = Standing::new(code);
         standing.limit = start.limit.map(u64::from);
         let capabilities = start.capabilities.clone().map(Grants::new);
-        let (grants, done) = (misfit(0, grants(&start.grants))?, Finished::new());
-        Ok(Self { machine, code, state, standing, done, grants, capabilities })
+        let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
+        let granted = vec![misfit(0, grants(&start.grants))?];
+        let (inside, done) = (looks_inside.then(Vec::new), Finished::new());
+        Ok(Self { machine, code, state, standing, done, granted, capabilities, depth, inside, run: run.clone() })
     }
 
     /// Takes a step, if the graph allows it.
-    fn step(&mut self, step: &Step, at: SystemTime) -> Result<(), String> {
+    fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         let frontier = std::mem::take(&mut self.standing.frontier);
         same("number of nodes that were to be visited", step.visits.len(), frontier.len())?;
         if let Some(limit) = step.limit {
@@ -188,6 +235,10 @@ impl<'m> Walk<'m> {
             let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
             same("argument of the visit", &visit.argument, argument)?;
             self.permitted(activation.node)?;
+            if let Some(mut inside) = self.inside.take() {
+                inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);
+                self.inside = Some(inside);
+            }
             self.visit(visit, activation, at)?.into_iter().for_each(|activation| activation.join(&mut next));
         }
         self.done.clear();
@@ -334,7 +385,10 @@ impl<'m> Walk<'m> {
         };
         let Some(capability) = self.code.tool(tool).and_then(|tool| tool.capability.as_ref()) else { return Ok(()) };
         let allows = |grants: &Grants| grants.allow(capability);
-        if allows(&self.grants) && allows(&self.code.permissions) && self.capabilities.as_ref().is_none_or(allows) {
+        if self.granted.last().is_some_and(allows)
+            && allows(&self.code.permissions)
+            && self.capabilities.as_ref().is_none_or(allows)
+        {
             Ok(())
         } else {
             Err(format!("the run was not granted `{capability}`"))
@@ -356,14 +410,36 @@ impl<'m> Walk<'m> {
         if !end.exhausted && !self.standing.frontier.is_empty() {
             return Err("nodes were still to be visited".to_owned());
         }
-        let Some(state) = self.state.as_deref().filter(|_| !end.exhausted) else { return Ok(()) };
+        if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
+            return Err("the graph does not return when the run has taken all the steps it may".to_owned());
+        }
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
         let clock = || at;
         let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
-        let output = self.code.output(
-            self.standing.last,
-            &self.standing.sight(state, self.standing.last, &now),
-            &mut Notes::default(),
-        );
+        let sight = self.standing.sight(state, self.standing.last, &now);
+        let output = match end.exhausted {
+            true => self.code.keys(&sight),
+            false => self.code.output(self.standing.last, &sight, &mut Notes::default()),
+        };
         if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
+    }
+
+    /// Returns the result with which the run ended, as a run around it is told; none if it ended without one, or its values are
+    /// sealed.
+    fn ended(&self, end: &End) -> Option<Ended> {
+        let state = self.state.as_deref()?;
+        let is_done = matches!(end.status, Status::Completed | Status::CompletedWithErrors);
+        let mask = self.code.settings.secrets.output.as_ref();
+        is_done.then(|| Ended {
+            status: end.status,
+            node: self.code.node(self.standing.last).name.clone(),
+            output: end.output.clone(),
+            hidden: mask.map(|mask| Box::new(mask.hide(end.output.clone()))),
+            state: state_value(self.code, state, &self.standing),
+            steps: end.steps,
+            suppressed: self.standing.suppressed.clone(),
+            exhausted: end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag,
+            history: Vec::new(),
+        })
     }
 }

@@ -370,6 +370,11 @@ impl Code {
         }
     }
 
+    /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
+    pub(crate) fn keys(&self, sight: &Sight<'_>) -> Value {
+        self.look(sight).keys()
+    }
+
     /// Returns what a hook does about an event, of which `told` is told; none if its condition does not hold.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 mod desk;
 mod hooks;
-mod nested;
+pub(crate) mod nested;
 mod perform;
 mod walk;
 mod writing;

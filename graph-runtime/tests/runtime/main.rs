@@ -7,6 +7,7 @@ mod engine;
 #[cfg(feature = "files")]
 mod files;
 mod inputs;
+mod inside;
 mod interpreted;
 mod journal;
 mod language;
