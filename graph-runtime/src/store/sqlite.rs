@@ -574,6 +574,8 @@ impl Drop for Holder {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::types::Value;
+
     use super::super::conformance;
     use super::*;
 
@@ -619,6 +621,17 @@ mod tests {
             1,
             "the first store's lock file is gone"
         );
+    }
+
+    #[tokio::test]
+    async fn what_is_appended_waits_for_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();
+        let writer = store.shared.writer.lock().unwrap();
+        let said = |pragma: &str| writer.connection.pragma_query_value(None, pragma, |row| row.get::<_, Value>(0));
+        // 2 is FULL: the log is synchronised at each commit.
+        assert_eq!(said("synchronous").unwrap(), Value::Integer(2));
+        assert_eq!(said("journal_mode").unwrap(), Value::Text("wal".to_owned()));
     }
 
     #[tokio::test]
