@@ -381,6 +381,9 @@ impl Runtime {
         is_new: bool,
     ) -> Engine {
         let code = machine.code();
+        if let Some(writing) = &journal {
+            writing.lease.stops(&begin.stop);
+        }
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
         let facts = Arc::new(RunFacts {
