@@ -3,22 +3,31 @@
 //! Nothing is called and nothing is written. What tools returned is taken from the journal; what the graph makes of that is
 //! computed again and compared: which nodes were visited, what they wrote, which edges were taken, what the run returned.
 
+mod inside;
+
 use std::fmt::Display;
 use std::time::SystemTime;
 
 use graph_model::capability::{Grants, Pattern};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::program::OnMaxSteps;
 use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
 use crate::code::{Code, Kind};
+use crate::engine::{Ended, Finished, element, state_value};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
-use crate::record::{End, Entry, Journal, JournalError, Sealed, Standing, Start, Status, Step, Visit};
+use crate::record::{
+    Calls, End, Entry, Journal, JournalError, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status, Step, Visit,
+};
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
 use crate::vault::Vault;
+
+use inside::Inside;
+pub use inside::{AuditError, audit_tree};
 
 /// What a journal proves of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +59,9 @@ pub struct Audit {
 ///
 /// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
 ///
+/// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
+/// signatures: whoever could change one of those and keep the chain could as well sign anew, for that takes the key.
+///
 /// # Errors
 ///
 /// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
@@ -60,15 +72,34 @@ pub fn audit(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Audit, JournalError> {
+    prove(machine, run, records, key, seal, false).map(|proven| proven.audit)
+}
+
+/// What is proven of a run, with what ties it to the runs around and inside it.
+struct Proven {
+    audit: Audit,
+    start: Start,
+    /// The calls of graphs that its visits made.
+    inside: Vec<Inside>,
+    /// Its result, if it has ended with one that could be computed.
+    ended: Option<Ended>,
+    /// Why it ended without one, and at which node.
+    failed: Option<(String, Option<String>)>,
+    /// What it was granted at its start, and each time that it was taken up.
+    granted: Vec<Grants>,
+}
+
+fn prove(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+    looks_inside: bool,
+) -> Result<Proven, JournalError> {
     let mut journal = Journal::verify(run, records, key)?;
-    // The last signature vouches for all; that each is good by itself is proven all the same.
-    for record in records {
-        if !key.verifies(&record.digest(), &record.signature) {
-            return Err(JournalError::Signature { seq: record.seq, key: key.fingerprint() });
-        }
-    }
     let code = machine.code();
-    let start = journal.start.clone();
+    let start = &journal.start;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
     // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
@@ -77,9 +108,10 @@ pub fn audit(
         vault.unseal_journal(code, &mut journal)?;
     }
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
-    let mut walk = Walk::begin(machine, &journal.start, is_recomputed)?;
-    let (mut status, mut resumes) = (Status::Running, 0);
-    for record in journal.records.iter().skip(1) {
+    let start = journal.start.clone();
+    let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
+    let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
+    for record in &journal.records {
         let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
             Entry::Start(_) => Err("a run begins once".to_owned()),
@@ -88,32 +120,39 @@ pub fn audit(
             }
             Entry::Resume(resume) => {
                 (status, resumes) = (Status::Running, resumes + 1);
-                walk.grants = grants(&resume.grants)?;
+                walk.granted.push(grants(&resume.grants)?);
                 same("number of visits before it", resume.steps, walk.standing.steps)
             }
             _ if status != Status::Running => {
                 Err("the run had stopped before it, and was not taken up again".to_owned())
             }
-            Entry::Step(step) => walk.step(step, at),
+            Entry::Step(step) => walk.step(record.seq, step, at),
+            Entry::Calls(calls) => walk.calls(calls),
+            Entry::Snapshot(snapshot) => walk.snapshot(snapshot),
             Entry::End(end) => {
-                status = end.status;
+                (status, last) = (end.status, Some(end));
+                walk.forget(end);
                 walk.end(end, at)
             }
         });
         misfit(record.seq, taken)?;
     }
-    Ok(Audit {
+    let last = last.filter(|end| end.status == status);
+    let ended = last.and_then(|end| walk.ended(end));
+    let failed = last.and_then(|end| Some((end.error.clone()?, end.node.clone())));
+    let audit = Audit {
         run: run.clone(),
-        graph: start.graph,
+        graph: start.graph.clone(),
         digest: start.digest,
-        signer: start.signer,
+        signer: start.signer.clone(),
         status,
         steps: walk.standing.steps,
         resumes,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
         is_recomputed,
-    })
+    };
+    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, granted: walk.granted })
 }
 
 fn misfit<T>(seq: u64, found: Result<T, String>) -> Result<T, JournalError> {
@@ -136,13 +175,27 @@ struct Walk<'m> {
     /// None where its values are sealed, and so nothing can be computed from them.
     state: Option<Box<dyn Cells>>,
     standing: Standing,
-    grants: Grants,
+    /// What of the next step is done.
+    done: Finished,
+    /// What was granted at the start and each time that the run was taken up; the last is what counts.
+    granted: Vec<Grants>,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
+    /// How many graphs may stand one in the other below it.
+    depth: u32,
+    /// The calls of graphs that its visits made; none where nobody asks.
+    inside: Option<Vec<Inside>>,
+    run: RunId,
 }
 
 impl<'m> Walk<'m> {
-    fn begin(machine: &'m dyn Machine, start: &Start, is_recomputed: bool) -> Result<Self, JournalError> {
+    fn begin(
+        machine: &'m dyn Machine,
+        run: &RunId,
+        start: &Start,
+        is_recomputed: bool,
+        looks_inside: bool,
+    ) -> Result<Self, JournalError> {
         let code = machine.code();
         let state = if is_recomputed {
             let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
@@ -154,11 +207,14 @@ impl<'m> Walk<'m> {
         let mut standing = Standing::new(code);
         standing.limit = start.limit.map(u64::from);
         let capabilities = start.capabilities.clone().map(Grants::new);
-        Ok(Self { machine, code, state, standing, grants: misfit(0, grants(&start.grants))?, capabilities })
+        let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
+        let granted = vec![misfit(0, grants(&start.grants))?];
+        let (inside, done) = (looks_inside.then(Vec::new), Finished::new());
+        Ok(Self { machine, code, state, standing, done, granted, capabilities, depth, inside, run: run.clone() })
     }
 
     /// Takes a step, if the graph allows it.
-    fn step(&mut self, step: &Step, at: SystemTime) -> Result<(), String> {
+    fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         let frontier = std::mem::take(&mut self.standing.frontier);
         same("number of nodes that were to be visited", step.visits.len(), frontier.len())?;
         if let Some(limit) = step.limit {
@@ -179,8 +235,13 @@ impl<'m> Walk<'m> {
             let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
             same("argument of the visit", &visit.argument, argument)?;
             self.permitted(activation.node)?;
+            if let Some(mut inside) = self.inside.take() {
+                inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);
+                self.inside = Some(inside);
+            }
             self.visit(visit, activation, at)?.into_iter().for_each(|activation| activation.join(&mut next));
         }
+        self.done.clear();
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
@@ -188,11 +249,79 @@ impl<'m> Walk<'m> {
         replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)
     }
 
+    /// Takes calls that finished before their step was done, if the graph makes them in it.
+    fn calls(&mut self, calls: &Calls) -> Result<(), String> {
+        for done in &calls.done {
+            let place = done.step.checked_sub(self.standing.steps + 1).and_then(|place| usize::try_from(place).ok());
+            let activation = place.and_then(|place| self.standing.frontier.get(place));
+            let at = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?.node;
+            let node = self.code.node(at);
+            same("node that makes a call", done.node.as_str(), node.name.as_str())?;
+            if matches!(node.kind, Kind::Foreach(_)) != done.item.is_some() {
+                return Err(format!("node `{}` makes no such call", node.name));
+            }
+            self.permitted(at)?;
+            if self.done.insert((done.step, done.item), done.clone()).is_some() {
+                return Err(format!("node `{}` made a call again that was done", node.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the calls whose results a run failed on.
+    fn forget(&mut self, end: &End) {
+        if let End { unfit: true, node: Some(node), .. } = end {
+            self.done.retain(|_, done| done.node != *node);
+        }
+    }
+
+    /// Fails unless a visit says of its calls that were done before what the journal said then.
+    fn agrees(&self, visit: &Visit, is_each: bool) -> Result<(), String> {
+        let collected = visit.changes.values().next().and_then(Value::as_array);
+        for done in self.done.values().filter(|done| done.step == visit.step && visit.error.is_none()) {
+            let item = done.item.and_then(|item| usize::try_from(item).ok());
+            let said = match item {
+                Some(item) if is_each => collected.and_then(|list| list.get(item)),
+                _ => Some(&visit.result),
+            };
+            let is_same =
+                said.is_some_and(|said| *said == done.result || is_each && *said == element(done.result.clone()));
+            if !is_same {
+                return Err(format!("node `{}` returned something else than when its call was done", visit.node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails unless a snapshot says what the records before it add up to.
+    fn snapshot(&self, said: &Snapshot) -> Result<(), String> {
+        let Some(state) = self.state.as_deref() else {
+            same("number of visits", said.steps, self.standing.steps)?;
+            let name = |at: &Activation| self.code.node(at.node).name.clone();
+            let expected: Vec<String> = self.standing.frontier.iter().map(name).collect();
+            let next: Vec<&str> = said.next.iter().map(|target| target.node.as_str()).collect();
+            return same("way on", next.join(", "), expected.join(", "));
+        };
+        let is = SnapshotDraft { code: self.code, state, standing: &self.standing, vault: None }.to_owned();
+        if is == *said {
+            return Ok(());
+        }
+        let key = is.keys.iter().chain(&said.keys).map(|(name, _)| name);
+        let key = key.into_iter().find(|name| is.keys.get(*name) != said.keys.get(*name));
+        Err(match key {
+            Some(key) => format!("it says that `{key}` is something else than what was written to it"),
+            None => "it says that the run stands elsewhere than where its steps led".to_owned(),
+        })
+    }
+
     /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
     fn visit(&self, visit: &Visit, activation: &Activation, at: SystemTime) -> Result<Vec<Activation>, String> {
         let code = self.code;
         let node = code.node(activation.node);
         let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
+        if self.state.is_some() {
+            self.agrees(visit, matches!(node.kind, Kind::Foreach(_)))?;
+        }
         if visit.error.is_some() {
             return match (node.on_error, visit.suppressed) {
                 (Some(target), false) => {
@@ -256,7 +385,10 @@ impl<'m> Walk<'m> {
         };
         let Some(capability) = self.code.tool(tool).and_then(|tool| tool.capability.as_ref()) else { return Ok(()) };
         let allows = |grants: &Grants| grants.allow(capability);
-        if allows(&self.grants) && allows(&self.code.permissions) && self.capabilities.as_ref().is_none_or(allows) {
+        if self.granted.last().is_some_and(allows)
+            && allows(&self.code.permissions)
+            && self.capabilities.as_ref().is_none_or(allows)
+        {
             Ok(())
         } else {
             Err(format!("the run was not granted `{capability}`"))
@@ -278,14 +410,36 @@ impl<'m> Walk<'m> {
         if !end.exhausted && !self.standing.frontier.is_empty() {
             return Err("nodes were still to be visited".to_owned());
         }
-        let Some(state) = self.state.as_deref().filter(|_| !end.exhausted) else { return Ok(()) };
+        if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
+            return Err("the graph does not return when the run has taken all the steps it may".to_owned());
+        }
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
         let clock = || at;
         let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
-        let output = self.code.output(
-            self.standing.last,
-            &self.standing.sight(state, self.standing.last, &now),
-            &mut Notes::default(),
-        );
+        let sight = self.standing.sight(state, self.standing.last, &now);
+        let output = match end.exhausted {
+            true => self.code.keys(&sight),
+            false => self.code.output(self.standing.last, &sight, &mut Notes::default()),
+        };
         if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
+    }
+
+    /// Returns the result with which the run ended, as a run around it is told; none if it ended without one, or its values are
+    /// sealed.
+    fn ended(&self, end: &End) -> Option<Ended> {
+        let state = self.state.as_deref()?;
+        let is_done = matches!(end.status, Status::Completed | Status::CompletedWithErrors);
+        let mask = self.code.settings.secrets.output.as_ref();
+        is_done.then(|| Ended {
+            status: end.status,
+            node: self.code.node(self.standing.last).name.clone(),
+            output: end.output.clone(),
+            hidden: mask.map(|mask| Box::new(mask.hide(end.output.clone()))),
+            state: state_value(self.code, state, &self.standing),
+            steps: end.steps,
+            suppressed: self.standing.suppressed.clone(),
+            exhausted: end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag,
+            history: Vec::new(),
+        })
     }
 }

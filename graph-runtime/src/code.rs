@@ -136,7 +136,8 @@ pub(crate) struct Foreach {
     pub(crate) call: CallTerm,
     over: Term,
     name: String,
-    collect: Option<usize>,
+    /// The key that gets the results.
+    pub(crate) collect: Option<usize>,
     width: usize,
 }
 
@@ -367,6 +368,11 @@ impl Code {
             Kind::Return(Some(term)) => look.evaluate(term, notes),
             _ => look.keys(),
         }
+    }
+
+    /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
+    pub(crate) fn keys(&self, sight: &Sight<'_>) -> Value {
+        self.look(sight).keys()
     }
 
     /// Returns what a hook does about an event, of which `told` is told; none if its condition does not hold.

@@ -62,11 +62,12 @@ pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
-pub use audit::{Audit, audit};
+pub use audit::{Audit, AuditError, audit, audit_tree};
 pub use call::Call;
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
 pub use edges::{Edges, Fired};
+pub use engine::Durability;
 pub use error::{
     ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
     SuppressedError,

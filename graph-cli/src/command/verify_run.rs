@@ -1,7 +1,7 @@
 //! `graph verify-run`: prove from its journal what a run did.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use graph_compiler::diagnostic::Diagnostic;
@@ -9,7 +9,7 @@ use graph_model::name::ItemId;
 use graph_model::signature::PublicKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::record::{Entry, Record, Sealed};
-use graph_runtime::{Audit, RunId, SealKey, SqliteStore, Store, audit};
+use graph_runtime::{Audit, AuditError, RunId, SealKey, SqliteStore, Store, audit_tree};
 use serde_json::json;
 
 use super::{read, signing_key};
@@ -50,31 +50,25 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
     let seal = arguments.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
-    let (mut waiting, mut seen, mut proven) = (vec![arguments.run.clone()], BTreeSet::new(), Vec::new());
-    while let Some(run) = waiting.pop() {
-        if !seen.insert(run.clone()) {
-            continue;
-        }
-        let records = tokio.block_on(store.load(&run))?;
-        // Where the graph is looked for is no proof: that it is the run's graph is proven with the rest.
-        let named = arguments.graph.as_deref().filter(|_| run == arguments.run);
-        let Some(machine) = graph_of(&records, named)? else {
-            let message = match graph_name(&records) {
-                Some(name) => format!("there is no graph `{name}` in the tree `graphs`; name its file with `--graph`"),
-                None => "its journal does not begin with the start of a run".to_owned(),
-            };
-            anstream::eprintln!("error: run {run}: {message}");
-            return Ok(Outcome::Problems);
+    let records = tokio.block_on(store.load(&arguments.run))?;
+    // Where the graph is looked for is no proof: that it is the run's graph is proven with the rest.
+    let Some(machine) = graph_of(&records, arguments.graph.as_deref())? else {
+        let message = match graph_name(&records) {
+            Some(name) => format!("there is no graph `{name}` in the tree `graphs`; name its file with `--graph`"),
+            None => "its journal does not begin with the start of a run".to_owned(),
         };
-        match audit(&machine, &run, &records, &key, seal.as_ref()) {
-            Ok(audit) => proven.push(audit),
-            Err(error) => {
-                anstream::eprintln!("error: run {run} in {}: {error}", arguments.store.display());
-                return Ok(Outcome::Problems);
-            }
+        anstream::eprintln!("error: run {}: {message}", arguments.run);
+        return Ok(Outcome::Problems);
+    };
+    let tree = audit_tree(Arc::new(machine), &arguments.run, &store, &key, seal.as_ref());
+    let proven = match tokio.block_on(tree) {
+        Ok(proven) => proven,
+        Err(AuditError::Journal { run, reason }) => {
+            anstream::eprintln!("error: run {run} in {}: {reason}", arguments.store.display());
+            return Ok(Outcome::Problems);
         }
-        waiting.extend(runs_inside(&records));
-    }
+        Err(error) => return Err(error.into()),
+    };
     if arguments.json {
         anstream::println!("{:#}", json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
     } else {
@@ -83,12 +77,8 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
     Ok(Outcome::Well)
 }
 
-fn records_of(records: &[Sealed]) -> impl Iterator<Item = Record> + '_ {
-    records.iter().filter_map(|record| serde_json::from_str(&record.body).ok())
-}
-
 fn graph_name(records: &[Sealed]) -> Option<String> {
-    match records_of(records).next()?.entry {
+    match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
         Entry::Start(start) => Some(start.graph),
         _ => None,
     }
@@ -114,15 +104,6 @@ fn graph_of(records: &[Sealed], file: Option<&Path>) -> Result<Option<Interprete
         let all: Vec<String> = error.diagnostics.iter().map(Diagnostic::render_coloured).collect();
         Error::new(format!("the graph {} cannot be used:\n{}", file.display(), all.join("\n\n")))
     })
-}
-
-/// Returns the runs of the graphs inside, which have journals of their own.
-fn runs_inside(records: &[Sealed]) -> Vec<RunId> {
-    let visits = records_of(records).filter_map(|record| match record.entry {
-        Entry::Step(step) => Some(step.visits),
-        _ => None,
-    });
-    visits.flatten().filter_map(|visit| visit.run).collect()
 }
 
 fn say(audit: &Audit) {

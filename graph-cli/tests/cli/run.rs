@@ -362,6 +362,33 @@ fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
 }
 
 #[test]
+fn the_runs_inside_a_run_are_proven_with_it_and_one_that_is_missing_is_missed() {
+    let place = Place::with_graph(
+        "permissions: [rye.execute.tool.test.inner, rye.execute.tool.rye.bash]
+config:
+  start: nest
+  nodes:
+    nest:
+      action: { item_id: test/inner, params: {} }
+      assign: { said: \"${result.output.first}\" }
+      next: done
+    done: { type: return }
+",
+    );
+    place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 0);
+    let verify = || place.graph(&["verify-run", "r", "--store", "runs.db"]);
+    let proven = verify();
+    assert_eq!((proven.code, proven.out.lines().count()), (0, 2), "{}", proven.err);
+    assert!(proven.out.lines().last().unwrap().starts_with("r-1: completed after 3 steps, as `test/inner` ("));
+    let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+    database.execute("DELETE FROM runs WHERE id = 'r-1'", []).unwrap();
+    let missed = verify();
+    assert_eq!(missed.code, 1);
+    assert!(missed.err.contains("node `nest` was told of a run of which there is no journal"), "{}", missed.err);
+}
+
+#[test]
 fn a_run_that_took_all_its_steps_is_resumed_with_more() {
     let place = Place::with_graph(&commands("echo a", "echo b"));
     let run = |arguments: &[&str]| place.run(&[&["--store", "runs.db"], arguments].concat());

@@ -10,6 +10,7 @@ use graph_model::value::Value;
 
 use super::perform::{Job, Made};
 use super::{Ended, Engine};
+use crate::code::Code;
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::machine::Request;
 use crate::record::Parent;
@@ -31,9 +32,9 @@ impl Engine {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent("graphs are nested deeper than `limits.depth` allows")));
             };
-            let (tool, output) = (request.tool, machine.code().settings.secrets.output.clone());
+            let is_plain = is_told_secrets(self.code(), request.tool, machine.code());
             let inputs = request.arguments.take::<Value>("");
-            let id = self.nested_id(job, made.calls);
+            let id = nested_id(&self.facts.id, job.step, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());
             let mut ceiling = self.facts.ceiling.clone();
             ceiling.push(self.code().permissions.clone());
@@ -51,6 +52,7 @@ impl Engine {
                 stop: self.facts.stop.clone(),
                 max_steps: None,
                 capabilities: None,
+                durability: self.durability,
             };
             let runtime = Runtime::of(&self.runtime);
             let taken = match runtime.begin(begin.clone(), machine.clone(), inputs).await {
@@ -67,13 +69,7 @@ impl Engine {
                 }
                 Err(error) => return Err(Box::new(Failure::permanent(error.to_string()))),
             };
-            // What of the output is secret is handed on where this graph's types say so too, as they do unless the two nest
-            // each other.
-            let known = match self.code().settings.secrets.tools.get(&tool) {
-                Some(Mask::Fields(fields)) => fields.get("output"),
-                _ => None,
-            };
-            self.take_nested(&id, ended, known == output.as_ref(), made)
+            self.take_nested(&id, ended, is_plain, made)
         })
     }
 
@@ -99,7 +95,7 @@ impl Engine {
                 Err(Box::new(Failure::of(Category::Cancelled, error.to_string())))
             }
             RunError::Node { ref failure, ref node, .. } => {
-                let message = format!("{} (node `{node}` of run `{id}`)", failure.message);
+                let message = failure_inside(&failure.message, Some(node), id);
                 Err(Box::new(Failure { message, data: Some(result_value(&error)), ..(**failure).clone() }))
             }
             other => {
@@ -110,19 +106,37 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Returns the id of the run that a call begins: the same each time the call is made after a crash.
-    fn nested_id(&self, job: &Job<'_>, call: u64) -> RunId {
-        let mut id = format!("{}-{}", self.facts.id, job.step);
-        if let Some((item, _)) = job.item {
-            id.push_str(&format!("_{item}"));
-        }
-        if call > 1 {
-            id.push_str(&format!("-again{}", call - 1));
-        }
-        RunId::new(id.clone()).unwrap_or_else(|_| {
-            let digest = Digest::of(&id).to_hex();
-            RunId::new(format!("nested-{}", &digest[..32])).expect("hex digits are letters of a run id")
-        })
+/// Returns the id of the run that a call begins, the `call`th of its visit or item: the same each time it is made after a crash.
+pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId {
+    let mut id = format!("{run}-{step}");
+    if let Some(item) = item {
+        id.push_str(&format!("_{item}"));
+    }
+    if call > 1 {
+        id.push_str(&format!("-again{}", call - 1));
+    }
+    RunId::new(id.clone()).unwrap_or_else(|_| {
+        let digest = Digest::of(&id).to_hex();
+        RunId::new(format!("nested-{}", &digest[..32])).expect("hex digits are letters of a run id")
+    })
+}
+
+/// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they
+/// do unless the two nest each other.
+pub(crate) fn is_told_secrets(outer: &Code, tool: u16, inner: &Code) -> bool {
+    let known = match outer.settings.secrets.tools.get(&tool) {
+        Some(Mask::Fields(fields)) => fields.get("output"),
+        _ => None,
+    };
+    known == inner.settings.secrets.output.as_ref()
+}
+
+/// Returns what a node is told whose run failed.
+pub(crate) fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
+    match node {
+        Some(node) => format!("{error} (node `{node}` of run `{run}`)"),
+        None => error.to_owned(),
     }
 }

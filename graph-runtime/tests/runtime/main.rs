@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod durability;
 mod engine;
 #[cfg(feature = "files")]
 mod files;
 mod inputs;
+mod inside;
 mod interpreted;
 mod journal;
 mod language;

@@ -1,0 +1,310 @@
+//! The runs inside a run: each is proven by itself, and tied to the visit that called it.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use graph_model::capability::Grants;
+use graph_model::name::RunId;
+use graph_model::program::Performer;
+use graph_model::secret::HIDDEN;
+use graph_model::signature::PublicKey;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use super::{Audit, Proven, Walk, misfit, prove};
+use crate::code::{Foreach, Kind};
+use crate::engine::nested::{failure_inside, is_told_secrets, nested_id};
+use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
+use crate::record::{JournalError, Parent, Status, Visit};
+use crate::seal::SealKey;
+use crate::store::{Store, StoreError};
+
+/// Why a run and the runs inside it are not proven.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// A journal could not be read.
+    #[error("cannot read the journal of run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// A journal was changed, tells of what its graph does not allow, or does not fit that of the run around it.
+    #[error("run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// What is wrong.
+        reason: JournalError,
+    },
+}
+
+/// Proves a run and every run inside it, and that they belong together (R188); the run itself is the first that is returned.
+///
+/// As [`audit`](super::audit), for each. Of a run inside another it is proven besides that it is of the graph that the node
+/// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
+/// that what it came to is what the visit was told.
+///
+/// What a call gets that asks for the time is not written down, and so not compared. Nor is a failure whose text has a secret
+/// cut out, or one of a run that was given up before it ended.
+///
+/// # Errors
+///
+/// The first thing that is wrong, in which run and record; or if a journal cannot be read.
+pub async fn audit_tree(
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<Audit>, AuditError> {
+    let of = |run: &RunId| {
+        let run = run.clone();
+        move |reason| AuditError::Journal { run, reason }
+    };
+    let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
+    let proven = prove(&*machine, run, &records, key, seal, true).map_err(of(run))?;
+    drop(records);
+    let mut audits = vec![proven.audit];
+    let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
+    while let Some((outer, call)) = waiting.pop() {
+        let around = &call.parent.run;
+        let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
+        let inner =
+            outer.nested(call.tool).ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+        let mut last = None;
+        for attempt in 1..=call.attempts {
+            let id = call.id(attempt);
+            let records = match store.load(&id).await {
+                Ok(records) => records,
+                // A call may fail before its run begins.
+                Err(StoreError::NotFound(_)) => continue,
+                Err(source) => return Err(AuditError::Store { run: id, source }),
+            };
+            let proven = prove(&*inner, &id, &records, key, seal, true).map_err(of(&id))?;
+            misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
+            waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
+            audits.push(proven.audit.clone());
+            last = Some(proven);
+        }
+        call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;
+    }
+    Ok(audits)
+}
+
+/// A call of a graph, as a run's journal tells of it.
+#[derive(Debug, Clone)]
+pub(super) struct Inside {
+    /// The record that tells of it.
+    seq: u64,
+    parent: Parent,
+    tool: u16,
+    /// How often it was made at most.
+    attempts: u64,
+    /// The run that the visit names as that of its last call; of a foreach none is named.
+    named: Option<RunId>,
+    /// What the call gives; none where that cannot be told.
+    inputs: Option<Value>,
+    /// What the run may be granted: one of these, narrowed to what the graph around it permits.
+    granted: Vec<Grants>,
+    /// How deep it may nest others.
+    depth: Option<u32>,
+    said: Said,
+}
+
+/// What a visit was told of a run inside it.
+#[derive(Debug, Clone)]
+enum Said {
+    Result(Value),
+    Failure(String),
+    /// It is not written down, or sealed.
+    Nothing,
+}
+
+impl Walk<'_> {
+    /// Returns the calls of graphs that a visit made.
+    ///
+    /// # Errors
+    ///
+    /// If the node calls a graph, and the visit names no run or another than the call begins.
+    pub(super) fn calls_of_graphs(
+        &self,
+        seq: u64,
+        visit: &Visit,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Result<Vec<Inside>, String> {
+        let node = self.code.node(activation.node);
+        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Ok(Vec::new()) };
+        if self.code.tool(call.tool).is_none_or(|tool| tool.by != Performer::Graph) {
+            return Ok(Vec::new());
+        }
+        let permits = |granted: &Grants| granted.narrowed(&self.code.permissions);
+        let one = |item| Inside {
+            seq,
+            parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
+            tool: call.tool,
+            attempts: visit.calls.max(1),
+            named: None,
+            inputs: None,
+            granted: self.granted.iter().map(permits).collect(),
+            depth: self.depth.checked_sub(1),
+            said: Said::Nothing,
+        };
+        let clock = || at;
+        let plan = |now: &Now<'_>| {
+            let sight = self.standing.sight(self.state.as_deref()?, activation.node, now);
+            self.machine.plan(activation, &sight, &mut Notes::default()).ok()
+        };
+        let given = |request: Request, now: &Now<'_>| now.known().is_none().then(|| first(request));
+        if let Kind::Action(_) = &node.kind {
+            let mut one = one(None);
+            let begun = one.id(one.attempts);
+            if visit.error.is_none() && visit.run.as_ref() != Some(&begun)
+                || visit.run.as_ref().is_some_and(|run| (1..=one.attempts).all(|attempt| one.id(attempt) != *run))
+            {
+                return Err(format!("the run inside node `{}` is not `{begun}`", node.name));
+            }
+            let now = Now::new(&clock);
+            one.inputs = match plan(&now) {
+                Some(Plan::Call(request)) => given(request, &now),
+                _ => None,
+            };
+            one.said = match &visit.error {
+                // With a result, it is not the call that failed.
+                Some(error) if visit.result.is_null() => Said::Failure(error.clone()),
+                _ if self.state.is_some() => Said::Result(visit.result.clone()),
+                _ => Said::Nothing,
+            };
+            one.named.clone_from(&visit.run);
+            // Of a call that failed before its run began there is nothing to find.
+            return Ok(if one.named.is_some() { vec![one] } else { Vec::new() });
+        }
+        let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+        let Some(Plan::Each { items, .. }) = plan(&now) else { return Ok(Vec::new()) };
+        let collected = visit.changes.values().next().and_then(Value::as_array);
+        let each = (0..).zip(&items).map(|(index, item)| {
+            let mut one = one(Some(index));
+            // Each call of a foreach is told the time by itself, and nobody writes that down.
+            let now = Now::new(&clock);
+            one.inputs = self.state.as_deref().and_then(|state| {
+                let sight = self.standing.sight(state, activation.node, &now);
+                let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+                given(request, &now)
+            });
+            let failed = visit.items.iter().find(|failed| failed.item == index);
+            let place = || collected?.get(usize::try_from(index).ok()?).cloned();
+            one.said = match failed {
+                Some(failed) => Said::Failure(failed.error.clone()),
+                None => place().map_or(Said::Nothing, Said::Result),
+            };
+            one
+        });
+        Ok(each.collect())
+    }
+}
+
+/// Returns what a call of a graph gives it.
+fn first(mut request: Request) -> Value {
+    request.arguments.take::<Value>("")
+}
+
+impl Inside {
+    fn id(&self, attempt: u64) -> RunId {
+        nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
+    }
+
+    /// Fails unless a run began as the call begins it.
+    fn ties(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+        let start = &run.start;
+        if start.parent.as_ref() != Some(&self.parent) {
+            return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
+        }
+        if self.depth.is_none() || start.depth.is_none() || start.depth > self.depth {
+            return Err("it may nest graphs deeper than the run around it".to_owned());
+        }
+        for granted in &run.granted {
+            let covers = |grants: &Grants| {
+                let covered = |one| grants.patterns().iter().any(|pattern| pattern.covers(one));
+                granted.patterns().iter().all(covered)
+            };
+            if !self.granted.iter().any(covers) {
+                return Err(format!("it was granted more than the run around it, `{}`", self.parent.run));
+            }
+        }
+        let Some(inputs) = self.inputs.as_ref().filter(|_| run.audit.is_recomputed) else { return Ok(()) };
+        // Defaults are applied, as they were when the run began.
+        let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
+        if given.inputs().to_plain_value() == start.inputs {
+            Ok(())
+        } else {
+            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
+        }
+    }
+
+    /// Fails unless the visit was told what its last run came to.
+    fn told(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
+        let node = &self.parent.node;
+        let Some(run) = last else {
+            return match &self.said {
+                Said::Result(_) => Err(format!("node `{node}` was told of a run of which there is no journal")),
+                Said::Failure(_) | Said::Nothing => Ok(()),
+            };
+        };
+        let id = &run.audit.run;
+        let is_done = matches!(run.audit.status, Status::Completed | Status::CompletedWithErrors);
+        match &self.said {
+            Said::Nothing => Ok(()),
+            Said::Result(_) if !is_done => {
+                Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
+            }
+            Said::Result(said) => {
+                // Without the key of its secrets, nothing of it was computed.
+                let Some(ended) = &run.ended else { return Ok(()) };
+                let is_plain = is_told_secrets(outer.code(), self.tool, inner.code());
+                let result = ended.result(id, is_plain);
+                let may_hide = !outer.code().settings.secrets.is_empty();
+                if agree(said, &result, may_hide) {
+                    Ok(())
+                } else {
+                    Err(format!("node `{node}` was told something else of run `{id}` than what it returned"))
+                }
+            }
+            // The call was given up, and its run let be wherever it was.
+            Said::Failure(said) if said.starts_with("it timed out after") => Ok(()),
+            Said::Failure(_) if is_done => {
+                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+            }
+            Said::Failure(said) => {
+                let Some((error, at)) = &run.failed else { return Ok(()) };
+                let error = failure_inside(error, at.as_deref(), id);
+                let is_hidden = said.contains(HIDDEN) && !outer.code().settings.secrets.is_empty();
+                if *said == error || is_hidden || said.starts_with("cannot resume run") {
+                    Ok(())
+                } else {
+                    Err(format!("node `{node}` was told of another failure than that of run `{id}`"))
+                }
+            }
+        }
+    }
+}
+
+/// Whether a value is what a journal says of it, where texts may stand in the journal without the secrets in them.
+fn agree(said: &Value, is: &Value, may_hide: bool) -> bool {
+    match (said, is) {
+        (Value::String(text), _) if may_hide && text.contains(HIDDEN) => true,
+        (Value::Array(said), Value::Array(is)) => {
+            said.len() == is.len() && said.iter().zip(is).all(|(said, is)| agree(said, is, may_hide))
+        }
+        (Value::Object(said), Value::Object(is)) => {
+            let fits = |(name, value): (&String, &Value)| match is.get(name) {
+                Some(is) => agree(value, is, may_hide),
+                None => may_hide && name.contains(HIDDEN),
+            };
+            said.len() == is.len() && said.iter().all(fits)
+        }
+        _ => said == is,
+    }
+}

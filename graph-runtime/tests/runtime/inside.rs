@@ -1,0 +1,173 @@
+//! The runs inside a run are proven with it: each by itself, and that they belong together.
+
+use graph_model::digest::Digest;
+use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::record::{Sealed, Status};
+use graph_runtime::{ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit_tree};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+
+const GRAPH: Tool = Tool { by: Performer::Graph, ..PROGRAM.tools[0] };
+
+fn child() -> Interpreted {
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"params":{"n":"${inputs.n}"},"assign":{"a":"${result}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return","output":{"doubled":"${state.a}"}}"#),
+    ];
+    let program = Program { id: "test/child", keys: &[Key { name: "a", initial: None }], nodes, ..PROGRAM };
+    Interpreted::new(&program, |_, params| match params["n"].as_i64() {
+        Some(n) => Ok(json!(n * 2)),
+        None => Err(ActionError::permanent("no number")),
+    })
+}
+
+/// Runs `child` with `n`, and with each of `list`.
+fn parent() -> Interpreted {
+    let program = Program {
+        keys: &[Key { name: "one", initial: None }, Key { name: "all", initial: None }],
+        tools: &[GRAPH],
+        settings: r#"{"on_error":"continue"}"#,
+        permissions: &["rye.execute.tool.test.tool"],
+        nodes: &[
+            (
+                "nest",
+                r#"{"line":1,"does":{"action":0},"params":{"n":"${inputs.n}"},"assign":{"one":"${result.output.doubled}"},"next":[{"to":"each"}]}"#,
+            ),
+            (
+                "each",
+                r#"{"line":2,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","collect":"all","width":2},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":3,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child())
+}
+
+fn id(text: &str) -> RunId {
+    RunId::new(text).unwrap()
+}
+
+fn runtime(store: &MemoryStore) -> Runtime {
+    let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[1; 32]));
+    builder.grant("rye.execute.tool.*").unwrap().build().unwrap()
+}
+
+/// The store of a run with these inputs.
+async fn ran(inputs: Value) -> MemoryStore {
+    let store = MemoryStore::new();
+    let Value::Object(inputs) = inputs else { unreachable!() };
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap();
+    store
+}
+
+/// What is proven, as ids with numbers of steps; or what is wrong.
+async fn proven(store: &MemoryStore) -> Result<Vec<(String, u64)>, String> {
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    match audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None).await {
+        Ok(audits) => Ok(audits.into_iter().map(|audit| (audit.run.to_string(), audit.steps)).collect()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A copy of the store, with one journal changed or left out, and signed again, as only the holder of the key can.
+async fn with(store: &MemoryStore, run: &str, records: Option<Vec<Sealed>>) -> MemoryStore {
+    let copy = MemoryStore::new();
+    for one in store.list().await.unwrap() {
+        let kept = match &records {
+            _ if one.run.as_str() != run => store.load(&one.run).await.unwrap(),
+            Some(records) => records.clone(),
+            None => continue,
+        };
+        copy.create(&one.run, "test/graph", kept).await.unwrap();
+    }
+    copy
+}
+
+async fn forged(store: &MemoryStore, run: &str, from: &str, to: &str) -> MemoryStore {
+    let records = store.load(&id(run)).await.unwrap();
+    let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
+    let (mut prev, mut found) = (Digest::of([]), false);
+    let forge = |(seq, record): (usize, &Sealed)| {
+        let said: Value = serde_json::from_str(&record.body).unwrap();
+        found |= record.body.contains(from);
+        let body = record
+            .body
+            .replace(from, to)
+            .replace(said["prev"].as_str().unwrap(), &prev.to_hex())
+            .replace(said["end"].as_str().unwrap(), &Digest::of(token).to_hex());
+        let signature = key.sign(&Digest::of(&body));
+        let sealed = Sealed { seq: seq as u64, body, signature, end: Some(token) };
+        prev = sealed.link();
+        sealed
+    };
+    let records = records.iter().enumerate().map(forge).collect();
+    assert!(found, "`{from}` is in the journal of `{run}`");
+    with(store, run, Some(records)).await
+}
+
+#[tokio::test]
+async fn the_runs_of_a_node_and_of_the_items_of_a_list_are_proven_with_the_run_around_them() {
+    let store = ran(json!({"n": 4, "list": [1, 2, "x"]})).await;
+    let expected = [("run", 3), ("run-1", 2), ("run-2_0", 2), ("run-2_1", 2), ("run-2_2", 0)];
+    let expected: Vec<(String, u64)> = expected.map(|(run, steps)| (run.to_owned(), steps)).into();
+    assert_eq!(proven(&store).await, Ok(expected));
+    let all = store.list().await.unwrap();
+    assert!(all.iter().any(|run| run.run.as_str() == "run-2_2" && run.status == Status::Error), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_was_put_in_the_place_of_another_is_found_although_it_is_whole() {
+    let store = ran(json!({"n": 4, "list": [1, 2]})).await;
+    // The run of another call, which says so.
+    let alone = MemoryStore::new();
+    let inputs = Map::from_iter([("n".to_owned(), json!(4))]);
+    runtime(&alone).start_as(id("run-1"), child(), inputs).await.unwrap().await.unwrap();
+    let other = with(&store, "run-1", Some(alone.load(&id("run-1")).await.unwrap())).await;
+    assert_eq!(
+        proven(&other).await.unwrap_err(),
+        "run `run-1`: record 0 of its journal does not fit the graph: it does not belong to visit 1 of run `run`"
+    );
+    // The run of the same call with other inputs.
+    let other = ran(json!({"n": 5, "list": [1, 3]})).await;
+    for (run, node) in [("run-1", "nest"), ("run-2_1", "each")] {
+        let swapped = with(&store, run, Some(other.load(&id(run)).await.unwrap())).await;
+        let found = proven(&swapped).await.unwrap_err();
+        let expected = format!("its inputs are not what node `{node}` of run `run` gives");
+        assert!(found.ends_with(&expected), "{found}");
+    }
+    let found = proven(&with(&store, "run-2_0", None).await).await.unwrap_err();
+    assert!(found.ends_with("node `each` was told of a run of which there is no journal"), "{found}");
+}
+
+#[tokio::test]
+async fn a_journal_that_does_not_fit_the_one_inside_it_is_found_although_the_key_signed_both() {
+    let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
+    for (run, from, to, why) in [
+        ("run", r#""doubled":8"#, r#""doubled":9"#, "node `nest` writes something else to `one`"),
+        (
+            "run",
+            r#""steps":2,"output":{"doubled":8}"#,
+            r#""steps":3,"output":{"doubled":8}"#,
+            "something else of run `run-1`",
+        ),
+        ("run", r#""output":{"doubled":2}"#, r#""output":{"doubled":3}"#, "something else of run `run-2_0`"),
+        ("run", "no number (node `call`", "no money (node `call`", "of another failure than that of run `run-2_1`"),
+        ("run", r#""run":"run-1""#, r#""run":"run-2""#, "the run inside node `nest` is not `run-1`"),
+        ("run-1", r#""doubled":8"#, r#""doubled":9"#, "the graph returns something else"),
+        (
+            "run-1",
+            r#""grants":["rye.execute.tool.test.tool"]"#,
+            r#""grants":["rye.execute.tool.test.tool","rye.execute.tool.*"]"#,
+            "it was granted more than the run around it, `run`",
+        ),
+        ("run-1", r#""node":"nest"},"depth":"#, r#""node":"nest"},"depth":9"#, "it may nest graphs deeper"),
+    ] {
+        let found = proven(&forged(&store, run, from, to).await).await.unwrap_err();
+        assert!(found.contains(why), "{from} → {to}: {found}");
+    }
+}
