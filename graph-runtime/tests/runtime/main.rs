@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod durability;
+mod cancel;
 mod engine;
 #[cfg(feature = "files")]
 mod files;
