@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::time::SystemTime;
 
 use rusqlite::OpenFlags;
+use rusqlite::types::Value;
 
 use super::form::{APPLICATION, FORM, MIGRATIONS, connect, connect_unchanging, prepare, prepare_with};
 use super::holder::lock_path;
@@ -51,6 +52,17 @@ async fn what_was_appended_is_there_when_the_file_is_opened_again() {
         1,
         "the first store's lock file is gone"
     );
+}
+
+#[tokio::test]
+async fn what_is_appended_waits_for_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();
+    let writer = locked(&store.shared.writing.as_ref().unwrap().writer);
+    let said = |pragma: &str| writer.connection.pragma_query_value(None, pragma, |row| row.get::<_, Value>(0));
+    // 2 is FULL: the log is synchronised at each commit.
+    assert_eq!(said("synchronous").unwrap(), Value::Integer(2));
+    assert_eq!(said("journal_mode").unwrap(), Value::Text("wal".to_owned()));
 }
 
 #[tokio::test]
