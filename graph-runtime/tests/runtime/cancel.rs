@@ -75,7 +75,8 @@ async fn a_run_that_is_cancelled_in_its_store_stops_before_its_next_step_and_can
     assert_eq!(store.find(&id("run")).await.unwrap().status, Status::Cancelled);
     let again = elsewhere(&path, "run").unwrap_err();
     assert_eq!(again.to_string(), "Run already in terminal state: cancelled (run `run`)");
-    let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.expect("the wish was for who held it");
+    let finished =
+        runtime(store).resume(graph(), &id("run")).await.unwrap().await.expect("the wish was for who held it");
     assert_eq!((finished.steps, finished.status), (3, Status::Completed));
     assert_eq!(*calls.lock().unwrap(), ["a", "b"], "the step that was at work when it was cancelled counts");
     let again = elsewhere(&path, "run").unwrap_err();

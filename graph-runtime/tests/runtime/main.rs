@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod durability;
 mod cancel;
+mod durability;
 mod engine;
 #[cfg(feature = "files")]
 mod files;
