@@ -41,6 +41,8 @@ enum Verb {
     Run(Box<command::run::Run>),
     /// List the runs of a store
     Runs(command::runs::Runs),
+    /// Follow a run that another process is at work on
+    Watch(command::watch::Watch),
     /// Ask whoever is at work on a run to stop it
     Cancel(command::cancel::Cancel),
     /// Remove runs from a store that ended long ago
@@ -67,6 +69,7 @@ fn main() -> std::process::ExitCode {
         Verb::Cancel(cancel) => command::cancel::run(&cancel),
         Verb::Gc(gc) => command::gc::run(&gc),
         Verb::VerifyRun(verify) => command::verify_run::run(&verify),
+        Verb::Watch(watch) => return command::watch::run(&watch),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -12,6 +12,7 @@ pub(crate) mod sign;
 mod stored;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
+pub(crate) mod watch;
 
 use std::fs;
 use std::io::{self, Write};

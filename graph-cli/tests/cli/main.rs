@@ -52,6 +52,7 @@ fn the_help_says_what_there_is() {
         &["schema", "--help"],
         &["run", "--help"],
         &["runs", "--help"],
+        &["watch", "--help"],
         &["cancel", "--help"],
         &["gc", "--help"],
         &["verify-run", "--help"],

@@ -135,3 +135,123 @@ fn runs_that_ended_are_removed_and_the_rest_stays() {
     assert!(gone.code == 3 && gone.err.contains("there is no run `a`"), "{}", gone.err);
     assert_eq!(place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", "a", "--quiet"]).code, 0);
 }
+
+/// A graph that needs a name, and runs a command.
+fn needs_name(second: &str) -> String {
+    let schema = "config_schema:
+  type: object
+  properties: { name: { type: string } }
+  required: [name]
+config:";
+    commands("echo a", second).replace("config:", schema)
+}
+
+/// Runs `graphs/g.yaml` in the background.
+fn detached(place: &Place, more: &[&str]) -> Ran {
+    place.stored(&[&["run", "graphs/g.yaml", "--background"], more].concat())
+}
+
+#[test]
+fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let begun = detached(&place, &[]);
+    let result = begun.json();
+    let (id, pid) = (result["graph_run_id"].as_str().unwrap(), result["pid"].as_u64().unwrap());
+    let log = format!(".ai/state/threads/{id}/async.log");
+    let expected = json!({
+        "success": true, "graph_run_id": id, "status": "running", "pid": pid, "graph_id": "test/g",
+        "log": format!("HOME/{log}"),
+    });
+    assert_eq!((begun.code, &result), (0, &expected), "{}", begun.err);
+    assert!(begun.err.contains(&format!("note: the run `{id}` is kept in runs.db\n")), "{}", begun.err);
+    assert!(id.starts_with("g-"), "{id}");
+    let run = place.stored(&["runs", id, "--json"]).json();
+    assert_eq!((&run["runs"][0]["alive"], &run["runs"][0]["pid"]), (&json!(true), &json!(pid)));
+    if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        let session = stat.rsplit(')').next().unwrap().split_whitespace().nth(3).unwrap();
+        assert_eq!(session, pid.to_string(), "it has a session of its own");
+    }
+    let mut watch = place.command(&["watch", id, "--store", "runs.db"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.write("go", "");
+    let watched = place.ran(watch.wait_with_output().unwrap());
+    assert_eq!((watched.code, watched.err.as_str()), (0, ""));
+    let lines: Vec<&str> = watched.out.lines().collect();
+    assert!(lines[0].starts_with("[graph:g] step 1 one ✓") && lines[0].ends_with("(+first)"), "{}", watched.out);
+    assert_eq!(
+        lines[1..],
+        ["[graph:g] step 2 two ✓ (+second)", "[graph:g] step 3 done ⏹", "[graph:g] done ✓ completed (3 steps)"]
+    );
+    let again = place.stored(&["watch", id, "--json"]);
+    let end = again.out.lines().last().unwrap();
+    let expected = json!({
+        "event": "end", "success": true, "graph_run_id": id, "status": "completed", "steps": 3, "error": null,
+    });
+    assert_eq!(serde_json::from_str::<Value>(end).unwrap(), expected);
+    // The process may still be on its way out.
+    let log = loop {
+        let log = place.read(&log);
+        if log.ends_with("}\n") {
+            break log;
+        }
+    };
+    assert!(log.starts_with("[graph:g] step 1/3 one ...\n"), "{log}");
+    let result: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&result["status"], &result["graph_run_id"]), (&json!("completed"), &json!(id)));
+}
+
+#[test]
+fn a_run_in_the_background_takes_its_inputs_from_stdin_and_its_failure_is_seen_by_who_watches() {
+    let place = Place::with_graph(&needs_name("exit 3"));
+    place.write("in.json", r#"{"name": "ann"}"#);
+    let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--background", "--run-id", "r"]);
+    let begun = command.stdin(fs::File::open(place.path("in.json")).unwrap()).output().unwrap();
+    let begun = place.ran(begun);
+    assert_eq!(
+        (begun.code, begun.json()["log"].as_str()),
+        (0, Some("HOME/.ai/state/threads/r/async.log")),
+        "{}",
+        begun.err
+    );
+    let watched = place.stored(&["watch", "r"]);
+    assert_eq!(watched.code, 1, "{}{}", watched.out, watched.err);
+    assert!(watched.out.ends_with("[graph:g] done ✗ error (exit code 3)\n"), "{}", watched.out);
+    assert!(place.read(".ai/state/threads/r/async.log").contains("[graph:g] step 1/3 one"));
+}
+
+#[test]
+fn a_run_that_cannot_be_started_in_the_background_says_why_and_leaves_nothing() {
+    let place = Place::with_graph(&needs_name("echo b"));
+    let wrong = detached(&place, &["--input", "nmae=ann", "--log", "run.log"]);
+    assert_eq!((wrong.code, &wrong.json()["success"]), (2, &json!(false)), "{}", wrong.err);
+    assert!(wrong.err.contains("the graph has no input `nmae`"), "{}", wrong.err);
+    let needs = detached(&place, &["--input", "name=ann", "--grant", "rye.execute.tool.other", "--log", "run.log"]);
+    assert_eq!(needs.code, 3);
+    assert!(needs.json()["error"].as_str().unwrap().contains("which was not granted"), "{}", needs.out);
+    let log = detached(&place, &["--input", "name=ann", "--log", "nowhere/run.log"]);
+    assert_eq!(log.code, 3);
+    assert!(log.err.contains("cannot write the log nowhere/run.log: "), "{}", log.err);
+    assert!(!place.path("run.log").exists());
+    assert_eq!(place.stored(&["runs", "--json"]).json()["count"], 0);
+    let unkept = place.graph(&["run", "graphs/g.yaml", "--background"]);
+    assert!(unkept.code == 2 && unkept.out.contains("required arguments"), "{}", unkept.out);
+}
+
+#[test]
+fn who_watches_a_run_whose_process_died_is_told_so() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let mut child = started(&place, "r");
+    let mut watch = place.command(&["watch", "r", "--store", "runs.db"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.write("go", "");
+    let watched = place.ran(watch.wait_with_output().unwrap());
+    assert_eq!(watched.code, 3);
+    assert!(
+        watched.err.starts_with("error: nobody is at work on the run `r` any more; resume it with "),
+        "{}",
+        watched.err
+    );
+    assert!(place.stored(&["cancel", "r"]).err.contains("nobody is at work on run `r`"));
+}
