@@ -1,13 +1,18 @@
 //! The verbs, one file each.
 
+pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod gc;
 pub(crate) mod keys;
 pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod sign;
+mod stored;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
+pub(crate) mod watch;
 
 use std::fs;
 use std::io::{self, Write};

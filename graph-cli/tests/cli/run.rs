@@ -46,7 +46,7 @@ config:
 ";
 
 /// A graph that takes no inputs and runs one command, and then another.
-fn commands(first: &str, second: &str) -> String {
+pub(crate) fn commands(first: &str, second: &str) -> String {
     format!(
         "permissions: [rye.execute.tool.rye.bash]
 config:
@@ -75,7 +75,7 @@ impl Place {
     }
 
     /// A place with the graph `graphs/g.yaml`.
-    fn with_graph(text: &str) -> Self {
+    pub(crate) fn with_graph(text: &str) -> Self {
         let place = Self::with_key();
         place.sign("graphs/g.yaml", text);
         place
