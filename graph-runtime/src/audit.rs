@@ -17,9 +17,11 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
 use crate::code::{Code, Kind};
-use crate::engine::{Ended, state_value};
+use crate::engine::{Ended, Finished, element, state_value};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
-use crate::record::{End, Entry, Journal, JournalError, Sealed, Standing, Start, Status, Step, Visit};
+use crate::record::{
+    Calls, End, Entry, Journal, JournalError, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status, Step, Visit,
+};
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
 use crate::vault::Vault;
@@ -109,7 +111,7 @@ fn prove(
     let start = journal.start.clone();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
-    for record in journal.records.iter().skip(1) {
+    for record in &journal.records {
         let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
             Entry::Start(_) => Err("a run begins once".to_owned()),
@@ -125,8 +127,11 @@ fn prove(
                 Err("the run had stopped before it, and was not taken up again".to_owned())
             }
             Entry::Step(step) => walk.step(record.seq, step, at),
+            Entry::Calls(calls) => walk.calls(calls),
+            Entry::Snapshot(snapshot) => walk.snapshot(snapshot),
             Entry::End(end) => {
                 (status, last) = (end.status, Some(end));
+                walk.forget(end);
                 walk.end(end, at)
             }
         });
@@ -170,6 +175,8 @@ struct Walk<'m> {
     /// None where its values are sealed, and so nothing can be computed from them.
     state: Option<Box<dyn Cells>>,
     standing: Standing,
+    /// What of the next step is done.
+    done: Finished,
     /// What was granted at the start and each time that the run was taken up; the last is what counts.
     granted: Vec<Grants>,
     /// What the caller said that the run may use.
@@ -203,7 +210,8 @@ impl<'m> Walk<'m> {
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let granted = vec![misfit(0, grants(&start.grants))?];
         let inside = looks_inside.then(Vec::new);
-        Ok(Self { machine, code, state, standing, granted, capabilities, depth, inside, run: run.clone() })
+        let (run, done) = (run.clone(), Finished::new());
+        Ok(Self { machine, code, state, standing, done, granted, capabilities, depth, inside, run })
     }
 
     /// Takes a step, if the graph allows it.
@@ -234,6 +242,7 @@ impl<'m> Walk<'m> {
             }
             self.visit(visit, activation, at)?.into_iter().for_each(|activation| activation.join(&mut next));
         }
+        self.done.clear();
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
@@ -241,11 +250,79 @@ impl<'m> Walk<'m> {
         replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)
     }
 
+    /// Takes calls that finished before their step was done, if the graph makes them in it.
+    fn calls(&mut self, calls: &Calls) -> Result<(), String> {
+        for done in &calls.done {
+            let place = done.step.checked_sub(self.standing.steps + 1).and_then(|place| usize::try_from(place).ok());
+            let activation = place.and_then(|place| self.standing.frontier.get(place));
+            let at = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?.node;
+            let node = self.code.node(at);
+            same("node that makes a call", done.node.as_str(), node.name.as_str())?;
+            if matches!(node.kind, Kind::Foreach(_)) != done.item.is_some() {
+                return Err(format!("node `{}` makes no such call", node.name));
+            }
+            self.permitted(at)?;
+            if self.done.insert((done.step, done.item), done.clone()).is_some() {
+                return Err(format!("node `{}` made a call again that was done", node.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the calls whose results a run failed on.
+    fn forget(&mut self, end: &End) {
+        if let End { unfit: true, node: Some(node), .. } = end {
+            self.done.retain(|_, done| done.node != *node);
+        }
+    }
+
+    /// Fails unless a visit says of its calls that were done before what the journal said then.
+    fn agrees(&self, visit: &Visit, is_each: bool) -> Result<(), String> {
+        let collected = visit.changes.values().next().and_then(Value::as_array);
+        for done in self.done.values().filter(|done| done.step == visit.step && visit.error.is_none()) {
+            let item = done.item.and_then(|item| usize::try_from(item).ok());
+            let said = match item {
+                Some(item) if is_each => collected.and_then(|list| list.get(item)),
+                _ => Some(&visit.result),
+            };
+            let is_same =
+                said.is_some_and(|said| *said == done.result || is_each && *said == element(done.result.clone()));
+            if !is_same {
+                return Err(format!("node `{}` returned something else than when its call was done", visit.node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails unless a snapshot says what the records before it add up to.
+    fn snapshot(&self, said: &Snapshot) -> Result<(), String> {
+        let Some(state) = self.state.as_deref() else {
+            same("number of visits", said.steps, self.standing.steps)?;
+            let name = |at: &Activation| self.code.node(at.node).name.clone();
+            let expected: Vec<String> = self.standing.frontier.iter().map(name).collect();
+            let next: Vec<&str> = said.next.iter().map(|target| target.node.as_str()).collect();
+            return same("way on", next.join(", "), expected.join(", "));
+        };
+        let is = SnapshotDraft { code: self.code, state, standing: &self.standing, vault: None }.to_owned();
+        if is == *said {
+            return Ok(());
+        }
+        let key = is.keys.iter().chain(&said.keys).map(|(name, _)| name);
+        let key = key.into_iter().find(|name| is.keys.get(*name) != said.keys.get(*name));
+        Err(match key {
+            Some(key) => format!("it says that `{key}` is something else than what was written to it"),
+            None => "it says that the run stands elsewhere than where its steps led".to_owned(),
+        })
+    }
+
     /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
     fn visit(&self, visit: &Visit, activation: &Activation, at: SystemTime) -> Result<Vec<Activation>, String> {
         let code = self.code;
         let node = code.node(activation.node);
         let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
+        if self.state.is_some() {
+            self.agrees(visit, matches!(node.kind, Kind::Foreach(_)))?;
+        }
         if visit.error.is_some() {
             return match (node.on_error, visit.suppressed) {
                 (Some(target), false) => {

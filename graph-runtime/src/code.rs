@@ -136,7 +136,8 @@ pub(crate) struct Foreach {
     pub(crate) call: CallTerm,
     over: Term,
     name: String,
-    collect: Option<usize>,
+    /// The key that gets the results.
+    pub(crate) collect: Option<usize>,
     width: usize,
 }
 

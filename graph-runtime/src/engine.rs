@@ -4,10 +4,12 @@
 //! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
 //! idempotency key for each call, and no other.
 
+mod desk;
 mod hooks;
 pub(crate) mod nested;
 mod perform;
 mod walk;
+mod writing;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,11 +33,15 @@ use crate::hooks::Control;
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Retries, Sight};
 use crate::observer::Event;
 use crate::record::{
-    self, Chain, Covered, End, ItemFailure, Sealed, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
+    self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
 };
 use crate::runtime::Inner;
-use crate::store::Lease;
 use crate::vault::{Place, Vault, hidden, tool_mask};
+
+pub(crate) use desk::{Desk, Finished};
+pub(crate) use perform::element;
+pub use writing::Durability;
+pub(crate) use writing::Writing;
 
 /// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
 const TURN: Duration = Duration::from_micros(500);
@@ -59,17 +65,18 @@ pub(crate) struct Engine {
     pub(crate) vault: Option<Arc<Vault>>,
     pub(crate) state: Box<dyn Cells>,
     pub(crate) standing: Standing,
+    /// Whether it has a journal.
+    pub(crate) is_kept: bool,
+    pub(crate) durability: Durability,
+    /// Its journal, but while a step is at work that writes to it.
     pub(crate) journal: Option<Writing>,
+    /// What of the next step was done before the run was taken up.
+    pub(crate) done: Finished,
+    pub(crate) desk: Desk,
     pub(crate) slots: Vec<Slot>,
     pub(crate) began: Duration,
     /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
     pub(crate) turn: Instant,
-}
-
-/// A journal that is being written.
-pub(crate) struct Writing {
-    pub(crate) lease: Lease,
-    pub(crate) chain: Chain,
 }
 
 /// A lane and what its tool is told.
@@ -120,6 +127,8 @@ struct Visit {
     is_interrupted: bool,
     /// Why the run cannot go on.
     broken: Option<Box<RunError>>,
+    /// Whether it failed on what its calls returned.
+    is_unfit: bool,
     /// Whether the failure led along the node's own edges.
     suppressed: bool,
     changes: Vec<Change>,
@@ -137,7 +146,7 @@ impl Engine {
             let start = self.code().start;
             let ended = self.tell(program::Event::GraphStarted, start, [], Status::Running).await;
             if let Some(error) = ended {
-                return Err(self.end_at(start, 0, Failure::permanent(error)).await);
+                return Err(self.end_at(start, 0, Failure::permanent(error), false).await);
             }
         }
         // Visits are used again, step after step.
@@ -192,7 +201,7 @@ impl Engine {
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
         if self.facts.stop.is_set() {
-            if let Err(error) = self.end_without_result(Status::Cancelled, "cancelled", None).await {
+            if let Err(error) = self.end_without_result(Status::Cancelled, "cancelled", None, false).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
@@ -200,7 +209,7 @@ impl Engine {
         }
         if self.is_overdue() {
             let error = "the run took longer than it may";
-            if let Err(error) = self.end_without_result(Status::Error, error, None).await {
+            if let Err(error) = self.end_without_result(Status::Error, error, None, false).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
@@ -235,11 +244,11 @@ impl Engine {
                 }
             }
             Some(Control::Fail { error }) => {
-                return Some(Err(self.end_at(node, taken, Failure::permanent(error)).await));
+                return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
             }
             Some(Control::Abort) => {
                 let failure = Failure::permanent("aborted by a hook");
-                return Some(Err(self.end_at(node, taken, failure).await));
+                return Some(Err(self.end_at(node, taken, failure, false).await));
             }
             Some(Control::Retry { .. }) | None => {}
         }
@@ -257,7 +266,7 @@ impl Engine {
         let output = self.keys_value();
         let mut ended = self.ended(output);
         ended.exhausted = flag;
-        if self.journal.is_some() {
+        if self.is_kept {
             let (status, steps) = (ended.status, ended.steps);
             let output = self.sealed_output(steps, &ended.output);
             let end = End {
@@ -268,6 +277,7 @@ impl Engine {
                 node: None,
                 now: None,
                 exhausted: true,
+                unfit: false,
                 warnings: Vec::new(),
             };
             let record = self.seal("end", &end);
@@ -330,17 +340,34 @@ impl Engine {
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
         visits.resize_with(frontier.len(), Visit::default);
+        let shares = self.shares(&frontier);
         frontier.iter().for_each(|activation| self.forget_retries(activation.node));
         visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
-        if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
-            self.timed_visit(first, visit, slot).await;
+        if let Some(mut writing) = self.journal.take_if(|_| shares) {
+            let all = self.visit_all(first, visits, &mut slots);
+            if let Err(error) = self.beside(&mut writing, all).await
+                && let Some(visit) = visits.first_mut()
+            {
+                visit.broken = Some(Box::new(error));
+            }
+            self.journal = Some(writing);
         } else {
-            let all = (first..).zip(visits.iter_mut()).zip(&mut slots);
-            join_all(all.map(|((number, visit), slot)| self.timed_visit(number, visit, slot))).await;
+            self.visit_all(first, visits, &mut slots).await;
         }
         // The list is empty now, and kept for the next step.
         self.standing.frontier = frontier;
         self.slots = slots;
+    }
+
+    async fn visit_all(&self, first: u64, visits: &mut [Visit], slots: &mut [Slot]) {
+        // A call that is alone is written down with its step.
+        let is_alone = visits.len() == 1;
+        if let ([visit], [slot, ..]) = (&mut *visits, &mut *slots) {
+            self.timed_visit(first, visit, slot, is_alone).await;
+        } else {
+            let all = (first..).zip(visits).zip(slots);
+            join_all(all.map(|((number, visit), slot)| self.timed_visit(number, visit, slot, is_alone))).await;
+        }
     }
 
     /// Forgets how often a node was tried again: a visit begins anew (R136).
@@ -351,9 +378,9 @@ impl Engine {
         }
     }
 
-    async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot) {
+    async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        self.visit(number, visit, slot).await;
+        self.visit(number, visit, slot, is_alone).await;
         if let Some(began) = began {
             visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
         }
@@ -368,7 +395,7 @@ impl Engine {
 
     /// Whether anybody asks how long a visit took.
     fn is_timed(&self) -> bool {
-        self.journal.is_some() || self.is_observed()
+        self.is_kept || self.is_observed()
     }
 
     /// Computes what a visit writes and where it leads, after its call.
@@ -395,6 +422,7 @@ impl Engine {
                         *results = collected;
                     }
                     visit.changes.clear();
+                    visit.is_unfit = true;
                     visit.failure = Some(self.scrubbed(failure, None));
                 }
             }
@@ -454,9 +482,9 @@ impl Engine {
         let first = self.standing.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         self.move_frontier(visits);
-        let chain = self.journal.as_ref().map(|journal| journal.chain.clone());
+        let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
         let mut records = Vec::new();
-        if self.journal.is_some() {
+        if self.is_kept {
             records.push(self.seal_step(visits));
         }
         if self.is_observed() {
@@ -466,13 +494,13 @@ impl Engine {
         // What the hooks are told of a visit, whose parts are used again.
         let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         if let Err((node, mismatch)) = self.fold(visits) {
-            if let (Some(journal), Some(chain)) = (&mut self.journal, chain) {
-                journal.chain = chain;
+            if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
+                (journal.chain, journal.due) = (chain, due);
             }
             // What the journal says of the end is what was committed.
             self.standing.steps = first - 1;
             let failure = Failure::permanent(format!("what it wrote does not fit the state: {mismatch}"));
-            return Err(self.end_at(node, first, failure).await);
+            return Err(self.end_at(node, first, failure, true).await);
         }
         let mut notes = Notes::default();
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
@@ -491,14 +519,19 @@ impl Engine {
             visit.warnings.extend(warnings.iter().cloned());
         }
         if let Some(Ended { status, output, steps, .. }) = &ended
-            && self.journal.is_some()
+            && self.is_kept
         {
             let (status, steps) = (*status, *steps);
             let output = self.sealed_output(steps, output);
-            let end = End { status, steps, output, error: None, node: None, now, exhausted: false, warnings };
+            let end =
+                End { status, steps, output, error: None, node: None, now, exhausted: false, unfit: false, warnings };
             records.push(self.seal("end", &end));
         }
-        if self.journal.is_some() {
+        self.clear_desk();
+        if ended.is_none() {
+            records.extend(self.seal_snapshot());
+        }
+        if self.is_kept {
             self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
         }
         if self.is_observed() {
@@ -509,7 +542,7 @@ impl Engine {
                 && ended.is_none()
             {
                 let step = self.standing.steps;
-                return Ok(Some(Err(self.end_at(node, step, Failure::permanent(error)).await)));
+                return Ok(Some(Err(self.end_at(node, step, Failure::permanent(error), false).await)));
             }
         }
         if let Some(ended) = &ended {
@@ -628,15 +661,16 @@ impl Engine {
         let step = self.standing.steps + 1 + failed as u64;
         let visit = visits.swap_remove(failed);
         let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
-        self.end_at(visit.activation.node, step, *failure).await
+        self.end_at(visit.activation.node, step, *failure, visit.is_unfit).await
     }
 
-    async fn end_at(&mut self, node: u16, step: u64, mut failure: Failure) -> RunError {
+    /// Ends the run at a node; `unfit` if it failed on what its calls returned.
+    async fn end_at(&mut self, node: u16, step: u64, mut failure: Failure, unfit: bool) -> RunError {
         if let Some(vault) = &self.vault {
             vault.scrub_failure(&mut failure, None);
         }
         let node = self.code().node(node).name.clone();
-        if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node)).await {
+        if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node), unfit).await {
             return error;
         }
         self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
@@ -653,7 +687,7 @@ impl Engine {
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
         let message = format!("Max steps exceeded ({max_steps})");
-        if let Err(error) = self.end_without_result(Status::Error, &message, None).await {
+        if let Err(error) = self.end_without_result(Status::Error, &message, None, false).await {
             return error;
         }
         let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
@@ -662,9 +696,15 @@ impl Engine {
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
-    async fn end_without_result(&mut self, status: Status, error: &str, node: Option<&str>) -> Result<(), RunError> {
+    async fn end_without_result(
+        &mut self,
+        status: Status,
+        error: &str,
+        node: Option<&str>,
+        unfit: bool,
+    ) -> Result<(), RunError> {
         let steps = self.standing.steps;
-        if self.journal.is_some() {
+        if self.is_kept {
             let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
             let end = End {
                 status,
@@ -674,13 +714,24 @@ impl Engine {
                 node,
                 now: None,
                 exhausted: false,
+                unfit,
                 warnings: Vec::new(),
             };
-            let record = self.seal("end", &end);
-            self.append(vec![record], steps + 1, status).await?;
+            // What of the step is done is not done again if the run is taken up.
+            let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
+            records.push(self.seal("end", &end));
+            self.append(records, steps + 1, status).await?;
         }
         self.observe_end(status, Some(error));
         Ok(())
+    }
+
+    /// Returns a snapshot of where the run stands, if one is due.
+    fn seal_snapshot(&mut self) -> Option<Sealed> {
+        let code = self.machine.code();
+        let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
+        let (state, standing, vault) = (&*self.state, &self.standing, self.vault.as_deref());
+        writing.snapshot(SnapshotDraft { code, state, standing, vault })
     }
 
     fn seal_step(&mut self, visits: &[Visit]) -> Sealed {
@@ -705,24 +756,16 @@ impl Engine {
     }
 
     fn seal(&mut self, kind: &'static str, entry: impl serde::Serialize) -> Sealed {
-        let journal = self.journal.as_mut().expect("only a run with a journal seals records");
-        let key = self.runtime.key.as_ref().expect("a runtime with a store has a key");
-        journal.chain.seal(kind, entry, self.runtime.clock.now(), key)
+        self.journal.as_mut().expect("only a run with a journal seals records").seal(kind, entry)
     }
 
     async fn append(&mut self, records: Vec<Sealed>, step: u64, status: Status) -> Result<(), RunError> {
-        let journal = self.journal.as_ref().expect("only a run with a journal appends records");
-        let store = self.runtime.store.as_ref().expect("a run with a journal has a store");
-        let expected = journal.chain.len() - records.len() as u64;
-        let seen = self.is_observed().then(|| records.clone());
-        store.append(&journal.lease, expected, records, status).await.map_err(|source| {
+        let journal = self.journal.as_mut().expect("only a run with a journal appends records");
+        let written = journal.append(records, status).await;
+        written.map_err(|source| {
             self.observe_end(Status::Running, Some(&source.to_string()));
             RunError::Store { run: self.facts.id.clone(), step, source }
-        })?;
-        if let Some(records) = seen {
-            self.observe(&Event::Recorded { run: &self.facts.id, graph: self.code(), records: &records });
-        }
-        Ok(())
+        })
     }
 
     /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
@@ -824,6 +867,7 @@ impl Visit {
         self.is_interrupted = false;
         self.broken = None;
         self.failure = None;
+        self.is_unfit = false;
         self.suppressed = false;
         self.changes.clear();
         self.new_keys.clear();

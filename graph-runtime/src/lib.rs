@@ -67,6 +67,7 @@ pub use call::Call;
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
 pub use edges::{Edges, Fired};
+pub use engine::Durability;
 pub use error::{
     ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
     SuppressedError,

@@ -4,9 +4,12 @@
 //! runtime's key. So a record that was changed, moved, taken from another run, or dropped from before another is found, and the
 //! signature of the last record vouches for all before it. Each record also names the SHA-256 of a token, which a store keeps
 //! only as long as the record is the last one: whoever takes records away from the end has not got the token of the one that is
-//! last then. State is what the records add up to: the inputs of the first, and the changes of every step in order.
+//! last then. State is what the records add up to: the inputs of the first, and the changes of every step in order; now and then a
+//! snapshot says what that comes to.
 //!
 //! `docs/journal.md` says all of it byte for byte.
+
+mod snapshot;
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -23,6 +26,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::code::Code;
 use crate::error::{Failure, LastError, SuppressedError};
 use crate::machine::{Activation, Cells, Change, Now, Retries, Sight};
+
+pub use snapshot::Snapshot;
+pub(crate) use snapshot::{Due, SnapshotDraft};
 
 /// The version of the form that this module writes and reads.
 pub const VERSION: u32 = 2;
@@ -92,6 +98,10 @@ pub enum Entry {
     Start(Start),
     /// A step was taken: every node of the frontier was visited.
     Step(Step),
+    /// Calls of a step that is not done finished before others did.
+    Calls(Calls),
+    /// What the records before add up to.
+    Snapshot(Snapshot),
     /// The run goes on in another process, or after an error.
     Resume(Resume),
     /// The run ended.
@@ -215,6 +225,40 @@ pub struct ItemFailure {
     pub error: String,
 }
 
+/// Calls of a step that is not done, which finished before others of the step did: they are not made again if the run is taken up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// The calls, in the order in which they finished.
+    pub done: Vec<Done>,
+}
+
+/// A call that finished before its step was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// The number of the visit.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// The item's index, where the node is a foreach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u64>,
+    /// What it returned.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub result: Value,
+    /// How often it was made, where that is more than once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub calls: u64,
+    /// The run of the nested graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The time that the visit was told before the call, in milliseconds since the Unix epoch, if it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<i64>,
+    /// What was noticed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
 /// A node that is to be visited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
@@ -256,6 +300,9 @@ pub struct End {
     /// Whether it ended because it had taken all the steps it may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
+    /// Whether it failed on what the node's calls returned: they are made again if the run is taken up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfit: bool,
     /// What was noticed while the output was computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -558,44 +605,87 @@ impl Serialize for TargetDraft<'_> {
     }
 }
 
-/// A journal that was read: its chain is whole and its signatures are the key's.
+/// A journal whose chain is whole and whose signatures are the key's.
+#[derive(Debug)]
+pub(crate) struct Verified<'s> {
+    chain: Chain,
+    sealed: &'s [Sealed],
+}
+
+/// A journal that was verified and read.
 #[derive(Debug)]
 pub(crate) struct Journal {
     pub(crate) chain: Chain,
     pub(crate) start: Start,
+    /// The records behind the first: all of them, or those from the last snapshot on.
     pub(crate) records: Vec<Record>,
+    /// When the next snapshot is due.
+    pub(crate) due: Due,
 }
 
 impl Journal {
-    /// Reads and verifies a journal.
+    /// Verifies and reads all of a journal.
+    pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        Verified::new(run, sealed, key)?.read()
+    }
+}
+
+impl<'s> Verified<'s> {
+    /// Verifies a journal.
     ///
     /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
     /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
     /// they begin as the chain asks.
-    pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+    pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         let mut chain = Chain::new(run.clone());
         let Some((last, earlier)) = sealed.split_last() else { return Err(JournalError::Empty) };
-        let mut links = Vec::with_capacity(sealed.len());
         for (at, one) in sealed.iter().enumerate() {
             let digest = one.digest();
-            let is_next = one.seq == chain.seq && one.body.starts_with(&chain.head());
+            let is_next = one.seq == chain.seq && chain.starts(&one.body);
             if !is_next || (at == earlier.len() && !key.verifies(&digest, &one.signature)) {
                 return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
             }
-            links.push(chain.prev);
             chain.seq += 1;
             chain.prev = link(&digest, &one.signature);
         }
-        let known = sealed.iter().zip(links);
-        let records: Vec<Record> = known.map(|(one, prev)| read_next(run, one, prev)).collect::<Result<_, _>>()?;
         let shown = last.end.map(Digest::of);
-        if records.last().is_none_or(|record| Some(record.end) != shown) {
+        let EndOnly { end } = read(last.seq, &last.body)?;
+        if Some(end) != shown {
             return Err(JournalError::Shortened { seq: last.seq });
         }
-        match records.first().map(|record| &record.entry) {
-            Some(Entry::Start(start)) => Ok(Self { chain, start: start.clone(), records }),
-            _ => Err(JournalError::Broken { seq: 0 }),
+        Ok(Self { chain, sealed })
+    }
+
+    /// Reads all of it.
+    pub(crate) fn read(self) -> Result<Journal, JournalError> {
+        self.read_from(1)
+    }
+
+    /// Reads what tells where the run stands: its beginning, and what follows from the last snapshot on.
+    pub(crate) fn read_recent(self) -> Result<Journal, JournalError> {
+        let is_snapshot = |one: &Sealed| self.chain.kind(one) == Some("snapshot");
+        let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
+        self.read_from(from)
+    }
+
+    fn read_from(self, from: usize) -> Result<Journal, JournalError> {
+        let Self { chain, sealed } = self;
+        let one = |one: &Sealed| read_verified(&chain.run, one);
+        let start = match sealed.first().map(one).transpose()?.map(|record| record.entry) {
+            Some(Entry::Start(start)) => start,
+            _ => return Err(JournalError::Broken { seq: 0 }),
+        };
+        let mut due = Due::default();
+        let mut records = Vec::with_capacity(sealed.len().saturating_sub(from));
+        for sealed in sealed.iter().skip(from) {
+            let record = one(sealed)?;
+            match record.entry {
+                Entry::Snapshot(_) => due.took(sealed.body.len()),
+                _ => due.wrote(sealed.body.len()),
+            }
+            records.push(record);
         }
+        Ok(Journal { chain, start, records, due })
     }
 }
 
@@ -603,6 +693,18 @@ impl Chain {
     /// Returns how the text of the next record begins.
     fn head(&self) -> String {
         format!(r#"{{"v":{VERSION},"run":"{}","seq":{},"prev":"{}","end":""#, self.run, self.seq, self.prev)
+    }
+
+    /// Whether a text begins as that of the next record must.
+    fn starts(&self, body: &str) -> bool {
+        body.starts_with(&self.head())
+    }
+
+    /// Returns what kind a record of a verified chain is of, without reading all of it.
+    fn kind<'s>(&self, sealed: &'s Sealed) -> Option<&'s str> {
+        let head = Self { run: self.run.clone(), seq: sealed.seq, prev: self.prev }.head().len();
+        // Between the head and the kind there are a digest and a time, and no quotes in them.
+        sealed.body.get(head..)?.split_once(r#"","kind":""#)?.1.split('"').next()
     }
 }
 
@@ -624,28 +726,35 @@ fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
 }
 
 #[derive(Deserialize)]
+struct EndOnly {
+    end: Digest,
+}
+
+#[derive(Deserialize)]
 struct VersionOnly {
     v: u32,
 }
 
-/// Reads a record that begins as the chain asks: `prev` is the link of the one before.
+/// Reads a record of a verified chain.
 ///
 /// What comes before the kind is spelt in one way only, and is cut off rather than read. Reading a record as a whole, whose
 /// members depend on one among them, means to put all of them down as values first: that takes three times as long.
-fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
+fn read_verified(run: &RunId, sealed: &Sealed) -> Result<Record, JournalError> {
     let (seq, body) = (sealed.seq, sealed.body.as_str());
     let head = || {
-        // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
-        let (_, rest) = body.split_once(r#"","end":""#)?;
+        let (_, rest) = body.split_once(r#","prev":""#)?;
+        let (prev, rest) = rest.split_once(r#"","end":""#)?;
         let (end, rest) = rest.split_once(r#"","at":""#)?;
         let (at, rest) = rest.split_once(r#"","kind":""#)?;
         let (kind, _) = rest.split_once('"')?;
-        Some((end.parse::<Digest>().ok()?, at, kind))
+        Some((prev.parse::<Digest>().ok()?, end.parse::<Digest>().ok()?, at, kind))
     };
-    let Some((end, at, kind)) = head() else { return read(seq, body) };
+    let Some((prev, end, at, kind)) = head() else { return read(seq, body) };
     let entry = match kind {
         "start" => Entry::Start(read(seq, body)?),
         "step" => Entry::Step(read(seq, body)?),
+        "calls" => Entry::Calls(read(seq, body)?),
+        "snapshot" => Entry::Snapshot(read(seq, body)?),
         "resume" => Entry::Resume(read(seq, body)?),
         "end" => Entry::End(read(seq, body)?),
         _ => return read(seq, body),
@@ -655,6 +764,15 @@ fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, Journ
 
 fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
     serde_json::from_str(body).map_err(|error| JournalError::Unreadable { seq, reason: error.to_string() })
+}
+
+/// Returns the activation that a record names.
+pub(crate) fn activation(code: &Code, target: &Target) -> Result<Activation, String> {
+    let Target { node, argument } = target;
+    Ok(Activation {
+        node: code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?,
+        argument: (!argument.is_null()).then(|| Box::new(argument.clone())),
+    })
 }
 
 /// Where a run stands between two steps, besides its state.

@@ -1,5 +1,6 @@
 //! The runtime: what runs have in common, and where they begin.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +17,15 @@ use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
 use crate::code::{Code, Kind};
-use crate::engine::{Ended, Engine, Writing};
+use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::items::{Operations, Spaces};
-use crate::machine::{Activation, Cells, Change, Graph, Machine};
+use crate::machine::{Cells, Change, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{
-    Chain, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Standing, Start, Status, Step, Visit,
+    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Standing, Start, Status, Step, Verified,
+    Visit, activation,
 };
 use crate::run::Run;
 use crate::schema::{self, Invalid};
@@ -294,6 +296,7 @@ impl Runtime {
         begin.capabilities = options.capabilities;
         begin.depth = options.depth;
         begin.max_steps = options.max_steps;
+        begin.durability = options.durability;
         begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
         begin
     }
@@ -360,26 +363,19 @@ impl Runtime {
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
-                self.recorded(&begin.run, code, &[record]);
-                Some(Writing { lease, chain })
+                self.recorded(&begin.run, code, std::slice::from_ref(&record));
+                let mut due = Due::default();
+                due.wrote(record.body.len());
+                Some(Writing::new(&self.inner, &machine, begin.durability, lease, chain, due))
             }
             _ => None,
         };
-        Ok(self.engine(begin, machine, allowed, vault, state, standing, journal, true))
+        let done = HashMap::new();
+        Ok(self.engine(begin, Parts { machine, allowed, vault, state, standing, journal, done, is_new: true }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what an engine is made of, each part once")]
-    fn engine(
-        &self,
-        begin: Begin,
-        machine: Arc<dyn Machine>,
-        allowed: Vec<bool>,
-        vault: Option<Arc<Vault>>,
-        state: Box<dyn Cells>,
-        standing: Standing,
-        journal: Option<Writing>,
-        is_new: bool,
-    ) -> Engine {
+    fn engine(&self, begin: Begin, parts: Parts) -> Engine {
+        let Parts { machine, allowed, vault, state, standing, journal, done, is_new } = parts;
         let code = machine.code();
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -409,7 +405,11 @@ impl Runtime {
             vault,
             state,
             standing,
+            is_kept: journal.is_some(),
+            durability: begin.durability,
             journal,
+            done,
+            desk: Desk::default(),
             slots: Vec::new(),
             began,
             turn: Instant::now(),
@@ -443,9 +443,11 @@ impl Runtime {
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
         let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
-        let read = async || {
-            let sealed = store.load(run).await.map_err(store_failed)?;
-            let mut journal = Journal::verify(run, &sealed, &key.public()).map_err(misfit)?;
+        let read = |sealed: &[Sealed]| {
+            let verified = Verified::new(run, sealed, &key.public()).map_err(misfit)?;
+            let keeps_all = self.inner.keeps_history;
+            let journal = if keeps_all { verified.read() } else { verified.read_recent() };
+            let mut journal = journal.map_err(misfit)?;
             let found = format!("{} ({})", journal.start.graph, journal.start.digest);
             let expected = format!("{} ({})", code.id, code.digest);
             if found != expected {
@@ -463,24 +465,31 @@ impl Runtime {
                 }
                 vault.unseal_journal(code, &mut journal).map_err(misfit)?;
             }
-            Ok((journal, sealed))
+            Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
-        let (journal, _) = read().await?;
+        let mut sealed = store.load(run).await.map_err(store_failed)?;
+        let mut journal = read(&sealed)?;
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(Box::new(ended)));
         }
         // What its first caller did not let it use, who takes it up does not either.
-        let capabilities = journal.start.capabilities.map(Grants::new);
+        let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
         // What was read before the lease may have grown since.
-        let (journal, mut sealed) = read().await?;
-        if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
-            return Ok(Taken::Ended(Box::new(ended)));
+        let last = sealed.len() - 1;
+        let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
+        if later != sealed[last..] {
+            sealed.truncate(last);
+            sealed.extend(later);
+            journal = read(&sealed)?;
+            if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
+                return Ok(Taken::Ended(Box::new(ended)));
+            }
         }
-        let (state, mut standing) = replay(code, &*machine, &journal).map_err(misfit)?;
+        let Replayed { state, mut standing, done } = replay(code, &*machine, &journal).map_err(misfit)?;
         if standing.frontier.is_empty() {
             // A run's last step and its end are written together: somebody took the end away.
             let reason = "the run had ended, and the record of its end is missing".to_owned();
@@ -489,18 +498,31 @@ impl Runtime {
         if let Some(most) = begin.max_steps {
             standing.limit = Some(u64::from(most));
         }
-        let mut chain = journal.chain;
+        let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
         let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
         self.recorded(run, code, &sealed);
-        let writing = Some(Writing { lease, chain });
+        let writing = Writing::new(&self.inner, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };
-        Ok(Taken::Unfinished(Box::new(self.engine(begin, machine, allowed, vault, state, standing, writing, false))))
+        let parts = Parts { machine, allowed, vault, state, standing, journal: Some(writing), done, is_new: false };
+        Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
+}
+
+/// What an engine is made of, besides what a run begins with.
+struct Parts {
+    machine: Arc<dyn Machine>,
+    allowed: Vec<bool>,
+    vault: Option<Arc<Vault>>,
+    state: Box<dyn Cells>,
+    standing: Standing,
+    journal: Option<Writing>,
+    done: Finished,
+    is_new: bool,
 }
 
 /// What holds for one run only.
@@ -516,6 +538,8 @@ pub struct Options {
     pub max_steps: Option<u32>,
     /// How long it may take, beside what the graph says.
     pub timeout: Option<Duration>,
+    /// When a step counts as taken: what of it survives what.
+    pub durability: Durability,
 }
 
 /// What a run begins with, besides its graph and inputs.
@@ -530,12 +554,23 @@ pub(crate) struct Begin {
     pub(crate) max_steps: Option<u32>,
     /// What the caller says that it may use; it is in the ceiling too.
     pub(crate) capabilities: Option<Grants>,
+    pub(crate) durability: Durability,
 }
 
 impl Begin {
     fn of(run: RunId, grants: &Grants) -> Self {
         let (ceiling, stop) = (vec![grants.clone()], Stop::default());
-        Self { run, parent: None, depth: None, ceiling, deadline: None, stop, max_steps: None, capabilities: None }
+        Self {
+            run,
+            parent: None,
+            depth: None,
+            ceiling,
+            deadline: None,
+            stop,
+            max_steps: None,
+            capabilities: None,
+            durability: Durability::default(),
+        }
     }
 }
 
@@ -652,7 +687,7 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
     if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
         return Ok(None);
     }
-    let (state, standing) = replay(code, machine, journal)?;
+    let Replayed { state, standing, .. } = replay(code, machine, journal)?;
     let state = crate::engine::state_value(code, &*state, &standing);
     let exhausted = *exhausted && code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag;
     let history = journal.records.iter().filter_map(|record| match &record.entry {
@@ -676,19 +711,43 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
     }))
 }
 
-/// Adds up the records of a journal: the state after the last step, and where the run stands.
-fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<(Box<dyn Cells>, Standing), JournalError> {
+/// What the records of a journal add up to.
+struct Replayed {
+    /// The state after the last step.
+    state: Box<dyn Cells>,
+    /// Where the run stands.
+    standing: Standing,
+    /// What of the next step is done.
+    done: Finished,
+}
+
+/// Adds up the records of a journal.
+fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
     let mut standing = Standing::new(code);
     standing.limit = journal.start.limit.map(u64::from);
-    for record in &journal.records {
-        let Entry::Step(step) = &record.entry else { continue };
-        replay_step(code, machine, Some(&mut *state), &mut standing, step)
-            .map_err(|reason| misfit(record.seq, reason))?;
+    let mut done = Finished::new();
+    for (at, record) in journal.records.iter().enumerate() {
+        let misfit = |reason| misfit(record.seq, reason);
+        match &record.entry {
+            Entry::Step(step) => {
+                done.clear();
+                replay_step(code, machine, Some(&mut *state), &mut standing, step).map_err(misfit)?;
+            }
+            // Where the records before it are there too, it says nothing new.
+            Entry::Snapshot(snapshot) if at == 0 => {
+                standing = snapshot.restore(code, &mut *state).map_err(misfit)?;
+            }
+            Entry::Calls(calls) => {
+                done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
+            }
+            Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
+            Entry::Start(_) | Entry::Snapshot(_) | Entry::Resume(_) | Entry::End(_) => {}
+        }
     }
-    Ok((state, standing))
+    Ok(Replayed { state, standing, done })
 }
 
 /// Takes a step of a journal into account; into a state, if there is one.
@@ -720,13 +779,7 @@ pub(crate) fn replay_step(
                 .map_err(|error| format!("`{name}`: {error}"))?;
         }
     }
-    let activation = |target: &crate::record::Target| {
-        Ok(Activation {
-            node: node(&target.node)?,
-            argument: (!target.argument.is_null()).then(|| Box::new(target.argument.clone())),
-        })
-    };
-    standing.frontier = step.next.iter().map(activation).collect::<Result<_, String>>()?;
+    standing.frontier = step.next.iter().map(|target| activation(code, target)).collect::<Result<_, String>>()?;
     standing.limit = step.limit.or(standing.limit);
     Ok(())
 }

@@ -46,9 +46,9 @@ pub(crate) struct Vault {
 pub(crate) struct Place<'a> {
     /// The number of the visit; 0 before the first.
     pub(crate) step: u64,
-    /// `inputs`, `result`, `changes` or `output`.
+    /// `inputs`, `result`, `changes`, `call`, `snapshot`, `previous` or `output`.
     pub(crate) part: &'static str,
-    /// The key, of changes.
+    /// The key, of changes and snapshots; the item, of calls; the node, of what was returned before.
     pub(crate) key: &'a str,
 }
 
@@ -235,25 +235,27 @@ impl Vault {
     /// The first record in which something cannot be opened.
     pub(crate) fn unseal_journal(&self, code: &Code, journal: &mut Journal) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
-        let mut start = None;
+        let misfit = |seq| {
+            move |NotOpened| JournalError::Misfit {
+                seq,
+                reason: "a secret in it cannot be opened with this runtime's seal key".to_owned(),
+            }
+        };
+        let start = &mut journal.start;
+        self.unseal(secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(misfit(0))?;
         for record in &mut journal.records {
             let opened = match &mut record.entry {
-                Entry::Start(entry) => {
-                    let opened = self.unseal(secrets.inputs.as_ref(), Place::INPUTS, &mut entry.inputs);
-                    start = Some(entry.clone());
-                    opened
-                }
                 Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
+                Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
+                    let mask = called_mask(code, &done.node);
+                    self.unseal(mask, Place::call(done.step, &item_text(done.item)), &mut done.result)
+                }),
+                Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
                 Entry::End(end) => self.unseal(secrets.output.as_ref(), Place::output(end.steps), &mut end.output),
-                Entry::Resume(_) => Ok(()),
+                Entry::Start(_) | Entry::Resume(_) => Ok(()),
             };
-            let misfit = |NotOpened| JournalError::Misfit {
-                seq: record.seq,
-                reason: "a secret in it cannot be opened with this runtime's seal key".to_owned(),
-            };
-            opened.map_err(misfit)?;
+            opened.map_err(misfit(record.seq))?;
         }
-        journal.start = start.unwrap_or_else(|| journal.start.clone());
         Ok(())
     }
 
@@ -285,6 +287,21 @@ impl<'a> Place<'a> {
         Self { step, part: "changes", key }
     }
 
+    /// What a call returned that finished before its step was done; `item` as [`item_text`] writes it.
+    pub(crate) fn call(step: u64, item: &'a str) -> Self {
+        Self { step, part: "call", key: item }
+    }
+
+    /// What a snapshot says of a key after so many visits.
+    pub(crate) fn kept(steps: u64, key: &'a str) -> Self {
+        Self { step: steps, part: "snapshot", key }
+    }
+
+    /// What a snapshot says, after so many visits, that the last visit of a node returned.
+    pub(crate) fn seen(steps: u64, node: &'a str) -> Self {
+        Self { step: steps, part: "previous", key: node }
+    }
+
     /// What a run returned after so many visits.
     pub(crate) fn output(steps: u64) -> Self {
         Self { step: steps, part: "output", key: "" }
@@ -302,6 +319,20 @@ pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &Kind) -> Option<&'c Mas
         Kind::Action(call) => secrets.tools.get(&call.tool),
         Kind::Foreach(_) | Kind::Gate | Kind::Return(_) => None,
     }
+}
+
+/// Returns where secrets are in what a node's calls return, of a foreach too.
+pub(crate) fn called_mask<'c>(code: &'c Code, node: &str) -> Option<&'c Mask> {
+    match &code.node_named(node).map(|node| &code.node(node).kind)? {
+        Kind::Action(call) => code.settings.secrets.tools.get(&call.tool),
+        Kind::Foreach(each) => code.settings.secrets.tools.get(&each.call.tool),
+        Kind::Gate | Kind::Return(_) => None,
+    }
+}
+
+/// Returns how the place of a call names its item: nothing where the node is no foreach.
+pub(crate) fn item_text(item: Option<u64>) -> String {
+    item.map(|item| item.to_string()).unwrap_or_default()
 }
 
 /// Returns a value with `[secret]` in the places of secrets.

@@ -52,6 +52,7 @@ impl Engine {
                 stop: self.facts.stop.clone(),
                 max_steps: None,
                 capabilities: None,
+                durability: self.durability,
             };
             let runtime = Runtime::of(&self.runtime);
             let taken = match runtime.begin(begin.clone(), machine.clone(), inputs).await {

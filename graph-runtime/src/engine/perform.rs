@@ -41,7 +41,7 @@ pub(super) struct Made {
     /// How often it was made.
     pub(super) calls: u64,
     /// How often a hook had it made again.
-    hook_retries: u32,
+    pub(super) hook_retries: u32,
     /// Whether a hook ended the run.
     pub(super) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the call could be made again.
@@ -69,9 +69,12 @@ struct Calls {
 
 impl Engine {
     /// Visits a node: decides what it does, and does it.
-    pub(super) async fn visit(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
+    pub(super) async fn visit(&self, step: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         if self.is_observed() {
             self.observe_start(step, visit.activation.node);
+        }
+        if self.redo(step, visit) {
+            return;
         }
         let mut made = Made::default();
         let planned = self.plan(&visit.activation, &mut made);
@@ -91,6 +94,10 @@ impl Engine {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
+        if !is_alone && self.is_kept && made.failure.is_none() {
+            let result = made.value.clone().unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+            self.lay(&job, &made, &result);
+        }
         visit.take(made);
     }
 
@@ -461,10 +468,17 @@ impl Engine {
                 calls.next - 1
             };
             let job = Job { at, step, item: Some((index as u64, &items[index])) };
-            let mut made = Made::default();
-            self.complete(&job, &mut slot, None, &mut made).await;
+            let known = self.done(step, job.item.map(|(index, _)| index));
+            let is_new = known.is_none();
+            let mut made = known.unwrap_or_default();
+            if is_new {
+                self.complete(&job, &mut slot, None, &mut made).await;
+            }
             let failed = made.failure.is_some();
             let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_plain_value()));
+            if let Some(result) = result.as_ref().filter(|_| is_new && self.is_kept) {
+                self.lay(&job, &made, result);
+            }
             {
                 let mut calls = calls();
                 calls.calls += made.calls;
@@ -477,7 +491,7 @@ impl Engine {
                         made.failure.as_ref().map_or(Value::Null, |failure| View::Object(&**failure).to_value());
                     calls.failures.push((index, made));
                 }
-                calls.over |= self.facts.stop.is_set();
+                calls.over |= self.facts.stop.is_set() || self.desk.is_cut();
             }
             done += 1;
             if done.is_multiple_of(STEPS_A_LOOK) && began.elapsed() >= TURN {
@@ -493,7 +507,7 @@ const BUILTIN_RETRIES: u32 = 3;
 
 impl Visit {
     /// Takes over what came of the visit's call.
-    fn take(&mut self, made: Made) {
+    pub(super) fn take(&mut self, made: Made) {
         self.called = made.failure.is_none();
         self.value = made.value;
         self.failure = made.failure;
@@ -541,7 +555,7 @@ fn more(id: Option<graph_model::name::ItemId>, remote: Option<std::sync::Arc<str
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
-fn element(result: Value) -> Value {
+pub(crate) fn element(result: Value) -> Value {
     match result {
         Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
             map.remove("thread_id").unwrap_or_default()

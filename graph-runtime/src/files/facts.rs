@@ -91,8 +91,13 @@ impl Facts {
     /// Takes a record into account, and returns what it adds.
     pub(super) fn take(&mut self, record: Record) -> Told {
         let mut told = Told::default();
+        // What these say is told with the step, or was told with those before.
+        if matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_)) {
+            return told;
+        }
         self.at = record.at;
         match record.entry {
+            Entry::Calls(_) | Entry::Snapshot(_) => {}
             Entry::Start(start) => self.start(start, &mut told),
             Entry::Step(step) => self.step(step, &mut told),
             Entry::Resume(resume) => {

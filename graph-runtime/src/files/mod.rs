@@ -369,6 +369,9 @@ impl Keeper {
                 }
             };
             let told = self.facts.take(record);
+            if told.moments.is_empty() {
+                continue;
+            }
             told.objects.iter().for_each(|object| check(objects.put_object(object)));
             for moment in &told.moments {
                 self.transcript.tell(&self.facts.run, moment);

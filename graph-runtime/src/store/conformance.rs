@@ -22,6 +22,7 @@ use crate::record::{Sealed, Status};
 /// ```
 pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     journals_come_back_as_they_were_appended(&make().await).await;
+    journals_come_back_from_any_record_on(&make().await).await;
     runs_that_do_not_exist_are_not_found(&make().await).await;
     a_run_exists_once(&make().await).await;
     an_append_that_does_not_follow_changes_nothing(&make().await).await;
@@ -65,6 +66,25 @@ pub async fn journals_come_back_as_they_were_appended(store: &impl Store) {
     assert!(store.load(&id).await.expect("a run can be loaded") == expected, "a journal comes back as it was appended");
 }
 
+/// The end of a journal comes back without its beginning.
+pub async fn journals_come_back_from_any_record_on(store: &impl Store) {
+    let (id, other) = (run("a"), run("b"));
+    let mut leases = Vec::new();
+    for id in [&id, &other] {
+        leases.push(store.create(id, "test/graph", vec![record(0)]).await.expect("a new run can be created"));
+    }
+    store.append(&leases[0], 1, (1..5).map(record).collect(), Status::Running).await.expect("its holder can append");
+    for from in 0..5 {
+        let loaded = store.load_from(&id, from).await.expect("a run can be loaded");
+        let expected = &journal(5)[usize::try_from(from).unwrap_or_default()..];
+        assert!(loaded == expected, "the records from {from} on, and the token of the last one");
+    }
+    for from in [5, 6, u64::from(u32::MAX), u64::MAX] {
+        let loaded = store.load_from(&id, from).await.expect("a run can be loaded");
+        assert!(loaded.is_empty(), "there is nothing behind the last record, nor another run's");
+    }
+}
+
 /// What does not exist is not found.
 pub async fn runs_that_do_not_exist_are_not_found(store: &impl Store) {
     let id = run("nobody");
@@ -72,6 +92,7 @@ pub async fn runs_that_do_not_exist_are_not_found(store: &impl Store) {
         matches!(store.load(&id).await, Err(StoreError::NotFound(found)) if found == id),
         "load of no run is NotFound"
     );
+    assert!(matches!(store.load_from(&id, 3).await, Err(StoreError::NotFound(_))), "nor is there a part of it");
     assert!(matches!(store.lease(&id).await, Err(StoreError::NotFound(_))), "lease of no run is NotFound");
     assert!(store.list().await.expect("an empty store can be listed").is_empty(), "an empty store lists nothing");
 }

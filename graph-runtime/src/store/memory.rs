@@ -91,10 +91,15 @@ impl Store for MemoryStore {
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.load_from(run, 0)
+    }
+
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
         Box::pin(async move {
             let runs = self.runs();
             let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
-            Ok(found.records.clone())
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            Ok(found.records.get(from..).unwrap_or_default().to_vec())
         })
     }
 

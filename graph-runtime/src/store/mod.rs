@@ -43,6 +43,18 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Returns the run's journal, all of it and in order.
     fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>>;
 
+    /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](Sealed::end);
+    /// none where there are no more than `from`.
+    ///
+    /// A store that can find a record by its number has a way of its own: this one reads the whole journal.
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+        Box::pin(async move {
+            let mut records = self.load(run).await?;
+            records.drain(..records.partition_point(|record| record.seq < from));
+            Ok(records)
+        })
+    }
+
     /// Leases a run, so that nobody else appends to it.
     ///
     /// [`StoreError::Leased`] if another holder is alive. A holder that is gone loses its lease: what it may still send is

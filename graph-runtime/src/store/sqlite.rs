@@ -202,8 +202,12 @@ impl Store for SqliteStore {
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.load_from(run, 0)
+    }
+
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
         let (id, path) = (run.clone(), self.shared.path.clone());
-        Box::pin(self.read(move |connection| load(connection, &id, &path)))
+        Box::pin(self.read(move |connection| load(connection, &id, from, &path)))
     }
 
     fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
@@ -308,12 +312,12 @@ fn number_of(connection: &Connection, run: &RunId, path: &Path) -> Result<i64, S
         .ok_or_else(|| StoreError::NotFound(run.clone()))
 }
 
-fn load(connection: &Connection, run: &RunId, path: &Path) -> Result<Vec<Sealed>, StoreError> {
+fn load(connection: &Connection, run: &RunId, from: u64, path: &Path) -> Result<Vec<Sealed>, StoreError> {
     let number = number_of(connection, run, path)?;
     let mut statement = connection
         .prepare_cached("SELECT key, body, signature FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
         .map_err(|error| explain(&error, path))?;
-    let (first, last) = (number << 32, (number << 32) | END);
+    let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
     let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
         let (mut records, mut rows) = (Vec::<Sealed>::new(), statement.query([first, last])?);
         while let Some(row) = rows.next()? {

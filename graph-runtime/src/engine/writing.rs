@@ -1,0 +1,221 @@
+//! Writing down: when the records of a run reach its store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+
+use crate::machine::Machine;
+use crate::observer::Event;
+use crate::record::{Chain, Due, Sealed, Status};
+use crate::runtime::Inner;
+use crate::store::{Lease, StoreError};
+
+/// When a step counts as taken.
+///
+/// Whatever it is, a journal is always a beginning of what happened: steps are missing from its end or not at all, and a run that
+/// is taken up visits again what is not in it, with the same idempotency keys. The beginning of a run is always durable before
+/// its first step, and its end before its result is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When it is durable: it survives the end of the process and the loss of power.
+    #[default]
+    Sync,
+    /// When it is on its way: up to 256 steps wait for the store while the run goes on. What had not reached it is lost with the
+    /// process. That the store fails is told at the next step.
+    Async,
+    /// When it was made: all steps reach the store when the run ends, fails or is cancelled, and are lost with the process before.
+    /// They are kept in memory until then.
+    Exit,
+}
+
+impl Durability {
+    /// Returns the word: `sync`, `async` or `exit`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+/// How many steps may wait for the store.
+const WAITING: usize = 256;
+
+/// A journal that is being written.
+pub(crate) struct Writing {
+    pub(crate) chain: Chain,
+    pub(crate) due: Due,
+    to: Arc<To>,
+    pen: Pen,
+}
+
+/// Where records go.
+struct To {
+    runtime: Arc<Inner>,
+    machine: Arc<dyn Machine>,
+    lease: Lease,
+}
+
+enum Pen {
+    Sync,
+    Async(Option<Queue>),
+    Exit(Vec<Sealed>),
+}
+
+/// The steps that wait for the store.
+struct Queue {
+    steps: Sender<Batch>,
+    failed: Arc<Mutex<Option<StoreError>>>,
+    task: JoinHandle<()>,
+}
+
+/// What is written in one go.
+struct Batch {
+    /// How many records there are before.
+    known: u64,
+    records: Vec<Sealed>,
+    status: Status,
+}
+
+impl Writing {
+    pub(crate) fn new(
+        runtime: &Arc<Inner>,
+        machine: &Arc<dyn Machine>,
+        durability: Durability,
+        lease: Lease,
+        chain: Chain,
+        due: Due,
+    ) -> Self {
+        let to = Arc::new(To { runtime: Arc::clone(runtime), machine: Arc::clone(machine), lease });
+        let pen = match durability {
+            Durability::Sync => Pen::Sync,
+            Durability::Async => Pen::Async(Some(Queue::open(&to))),
+            Durability::Exit => Pen::Exit(Vec::new()),
+        };
+        Self { chain, due, to, pen }
+    }
+
+    /// Writes, chains and signs a record, which is to be appended next.
+    pub(crate) fn seal(&mut self, kind: &'static str, entry: impl Serialize) -> Sealed {
+        let inner = &self.to.runtime;
+        let key = inner.key.as_ref().expect("a runtime with a store has a key");
+        let sealed = self.chain.seal(kind, entry, inner.clock.now(), key);
+        self.due.wrote(sealed.body.len());
+        sealed
+    }
+
+    /// Writes a snapshot if it is time for one and it is small beside what was written since the last.
+    pub(crate) fn snapshot(&mut self, entry: impl Serialize) -> Option<Sealed> {
+        let (chain, due) = (self.chain.clone(), self.due);
+        let sealed = self.seal("snapshot", entry);
+        let size = sealed.body.len();
+        self.due = due;
+        if self.due.takes(size) {
+            self.due.took(size);
+            Some(sealed)
+        } else {
+            self.chain = chain;
+            None
+        }
+    }
+
+    /// Appends records that were just sealed. Those that end a run are durable when this returns.
+    pub(crate) async fn append(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
+        let batch = self.batch(records, status);
+        match &mut self.pen {
+            Pen::Sync => self.to.write(batch).await,
+            Pen::Async(queue) => {
+                queue.as_mut().ok_or(StoreError::Closed)?.send(batch).await?;
+                match queue.take_if(|_| status != Status::Running) {
+                    Some(queue) => queue.close().await,
+                    None => Ok(()),
+                }
+            }
+            Pen::Exit(kept) => {
+                let Batch { known, records, status } = batch;
+                let known = known - kept.len() as u64;
+                kept.extend(records);
+                if status == Status::Running {
+                    return Ok(());
+                }
+                let records = std::mem::take(kept);
+                self.to.write(Batch { known, records, status }).await
+            }
+        }
+    }
+
+    /// As [`Writing::append`], for who has other things to do on this task meanwhile.
+    pub(super) async fn append_aside(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
+        if !matches!(self.pen, Pen::Sync) {
+            return self.append(records, status).await;
+        }
+        let (to, batch) = (Arc::clone(&self.to), self.batch(records, status));
+        tokio::spawn(async move { to.write(batch).await }).await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn batch(&self, records: Vec<Sealed>, status: Status) -> Batch {
+        Batch { known: self.chain.len() - records.len() as u64, records, status }
+    }
+}
+
+impl To {
+    /// Writes records, waits until they are durable, and shows them to observers.
+    async fn write(&self, batch: Batch) -> Result<(), StoreError> {
+        let Self { runtime, machine, lease } = self;
+        let Batch { known, records, status } = batch;
+        let store = runtime.store.as_ref().expect("a run with a journal has a store");
+        let seen = (!runtime.observers.is_empty()).then(|| records.clone());
+        store.append(lease, known, records, status).await?;
+        if let Some(records) = seen {
+            let event = Event::Recorded { run: lease.run(), graph: machine.code(), records: &records };
+            runtime.observers.iter().for_each(|observer| observer.observe(&event));
+        }
+        Ok(())
+    }
+}
+
+impl Queue {
+    fn open(to: &Arc<To>) -> Self {
+        let (steps, waiting) = channel(WAITING);
+        let failed = Arc::default();
+        let task = tokio::spawn(write_all(Arc::clone(to), waiting, Arc::clone(&failed)));
+        Self { steps, failed, task }
+    }
+
+    /// Adds a step, and waits as long as too many wait.
+    async fn send(&mut self, batch: Batch) -> Result<(), StoreError> {
+        // Nobody takes any more once a write has failed.
+        self.steps.send(batch).await.map_err(|_| failure(&self.failed))
+    }
+
+    /// Waits until all is durable.
+    async fn close(self) -> Result<(), StoreError> {
+        let Self { steps, failed, task } = self;
+        drop(steps);
+        task.await.map_err(|_| StoreError::Closed)?;
+        let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn failure(failed: &Mutex<Option<StoreError>>) -> StoreError {
+    failed.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(StoreError::Closed)
+}
+
+/// Writes steps in their order, those that wait together in one go, until one cannot be written.
+async fn write_all(to: Arc<To>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<Option<StoreError>>>) {
+    while let Some(mut batch) = waiting.recv().await {
+        while let Ok(next) = waiting.try_recv() {
+            batch.records.extend(next.records);
+            batch.status = next.status;
+        }
+        if let Err(error) = to.write(batch).await {
+            *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            return;
+        }
+    }
+}

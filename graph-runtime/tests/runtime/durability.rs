@@ -1,0 +1,387 @@
+//! What of a run is written down when: snapshots, calls that are done before their step is, and steps that wait for the store.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::{Entry, Record, Sealed, Status};
+use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::{
+    ActionError, Activation, Call, Durability, Map, MemoryStore, Next, Options, RunError, RunId, Runtime, SecretKey,
+    Store, Value, audit,
+};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+
+const KEY: [u8; 32] = [1; 32];
+
+fn id() -> RunId {
+    RunId::new("run").unwrap()
+}
+
+fn runtime(store: impl Store) -> Runtime {
+    Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap().build().unwrap()
+}
+
+fn with(durability: Durability) -> Options {
+    Options { run: Some(id()), durability, ..Options::default() }
+}
+
+fn entries(records: &[Sealed]) -> Vec<Entry> {
+    records.iter().map(|sealed| serde_json::from_str::<Record>(&sealed.body).unwrap().entry).collect()
+}
+
+fn kinds(records: &[Sealed]) -> Vec<String> {
+    let kind =
+        |sealed: &Sealed| serde_json::from_str::<Value>(&sealed.body).unwrap()["kind"].as_str().unwrap().to_owned();
+    records.iter().map(kind).collect()
+}
+
+/// A journal that ends after so many of its records, as a crash leaves it: with the token of the record that is last then.
+async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStore {
+    let mut kept = store.load(&id()).await.unwrap()[..records].to_vec();
+    let last = kept.last_mut().unwrap();
+    last.end = tokens.of(last.seq);
+    let cut = MemoryStore::new();
+    drop(cut.create(&id(), "test/graph", kept).await.unwrap());
+    cut
+}
+
+/// A store that remembers each record's token, and fails from a given append on.
+#[derive(Debug, Clone)]
+struct Tokens {
+    inner: MemoryStore,
+    seen: Arc<Mutex<Vec<Option<[u8; 32]>>>>,
+    left: Arc<AtomicU64>,
+}
+
+impl Tokens {
+    fn over(inner: &MemoryStore, appends: u64) -> Self {
+        Self { inner: inner.clone(), seen: Arc::default(), left: Arc::new(AtomicU64::new(appends)) }
+    }
+
+    fn of(&self, seq: u64) -> Option<[u8; 32]> {
+        self.seen.lock().unwrap()[usize::try_from(seq).unwrap()]
+    }
+
+    fn note(&self, records: &[Sealed]) {
+        self.seen.lock().unwrap().extend(records.iter().map(|record| record.end));
+    }
+}
+
+impl Store for Tokens {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        self.note(&records);
+        self.inner.create(run, graph, records)
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            // A real store answers later than it is asked.
+            tokio::task::yield_now().await;
+            if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
+                return Err(StoreError::Failed("the power went out".to_owned()));
+            }
+            self.note(&records);
+            self.inner.append(lease, expected, records, status).await
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.inner.load(run)
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        self.inner.lease(run)
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        self.inner.list()
+    }
+}
+
+/// Goes round, writes a large text and a count each time, looks back at what it returned, and ends after 40 visits.
+const ROUND: Program<'static> = Program {
+    settings: r#"{"max_steps":1000}"#,
+    keys: &[
+        Key { name: "n", initial: Some("0") },
+        Key { name: "text", initial: None },
+        Key { name: "unset", initial: Some("1") },
+    ],
+    nodes: &[
+        (
+            "round",
+            r#"{"line":1,"does":{"action":0},"params":{"n":"${state.n}"},"assign":{"n":"${result.n}","text":"${result.text}","unset":"${result.nothing}"},"next":[{"to":"end","when":{"path":"state.n","op":"gte","value":40}},{"to":"round"}]}"#,
+        ),
+        ("end", r#"{"line":2,"does":"return","output":{"n":"${state.n}","text":"${state.text}"}}"#),
+    ],
+    ..PROGRAM
+};
+
+fn round(size: usize) -> Interpreted {
+    Interpreted::new(&ROUND, move |_, params| {
+        let n = params["n"].as_i64().unwrap() + 1;
+        Ok(json!({"n": n, "text": format!("{n} {}", "x".repeat(size)), "nothing": null}))
+    })
+}
+
+fn proven(machine: &Interpreted, records: &[Sealed]) -> Result<Status, String> {
+    let key = SecretKey::from_seed(&KEY).public();
+    audit(machine, &id(), records, &key, None).map(|audit| audit.status).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_run_is_taken_up_from_its_last_snapshot_as_from_its_beginning() {
+    let whole = MemoryStore::new();
+    let tokens = Tokens::over(&whole, u64::MAX);
+    let first = runtime(tokens.clone()).start_as(id(), round(10_000), Map::new()).await.unwrap().await.unwrap();
+    let records = whole.load(&id()).await.unwrap();
+    let snapshots = kinds(&records).iter().filter(|kind| *kind == "snapshot").count();
+    assert!((5..=13).contains(&snapshots), "{snapshots} snapshots in {} records", records.len());
+    let size = |entry: &str| {
+        let of_kind = records.iter().zip(kinds(&records)).filter(|(_, kind)| kind == entry);
+        of_kind.map(|(record, _)| record.body.len()).sum::<usize>()
+    };
+    assert!(size("snapshot") * 4 <= size("step"), "snapshots add at most a quarter");
+    assert_eq!(proven(&round(10_000), &records), Ok(Status::Completed));
+    for length in 1..records.len() {
+        // A step and the snapshot behind it are written together.
+        if kinds(&records)[length] == "snapshot" || kinds(&records)[length] == "end" {
+            continue;
+        }
+        let store = cut(&whole, &tokens, length).await;
+        assert_eq!(proven(&round(10_000), &store.load(&id()).await.unwrap()), Ok(Status::Running), "{length}");
+        let again = runtime(store.clone()).resume(round(10_000), &id()).await.unwrap().await.unwrap();
+        assert_eq!(
+            (again.output, again.state, again.steps),
+            (first.output.clone(), first.state.clone(), 41),
+            "{length}"
+        );
+        assert_eq!(proven(&round(10_000), &store.load(&id()).await.unwrap()), Ok(Status::Completed), "{length}");
+    }
+}
+
+#[tokio::test]
+async fn a_small_run_has_no_snapshots_and_one_that_is_larger_than_all_before_waits() {
+    let (small, large) = (MemoryStore::new(), MemoryStore::new());
+    runtime(small.clone()).start_as(id(), round(10), Map::new()).await.unwrap().await.unwrap();
+    assert!(!kinds(&small.load(&id()).await.unwrap()).contains(&"snapshot".to_owned()));
+    runtime(large.clone()).start_as(id(), round(1_000_000), Map::new()).await.unwrap().await.unwrap();
+    let records = large.load(&id()).await.unwrap();
+    let first = kinds(&records).iter().position(|kind| kind == "snapshot").unwrap();
+    let before: usize = records[..first].iter().map(|record| record.body.len()).sum();
+    assert!(
+        before >= 4 * records[first].body.len(),
+        "{before} bytes before a snapshot of {}",
+        records[first].body.len()
+    );
+}
+
+/// Calls a tool for each of a list, three at a time.
+const EACH: Program<'static> = Program {
+    keys: &[Key { name: "all", initial: None }],
+    nodes: &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","collect":"all","width":3},"next":[{"to":"end"}]}"#,
+        ),
+        ("end", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+/// The items that were called, with their idempotency keys.
+type Called = Arc<Mutex<Vec<(Option<u64>, String)>>>;
+
+/// Doubles each number, after as many turns of the scheduler as the number says.
+fn doubling(called: &Called, refuses: Option<i64>) -> Interpreted {
+    let called = Arc::clone(called);
+    Interpreted::waiting(&EACH, move |call: &Call, params: Value| {
+        let (called, item, key) = (Arc::clone(&called), call.item(), call.idempotency_key());
+        Box::pin(async move {
+            let n = params["n"].as_i64().unwrap();
+            for _ in 0..n * 10 {
+                tokio::task::yield_now().await;
+            }
+            called.lock().unwrap().push((item, key));
+            if refuses == Some(n) { Err(ActionError::permanent("not this one")) } else { Ok(json!({"double": 2 * n})) }
+        })
+    })
+}
+
+fn list() -> Map<String, Value> {
+    Map::from_iter([("list".to_owned(), json!([1, 2, 3, 4, 5, 6, 7]))])
+}
+
+fn doubled() -> Value {
+    json!({"all": (1..8).map(|n| json!({"double": 2 * n})).collect::<Vec<_>>()})
+}
+
+#[tokio::test]
+async fn items_that_were_done_before_a_crash_are_not_called_again() {
+    let (whole, called) = (MemoryStore::new(), Called::default());
+    let tokens = Tokens::over(&whole, u64::MAX);
+    let machine = || doubling(&called, None);
+    let first = runtime(tokens.clone()).start_as(id(), machine(), list()).await.unwrap().await.unwrap();
+    assert_eq!(first.output, doubled());
+    let records = whole.load(&id()).await.unwrap();
+    let parts = kinds(&records).iter().filter(|kind| *kind == "calls").count();
+    assert!(parts > 2, "{:?}", kinds(&records));
+    assert_eq!(proven(&machine(), &records), Ok(Status::Completed));
+    let keys: BTreeSet<(Option<u64>, String)> = called.lock().unwrap().drain(..).collect();
+    for length in 1..=parts + 1 {
+        let store = cut(&whole, &tokens, length).await;
+        let done: usize = entries(&records[..length])
+            .iter()
+            .map(|entry| if let Entry::Calls(calls) = entry { calls.done.len() } else { 0 })
+            .sum();
+        assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Running));
+        let again = runtime(store.clone()).resume(machine(), &id()).await.unwrap().await.unwrap();
+        assert_eq!((again.output, again.steps), (doubled(), 2));
+        let repeated: Vec<_> = called.lock().unwrap().drain(..).collect();
+        assert_eq!(repeated.len(), 7 - done, "{done} of 7 were done");
+        assert!(repeated.iter().all(|call| keys.contains(call)), "each with the key that it had");
+        assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+    }
+}
+
+#[tokio::test]
+async fn items_that_were_done_when_another_failed_are_not_called_again() {
+    let (store, called) = (MemoryStore::new(), Called::default());
+    runtime(store.clone()).start_as(id(), doubling(&called, Some(4)), list()).await.unwrap().await.unwrap_err();
+    let before: BTreeSet<_> = called.lock().unwrap().drain(..).collect();
+    let again = runtime(store.clone()).resume(doubling(&called, None), &id()).await.unwrap().await.unwrap();
+    assert_eq!(again.output, doubled());
+    let after: BTreeSet<_> = called.lock().unwrap().drain(..).collect();
+    let twice: Vec<_> = before.intersection(&after).map(|(item, _)| *item).collect();
+    assert_eq!(twice, [Some(3)], "only the one that failed");
+    assert_eq!(before.union(&after).count(), 7);
+    assert_eq!(proven(&doubling(&called, None), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_while_items_are_at_work_stops_the_run_and_no_more_are_begun() {
+    let (store, called) = (MemoryStore::new(), Called::default());
+    let many: Map<String, Value> = Map::from_iter([("list".to_owned(), Value::from(vec![3; 500]))]);
+    let failing = runtime(Tokens::over(&store, 1));
+    let error = failing.start_as(id(), doubling(&called, None), many).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Store { step: 1, .. }), "{error}");
+    let made = called.lock().unwrap().len();
+    assert!(made < 20, "{made} calls were made");
+}
+
+/// One node leads to two, which are visited together and lead to the end.
+const FORK: Program<'static> = Program {
+    keys: &[Key { name: "a", initial: None }, Key { name: "b", initial: None }],
+    nodes: &[
+        ("fork", r#"{"line":1,"does":"gate","next":[{"to":"quick"}]}"#),
+        ("quick", r#"{"line":2,"does":{"action":0},"assign":{"a":"${result.said}"},"next":[{"to":"join"}]}"#),
+        ("slow", r#"{"line":3,"does":{"action":0},"assign":{"b":"${result.said}"},"next":[{"to":"join"}]}"#),
+        ("join", r#"{"line":4,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+fn fork(called: &Arc<Mutex<Vec<String>>>, slow: Result<Value, &'static str>) -> Interpreted {
+    let called = Arc::clone(called);
+    let machine = Interpreted::waiting(&FORK, move |call: &Call, _| {
+        let (called, node, slow) = (Arc::clone(&called), call.node().to_owned(), slow.clone());
+        Box::pin(async move {
+            called.lock().unwrap().push(node.clone());
+            if node == "quick" {
+                return Ok(json!({"said": "quick"}));
+            }
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            slow.map_err(ActionError::permanent)
+        })
+    });
+    let both = vec![Activation::of(1), Activation::of(2)];
+    machine.leading(move |node| (node == 0).then(|| Next::All(both.clone())))
+}
+
+#[tokio::test]
+async fn a_node_that_was_done_when_its_sibling_failed_is_not_visited_again() {
+    let (store, called) = (MemoryStore::new(), Arc::default());
+    let failing = fork(&called, Err("not today"));
+    runtime(store.clone()).start_as(id(), failing, Map::new()).await.unwrap().await.unwrap_err();
+    assert_eq!(kinds(&store.load(&id()).await.unwrap()), ["start", "step", "calls", "end"]);
+    called.lock().unwrap().clear();
+    let machine = || fork(&called, Ok(json!({"said": "slow"})));
+    let again = runtime(store.clone()).resume(machine(), &id()).await.unwrap().await.unwrap();
+    assert_eq!(again.output, json!({"a": "quick", "b": "slow"}));
+    assert_eq!(*called.lock().unwrap(), ["slow"]);
+    assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+}
+
+#[tokio::test]
+async fn in_every_mode_a_run_comes_to_the_same_journal_and_its_end_is_durable_before_its_result_is_told() {
+    for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
+        let store = MemoryStore::new();
+        let runtime = runtime(Tokens::over(&store, u64::MAX));
+        let run = runtime.start_with(with(durability), round(10), Map::new()).await.unwrap();
+        let finished = run.await.unwrap();
+        let records = store.load(&id()).await.unwrap();
+        assert_eq!(records.len(), 43, "{durability:?}: start, 41 steps, end");
+        assert_eq!(proven(&round(10), &records), Ok(Status::Completed));
+        assert_eq!(finished.steps, 41);
+        assert_eq!(store.list().await.unwrap()[0].status, Status::Completed);
+    }
+}
+
+#[tokio::test]
+async fn what_a_crash_leaves_of_a_run_is_what_its_mode_promises() {
+    // The store takes so many appends and then no more, as one whose process was killed.
+    for (durability, appends, least, most) in
+        [(Durability::Sync, 7, 7, 7), (Durability::Async, 7, 7, 40), (Durability::Exit, 0, 0, 0)]
+    {
+        let store = MemoryStore::new();
+        let failing = runtime(Tokens::over(&store, appends));
+        let error = failing.start_with(with(durability), round(10), Map::new()).await.unwrap().await.unwrap_err();
+        let RunError::Store { step, .. } = error else { panic!("{durability:?}: {error}") };
+        let records = store.load(&id()).await.unwrap();
+        let steps = records.len() - 1;
+        assert!((least..=most).contains(&steps), "{durability:?}: {steps} steps");
+        if durability == Durability::Sync {
+            assert_eq!(step, 8, "the step that could not be written is told at once");
+        }
+        assert_eq!(proven(&round(10), &records), Ok(Status::Running), "a beginning of what happened, and whole");
+        let again = runtime(store.clone()).resume(round(10), &id()).await.unwrap().await.unwrap();
+        assert_eq!(again.steps, 41, "{durability:?}");
+    }
+}
+
+#[tokio::test]
+async fn in_async_mode_a_store_that_fails_ends_the_run_a_few_steps_later() {
+    let store = MemoryStore::new();
+    let failing = runtime(Tokens::over(&store, 0));
+    let error = failing.start_with(with(Durability::Async), round(10), Map::new()).await.unwrap().await.unwrap_err();
+    let RunError::Store { step, source, .. } = error else { panic!("{error}") };
+    assert!(step > 1 && step < 41 && source.to_string().contains("the power went out"), "{step}: {source}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_has_all_its_steps_in_the_store_in_every_mode() {
+    for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
+        let store = MemoryStore::new();
+        let stop = Arc::new(Mutex::new(None::<graph_runtime::Canceller>));
+        let cancelling = Arc::clone(&stop);
+        let machine = Interpreted::new(&ROUND, move |call: &Call, params| {
+            if call.step() == 5 {
+                cancelling.lock().unwrap().as_ref().unwrap().cancel();
+            }
+            Ok(json!({"n": params["n"].as_i64().unwrap() + 1, "text": "x", "nothing": null}))
+        });
+        let run = runtime(store.clone()).start_with(with(durability), machine, Map::new()).await.unwrap();
+        *stop.lock().unwrap() = Some(run.canceller());
+        let error = run.await.unwrap_err();
+        assert!(matches!(error, RunError::Cancelled { steps: 5, .. }), "{error}");
+        let records = store.load(&id()).await.unwrap();
+        assert_eq!(kinds(&records), ["start", "step", "step", "step", "step", "step", "end"], "{durability:?}");
+        let again = runtime(store.clone()).resume(round(10), &id()).await.unwrap().await.unwrap();
+        assert_eq!(again.steps, 41);
+    }
+}
