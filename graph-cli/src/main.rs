@@ -41,6 +41,10 @@ enum Verb {
     Run(Box<command::run::Run>),
     /// Prove from its journal what a run did, step by step
     VerifyRun(command::verify_run::VerifyRun),
+    /// Attest to what a run did, for those who do not have its journal
+    Attest(command::attest::Attest),
+    /// Verify what somebody attests of a run
+    VerifyAttestation(command::attest::VerifyAttestation),
 }
 
 fn main() -> std::process::ExitCode {
@@ -58,6 +62,8 @@ fn main() -> std::process::ExitCode {
         Verb::Explain(explain) => command::explain::run(&explain),
         Verb::Schema(schema) => command::schema::run(&schema),
         Verb::VerifyRun(verify) => command::verify_run::run(&verify),
+        Verb::Attest(attest) => command::attest::run(&attest),
+        Verb::VerifyAttestation(verify) => command::attest::verify(&verify),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

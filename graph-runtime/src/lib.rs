@@ -24,6 +24,7 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod attest;
 mod audit;
 mod backoff;
 mod call;
@@ -62,6 +63,7 @@ pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
+pub use attest::{Attestation, AttestationError, attest};
 pub use audit::{Audit, AuditError, audit, audit_tree};
 pub use call::Call;
 pub use classify::Classifier;

@@ -617,6 +617,8 @@ pub(crate) struct Verified<'s> {
 pub(crate) struct Journal {
     pub(crate) chain: Chain,
     pub(crate) start: Start,
+    /// When the first record was written.
+    pub(crate) started: String,
     /// The records behind the first: all of them, or those from the last snapshot on.
     pub(crate) records: Vec<Record>,
     /// When the next snapshot is due.
@@ -671,8 +673,8 @@ impl<'s> Verified<'s> {
     fn read_from(self, from: usize) -> Result<Journal, JournalError> {
         let Self { chain, sealed } = self;
         let one = |one: &Sealed| read_verified(&chain.run, one);
-        let start = match sealed.first().map(one).transpose()?.map(|record| record.entry) {
-            Some(Entry::Start(start)) => start,
+        let (started, start) = match sealed.first().map(one).transpose()? {
+            Some(Record { at, entry: Entry::Start(start), .. }) => (at, start),
             _ => return Err(JournalError::Broken { seq: 0 }),
         };
         let mut due = Due::default();
@@ -685,7 +687,7 @@ impl<'s> Verified<'s> {
             }
             records.push(record);
         }
-        Ok(Journal { chain, start, records, due })
+        Ok(Journal { chain, start, started, records, due })
     }
 }
 

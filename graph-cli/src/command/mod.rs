@@ -1,7 +1,9 @@
 //! The verbs, one file each.
 
+pub(crate) mod attest;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod run;
 pub(crate) mod schema;

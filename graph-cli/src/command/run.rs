@@ -223,6 +223,7 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
         depth: authority.depth,
         max_steps: arguments.max_steps,
         timeout: arguments.timeout.0,
+        ..Options::default()
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;

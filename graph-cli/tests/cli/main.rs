@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod kept;
 mod place;
 #[cfg(unix)]
 mod run;
@@ -50,6 +51,8 @@ fn the_help_says_what_there_is() {
         &["schema", "--help"],
         &["run", "--help"],
         &["verify-run", "--help"],
+        &["attest", "--help"],
+        &["verify-attestation", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

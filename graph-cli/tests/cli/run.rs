@@ -46,7 +46,7 @@ config:
 ";
 
 /// A graph that takes no inputs and runs one command, and then another.
-fn commands(first: &str, second: &str) -> String {
+pub(crate) fn commands(first: &str, second: &str) -> String {
     format!(
         "permissions: [rye.execute.tool.rye.bash]
 config:
@@ -67,7 +67,7 @@ config:
 
 impl Place {
     /// Writes a signed file of the tree.
-    fn sign(&self, name: &str, text: &str) {
+    pub(crate) fn sign(&self, name: &str, text: &str) {
         let text = if name.contains("tools/") { text.to_owned() } else { format!("{HEAD}{text}") };
         self.write(name, &text);
         let signed = self.graph(&["sign", name]);
@@ -75,14 +75,14 @@ impl Place {
     }
 
     /// A place with the graph `graphs/g.yaml`.
-    fn with_graph(text: &str) -> Self {
+    pub(crate) fn with_graph(text: &str) -> Self {
         let place = Self::with_key();
         place.sign("graphs/g.yaml", text);
         place
     }
 
     /// Runs `graphs/g.yaml`.
-    fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.graph(&[&["run", "graphs/g.yaml"], arguments].concat())
     }
 
