@@ -610,6 +610,8 @@ impl Serialize for TargetDraft<'_> {
 pub(crate) struct Verified<'s> {
     chain: Chain,
     sealed: &'s [Sealed],
+    /// What each record names as the one before it.
+    links: Vec<Digest>,
 }
 
 /// A journal that was verified and read.
@@ -641,12 +643,14 @@ impl<'s> Verified<'s> {
     pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         let mut chain = Chain::new(run.clone());
         let Some((last, earlier)) = sealed.split_last() else { return Err(JournalError::Empty) };
+        let mut links = Vec::with_capacity(sealed.len());
         for (at, one) in sealed.iter().enumerate() {
             let digest = one.digest();
             let is_next = one.seq == chain.seq && chain.starts(&one.body);
             if !is_next || (at == earlier.len() && !key.verifies(&digest, &one.signature)) {
                 return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
             }
+            links.push(chain.prev);
             chain.seq += 1;
             chain.prev = link(&digest, &one.signature);
         }
@@ -655,7 +659,7 @@ impl<'s> Verified<'s> {
         if Some(end) != shown {
             return Err(JournalError::Shortened { seq: last.seq });
         }
-        Ok(Self { chain, sealed })
+        Ok(Self { chain, sealed, links })
     }
 
     /// Reads all of it.
@@ -665,25 +669,26 @@ impl<'s> Verified<'s> {
 
     /// Reads what tells where the run stands: its beginning, and what follows from the last snapshot on.
     pub(crate) fn read_recent(self) -> Result<Journal, JournalError> {
-        let is_snapshot = |one: &Sealed| self.chain.kind(one) == Some("snapshot");
+        let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
         let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
     }
 
     fn read_from(self, from: usize) -> Result<Journal, JournalError> {
-        let Self { chain, sealed } = self;
-        let one = |one: &Sealed| read_verified(&chain.run, one);
-        let (started, start) = match sealed.first().map(one).transpose()? {
+        let Self { chain, sealed, links } = self;
+        let known = || sealed.iter().zip(&links);
+        let one = |(one, prev): (&Sealed, &Digest)| read_next(&chain.run, one, *prev);
+        let (started, start) = match known().next().map(one).transpose()? {
             Some(Record { at, entry: Entry::Start(start), .. }) => (at, start),
             _ => return Err(JournalError::Broken { seq: 0 }),
         };
         let mut due = Due::default();
         let mut records = Vec::with_capacity(sealed.len().saturating_sub(from));
-        for sealed in sealed.iter().skip(from) {
-            let record = one(sealed)?;
+        for known in known().skip(from) {
+            let record = one(known)?;
             match record.entry {
-                Entry::Snapshot(_) => due.took(sealed.body.len()),
-                _ => due.wrote(sealed.body.len()),
+                Entry::Snapshot(_) => due.took(known.0.body.len()),
+                _ => due.wrote(known.0.body.len()),
             }
             records.push(record);
         }
@@ -700,13 +705,6 @@ impl Chain {
     /// Whether a text begins as that of the next record must.
     fn starts(&self, body: &str) -> bool {
         body.starts_with(&self.head())
-    }
-
-    /// Returns what kind a record of a verified chain is of, without reading all of it.
-    fn kind<'s>(&self, sealed: &'s Sealed) -> Option<&'s str> {
-        let head = Self { run: self.run.clone(), seq: sealed.seq, prev: self.prev }.head().len();
-        // Between the head and the kind there are a digest and a time, and no quotes in them.
-        sealed.body.get(head..)?.split_once(r#"","kind":""#)?.1.split('"').next()
     }
 }
 
@@ -727,6 +725,16 @@ fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
     JournalError::Broken { seq: chain.seq }
 }
 
+/// Returns what a text that begins as the chain asks says of its token, its time and its kind.
+fn head(body: &str) -> Option<(&str, &str, &str)> {
+    // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
+    let (_, rest) = body.split_once(r#"","end":""#)?;
+    let (end, rest) = rest.split_once(r#"","at":""#)?;
+    let (at, rest) = rest.split_once(r#"","kind":""#)?;
+    let (kind, _) = rest.split_once('"')?;
+    Some((end, at, kind))
+}
+
 #[derive(Deserialize)]
 struct EndOnly {
     end: Digest,
@@ -737,21 +745,14 @@ struct VersionOnly {
     v: u32,
 }
 
-/// Reads a record of a verified chain.
+/// Reads a record that begins as the chain asks: `prev` is the link of the one before.
 ///
 /// What comes before the kind is spelt in one way only, and is cut off rather than read. Reading a record as a whole, whose
 /// members depend on one among them, means to put all of them down as values first: that takes three times as long.
-fn read_verified(run: &RunId, sealed: &Sealed) -> Result<Record, JournalError> {
+fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
     let (seq, body) = (sealed.seq, sealed.body.as_str());
-    let head = || {
-        let (_, rest) = body.split_once(r#","prev":""#)?;
-        let (prev, rest) = rest.split_once(r#"","end":""#)?;
-        let (end, rest) = rest.split_once(r#"","at":""#)?;
-        let (at, rest) = rest.split_once(r#"","kind":""#)?;
-        let (kind, _) = rest.split_once('"')?;
-        Some((prev.parse::<Digest>().ok()?, end.parse::<Digest>().ok()?, at, kind))
-    };
-    let Some((prev, end, at, kind)) = head() else { return read(seq, body) };
+    let Some((end, at, kind)) = head(body) else { return read(seq, body) };
+    let Ok(end) = end.parse::<Digest>() else { return read(seq, body) };
     let entry = match kind {
         "start" => Entry::Start(read(seq, body)?),
         "step" => Entry::Step(read(seq, body)?),
