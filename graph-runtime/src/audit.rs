@@ -21,11 +21,12 @@ use crate::code::{Code, Foreach, Kind};
 use crate::engine::{Ended, Finished, element, state_value};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
 use crate::record::{
-    Calls, End, Entry, Journal, JournalError, Parent, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status, Step,
-    Visit,
+    Calls, End, Entry, Journal, JournalError, Origin, Parent, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status,
+    Step, Visit,
 };
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
+use crate::travel::standing_of;
 use crate::vault::{Vault, hidden};
 
 use inside::Inside;
@@ -59,6 +60,11 @@ pub struct Audit {
     pub version: String,
     /// Which visit of another run it belongs to.
     pub parent: Option<Parent>,
+    /// Where in another run it began.
+    pub from: Option<Origin>,
+    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`] looks, and only
+    /// where the store has the other run.
+    pub is_origin_proven: bool,
     /// What was granted, at the start or when it was taken up; each pattern once.
     pub grants: Vec<String>,
     /// The ids of the tools that committed visits called, in the order of the alphabet. `*` stands for one that is known only at
@@ -131,10 +137,18 @@ fn prove(
     let start = journal.start.clone();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
+    let is_fork = start.from.is_some();
+    if is_fork && journal.records.is_empty() {
+        misfit(0, Err("the run began in another, and no snapshot says where it stood".to_owned()))?;
+    }
     for record in &journal.records {
         let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
             Entry::Start(_) => Err("a run begins once".to_owned()),
+            Entry::Snapshot(snapshot) if is_fork && record.seq == 1 => walk.begin_fork(snapshot),
+            _ if is_fork && record.seq == 1 => {
+                Err("the run began in another, and no snapshot says where it stood".to_owned())
+            }
             _ if matches!(status, Status::Completed | Status::CompletedWithErrors) => {
                 Err("the run had ended before it".to_owned())
             }
@@ -178,6 +192,8 @@ fn prove(
         key: key.fingerprint(),
         version: start.version.clone(),
         parent: start.parent.clone(),
+        from: start.from.clone(),
+        is_origin_proven: false,
         grants: walk.all_grants(),
         tools: walk.tools(),
         started: journal.started.clone(),
@@ -358,6 +374,15 @@ impl<'m> Walk<'m> {
             }
         }
         Ok(())
+    }
+
+    /// Begins where another run stood.
+    fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        self.standing = match self.state.as_deref_mut() {
+            Some(state) => snapshot.restore(self.code, state)?,
+            None => standing_of(snapshot, self.code)?,
+        };
+        if self.standing.frontier.is_empty() { Err("nothing was left to do where it began".to_owned()) } else { Ok(()) }
     }
 
     /// Fails unless a snapshot says what the records before it add up to.

@@ -52,6 +52,7 @@ mod stop;
 pub mod store;
 pub mod threads;
 pub mod tools;
+pub mod travel;
 mod vault;
 
 #[cfg(feature = "macros")]

@@ -131,6 +131,9 @@ pub struct Start {
     /// Which visit of another run it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Where in another run it began; a snapshot follows then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
     /// How many graphs and threads may stand one in the other below it, where the caller said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
@@ -154,6 +157,20 @@ pub struct Parent {
     /// The item's index, where the node is a foreach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
+}
+
+/// Where in another run a run began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The other run.
+    pub run: RunId,
+    /// The record of its journal behind which it stood there.
+    pub seq: u64,
+    /// The link of that record.
+    pub link: Digest,
+    /// The state keys that were given other values than they had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
 }
 
 /// A step.

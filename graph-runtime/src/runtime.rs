@@ -39,7 +39,7 @@ use crate::vault::{Place, Vault, hide_sealed, hide_visit};
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -417,7 +417,7 @@ impl Runtime {
     }
 
     /// Shows observers what was committed.
-    fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
+    pub(crate) fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
         let event = Event::Recorded { run, graph, records };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
     }
@@ -427,7 +427,7 @@ impl Runtime {
     }
 
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
-    fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
+    pub(crate) fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
         let seconds = timestamp::unix_milliseconds(self.inner.clock.now()) / 1000;
@@ -590,6 +590,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
         inputs,
         seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
+        from: None,
         depth: begin.depth,
         limit: begin.max_steps,
         capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
@@ -597,14 +598,14 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
 }
 
 /// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
-fn granted(ceiling: &[Grants]) -> Vec<String> {
+pub(crate) fn granted(ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
     all.patterns().iter().map(ToString::to_string).collect()
 }
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
 /// whether a run may call it; of one whose id is known only at each call that is asked then.
-fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
     let code = machine.code();
     let graph = || code.id.to_string();
     // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use graph_runtime::{Attestation, AuditError, RunId, SqliteStore, Store, attest};
 
-use super::kept::{Kept, Opened, public_key};
+use super::kept::{Kept, Opened, own_graph, public_key};
 use super::{read, replace, signing_key};
 use crate::outcome::{Done, Error, Outcome};
 
@@ -15,6 +15,9 @@ pub(crate) struct Attest {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
+    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
     /// The secret key that attests [default: your own]
@@ -29,13 +32,7 @@ pub(crate) fn run(arguments: &Attest) -> Done {
     let by = signing_key(arguments.key.as_ref())?;
     let Opened { tokio, store, key, seal } = arguments.kept.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
-    let machine = match arguments.kept.graph(&records)? {
-        Ok(machine) => machine,
-        Err(message) => {
-            anstream::eprintln!("error: run {}: {message}", arguments.run);
-            return Ok(Outcome::Problems);
-        }
-    };
+    let machine = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
     let attested = attest(Arc::new(machine), &arguments.run, &store, &key, seal.as_ref(), &by);
     let envelope = match tokio.block_on(attested) {
         Ok(envelope) => envelope,

@@ -19,9 +19,6 @@ pub(crate) struct Kept {
     /// The SQLite file that keeps it
     #[arg(long, value_name = "FILE")]
     pub(crate) store: PathBuf,
-    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) graph: Option<PathBuf>,
     /// The public key of who ran it, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -53,17 +50,27 @@ impl Kept {
         let store = tokio.block_on(SqliteStore::open(&self.store))?;
         Ok(Opened { tokio, store, key, seal })
     }
+}
 
-    /// Loads the graph of a run. Where it is looked for is no proof that it is the run's.
-    ///
-    /// # Errors
-    ///
-    /// A message for the reader, if its file is not named and the tree `graphs` has none of that name.
-    pub(crate) fn graph(&self, records: &[Sealed]) -> Result<Result<Interpreted, String>, Error> {
-        Ok(graph_of(records, self.graph.as_deref())?.ok_or_else(|| match graph_name(records) {
-            Some(name) => format!("there is no graph `{name}` in the tree `graphs`; name its file with `--graph`"),
-            None => "its journal does not begin with the start of a run".to_owned(),
-        }))
+/// Loads the graph of a run: from its file, or the one of that name in the tree `graphs`. Where it is looked for is no proof that it
+/// is the run's.
+///
+/// # Errors
+///
+/// If it is not there or has mistakes; what is to be done is said with `option`, which names its file.
+pub(crate) fn own_graph(records: &[Sealed], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
+    if let Some(file) = file {
+        return load(file);
+    }
+    let Some(name) = graph_name(records) else {
+        return Err(Error::new("its journal does not begin with the start of a run"));
+    };
+    let library = Library::open(&std::env::current_dir()?.join("graphs"), Toolbox::new());
+    match ItemId::new(&*name).ok().and_then(|id| library.find(&id)) {
+        Some(file) => of(&library, &file),
+        None => {
+            Err(Error::new(format!("there is no graph `{name}` in the tree `graphs`; name its file with `{option}`")))
+        }
     }
 }
 
@@ -72,21 +79,12 @@ pub(crate) fn public_key(pem: &Path) -> Result<PublicKey, Error> {
     PublicKey::from_pem(&read(pem)?).map_err(|error| Error::new(format!("{}: {error}", pem.display())))
 }
 
-fn graph_name(records: &[Sealed]) -> Option<String> {
+/// Returns the id of the graph that a run is of, as its journal says.
+pub(crate) fn graph_name(records: &[Sealed]) -> Option<String> {
     match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
         Entry::Start(start) => Some(start.graph),
         _ => None,
     }
-}
-
-fn graph_of(records: &[Sealed], file: Option<&Path>) -> Result<Option<Interpreted>, Error> {
-    if let Some(file) = file {
-        return load(file).map(Some);
-    }
-    let library = Library::open(&std::env::current_dir()?.join("graphs"), Toolbox::new());
-    let id = graph_name(records).and_then(|name| ItemId::new(name).ok());
-    let Some(file) = id.and_then(|id| library.find(&id)) else { return Ok(None) };
-    of(&library, &file).map(Some)
 }
 
 /// Loads a graph from its file.

@@ -3,10 +3,13 @@
 pub(crate) mod attest;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod fork;
 pub(crate) mod kept;
 pub(crate) mod keys;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod show;
 pub(crate) mod sign;
 pub(crate) mod verify;
 pub(crate) mod verify_run;

@@ -1,12 +1,13 @@
 //! `graph verify-run`: prove from its journal what a run did.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use graph_runtime::{Audit, AuditError, RunId, Store, audit_tree};
 use serde_json::json;
 
-use super::kept::{Kept, Opened};
+use super::kept::{Kept, Opened, own_graph};
 use crate::outcome::{Done, Outcome};
 
 #[derive(Args)]
@@ -14,6 +15,9 @@ pub(crate) struct VerifyRun {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
+    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
     /// Print what is proven as JSON
@@ -24,13 +28,7 @@ pub(crate) struct VerifyRun {
 pub(crate) fn run(arguments: &VerifyRun) -> Done {
     let Opened { tokio, store, key, seal } = arguments.kept.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
-    let machine = match arguments.kept.graph(&records)? {
-        Ok(machine) => machine,
-        Err(message) => {
-            anstream::eprintln!("error: run {}: {message}", arguments.run);
-            return Ok(Outcome::Problems);
-        }
-    };
+    let machine = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
     let tree = audit_tree(Arc::new(machine), &arguments.run, &store, &key, seal.as_ref());
     let proven = match tokio.block_on(tree) {
         Ok(proven) => proven,
@@ -55,10 +53,17 @@ fn say(audit: &Audit) {
         1 => ", taken up once".to_owned(),
         times => format!(", taken up {times} times"),
     };
+    let origin = match &audit.from {
+        Some(from) if audit.is_origin_proven => {
+            format!("; it began as run {} stood behind record {}", from.run, from.seq)
+        }
+        Some(from) => format!("; it says that it began in run {}, which is not in the store", from.run),
+        None => String::new(),
+    };
     let secrets = if audit.is_recomputed { "" } else { "; what it wrote is sealed, and was not computed again" };
     anstream::println!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
-         link is {link}{secrets}",
+         link is {link}{origin}{secrets}",
         audit.status.name()
     );
 }
@@ -74,6 +79,8 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "resumes": audit.resumes,
         "records": audit.records,
         "link": audit.link.to_hex(),
+        "from": audit.from,
+        "origin_proven": audit.is_origin_proven,
         "recomputed": audit.is_recomputed,
     })
 }

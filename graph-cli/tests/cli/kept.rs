@@ -48,3 +48,87 @@ fn what_is_not_proven_is_not_attested_and_the_old_attestation_stays() {
     assert!(refused.err.contains("what is not proven is not attested"), "{}", refused.err);
     assert_eq!(place.read("r.json"), "old");
 }
+
+#[test]
+fn a_run_is_shown_step_by_step_and_two_steps_are_compared() {
+    let place = with_run();
+    let show = |more: &[&str]| place.graph(&[&["show", "r", "--store", "runs.db"], more].concat());
+    let shown = show(&[]);
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    let lines: Vec<&str> = shown.out.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (6, "r of `test/g`"));
+    assert!(lines[3].contains("one") && lines[3].contains("first") && lines[3].ends_with("two"), "{}", shown.out);
+    assert!(lines[5].ends_with("completed"), "{}", shown.out);
+    let json: Value = serde_json::from_str(&show(&["--json"]).out).unwrap();
+    assert_eq!(json["checkpoints"][2]["visits"][0]["written"], serde_json::json!(["second"]));
+    let state: Value = serde_json::from_str(&show(&["--step", "1", "--json"]).out).unwrap();
+    assert_eq!(state["state"], serde_json::json!({"inputs": {}, "first": "a"}));
+    assert!(show(&["--step", "1"]).out.starts_with("r after 1 steps, behind `one`, at "));
+    let none = show(&["--step", "9"]);
+    assert!(none.code == 3 && none.err.contains("the run has no step 9: its steps are 0 to 3"), "{}", none.err);
+    let diff = |arguments: &[&str]| place.graph(&[&["diff"], arguments, &["--store", "runs.db"]].concat());
+    let one = diff(&["r", "1", "2"]);
+    assert_eq!(
+        (one.code, one.out.as_str()),
+        (1, "second: nothing → \"b\"\nnext.0: \"two\" → \"done\"\n"),
+        "{}",
+        one.err
+    );
+    assert_eq!(diff(&["r@2", "r@2"]).out, "nothing differs\n");
+    assert_eq!(diff(&["r@", "r@3"]).code, 0);
+    let wrong = diff(&["r", "x"]);
+    assert!(wrong.code == 3 && wrong.err.contains("name a run and two steps"), "{}", wrong.err);
+}
+
+#[test]
+fn a_run_is_replayed_against_a_changed_graph() {
+    let place = with_run();
+    place.sign("graphs/old/g.yaml", &commands("echo a", "echo b"));
+    let replay = |more: &[&str]| place.graph(&[&["replay", "r", "--store", "runs.db"], more].concat());
+    let same = replay(&["--graph", "graphs/g.yaml"]);
+    assert_eq!((same.code, same.out.as_str()), (0, "r would have gone the same way: 3 steps\n"), "{}", same.err);
+    place.sign("changed/graphs/g.yaml", &commands("echo a", "echo c"));
+    std::fs::create_dir_all(place.path("changed/graphs/keys")).unwrap();
+    for key in std::fs::read_dir(place.path("graphs/keys")).unwrap() {
+        let key = key.unwrap();
+        std::fs::copy(key.path(), place.path("changed/graphs/keys").join(key.file_name())).unwrap();
+    }
+    let other = replay(&["--graph", "changed/graphs/g.yaml"]);
+    assert_eq!(other.code, 1, "{}", other.err);
+    let expected = "step 2: `two` calls `rye/bash` with {\"command\":\"echo c\"";
+    assert!(other.out.starts_with(expected), "{}", other.out);
+    assert!(other.out.ends_with("no answer is recorded to its call of `rye/bash`\n"), "{}", other.out);
+    let json: Value = serde_json::from_str(&replay(&["--graph", "changed/graphs/g.yaml", "--json"]).out).unwrap();
+    assert_eq!((&json["deviations"][0]["kind"], &json["stopped"]["node"]), (&"calls".into(), &"two".into()));
+    // The graph was changed in its place, so what the run was of is not at hand.
+    place.sign("graphs/g.yaml", &commands("echo a", "echo c"));
+    let lost = replay(&["--graph", "graphs/g.yaml"]);
+    assert!(lost.code == 3 && lost.err.contains("name the file as it was with `--original`"), "{}", lost.err);
+    let named = replay(&["--graph", "graphs/g.yaml", "--original", "graphs/old/g.yaml"]);
+    assert_eq!(named.code, 1, "{}{}", named.out, named.err);
+}
+
+#[test]
+fn a_run_is_forked_changed_and_gone_on_with() {
+    let place = with_run();
+    let fork = |more: &[&str]| place.graph(&[&["fork", "r", "--store", "runs.db"], more].concat());
+    let forked = fork(&["--step", "1", "--set", "first=\"x\"", "--run-id", "f"]);
+    assert_eq!(forked.code, 0, "{}", forked.err);
+    let ended = place.run(&["--store", "runs.db", "--resume", "f"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let result: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(result["state"], serde_json::json!({"inputs": {}, "first": "x", "second": "b"}));
+    let proven = place.graph(&["verify-run", "f", "--store", "runs.db"]);
+    assert!(proven.out.contains("; it began as run r stood behind record 1"), "{}{}", proven.out, proven.err);
+    for (arguments, why) in [
+        (&["--step", "1", "--set", "third=1"][..], "the graph has no state key `third`"),
+        (&["--step", "1", "--set", "first=1"], "the state key `first` cannot be changed so: expected a string"),
+        (&["--set", "first=\"x\""], "it had ended there"),
+        (&["--step", "1", "--run-id", "f"], "there is a run `f` already"),
+    ] {
+        let refused = fork(arguments);
+        assert!(refused.code == 3 && refused.err.contains(why), "{arguments:?}: {}", refused.err);
+    }
+    let wrong = fork(&["--set", "first=x"]);
+    assert!(wrong.code == 2 && wrong.err.contains("a text stands in quotes"), "{}", wrong.err);
+}

@@ -53,6 +53,10 @@ fn the_help_says_what_there_is() {
         &["verify-run", "--help"],
         &["attest", "--help"],
         &["verify-attestation", "--help"],
+        &["show", "--help"],
+        &["diff", "--help"],
+        &["replay", "--help"],
+        &["fork", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

@@ -15,3 +15,4 @@ mod language;
 mod meaning;
 mod recovery;
 mod tools;
+mod travel;
