@@ -359,16 +359,21 @@ impl<'m> Walk<'m> {
     }
 
     /// Fails unless a visit says of its calls that were done before what the journal said then.
-    fn agrees(&self, visit: &Visit, is_each: bool) -> Result<(), String> {
+    fn agrees(&self, visit: &Visit, kind: &Kind) -> Result<(), String> {
+        let is_each = match kind {
+            // What is collected nowhere stands nowhere.
+            Kind::Foreach(each) if each.collect.is_none() => return Ok(()),
+            kind => matches!(kind, Kind::Foreach(_)),
+        };
         let collected = visit.changes.values().next().and_then(Value::as_array);
         for done in self.done.values().filter(|done| done.step == visit.step && visit.error.is_none()) {
-            let item = done.item.and_then(|item| usize::try_from(item).ok());
-            let said = match item {
-                Some(item) if is_each => collected.and_then(|list| list.get(item)),
-                _ => Some(&visit.result),
+            let is_same = if is_each {
+                let item = done.item.and_then(|item| usize::try_from(item).ok());
+                let said = item.and_then(|item| collected?.get(item));
+                said.is_some_and(|said| *said == done.result || *said == element(done.result.clone()))
+            } else {
+                visit.result == done.result
             };
-            let is_same =
-                said.is_some_and(|said| *said == done.result || is_each && *said == element(done.result.clone()));
             if !is_same {
                 return Err(format!("node `{}` returned something else than when its call was done", visit.node));
             }
@@ -412,7 +417,7 @@ impl<'m> Walk<'m> {
         let node = code.node(activation.node);
         let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
         if self.state.is_some() {
-            self.agrees(visit, matches!(node.kind, Kind::Foreach(_)))?;
+            self.agrees(visit, &node.kind)?;
         }
         if visit.error.is_some() {
             return match (node.on_error, visit.suppressed) {

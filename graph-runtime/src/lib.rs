@@ -88,9 +88,9 @@ pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
-#[cfg(feature = "sqlite")]
-pub use store::SqliteStore;
 pub use store::{MemoryStore, Store};
+#[cfg(feature = "sqlite")]
+pub use store::{SqliteOptions, SqliteStore};
 pub use threads::{Thread, Threads};
 #[cfg(feature = "http")]
 pub use tools::HttpPolicy;

@@ -714,14 +714,18 @@ impl<'s> Verified<'s> {
 }
 
 impl Chain {
-    /// Returns how the text of the next record begins.
-    fn head(&self) -> String {
-        format!(r#"{{"v":{VERSION},"run":"{}","seq":{},"prev":"{}","end":""#, self.run, self.seq, self.prev)
-    }
-
-    /// Whether a text begins as that of the next record must.
+    /// Whether a text begins as that of the next record must: `{"v":2,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
     fn starts(&self, body: &str) -> bool {
-        body.starts_with(&self.head())
+        const VERSIONED: &str = r#"{"v":2,"run":""#;
+        const { assert!(VERSION == 2) };
+        let after = || {
+            let rest = body.strip_prefix(VERSIONED)?.strip_prefix(self.run.as_str())?.strip_prefix(r#"","seq":"#)?;
+            let rest = rest.strip_prefix(self.seq.to_string().as_str())?.strip_prefix(r#","prev":""#)?;
+            let (prev, rest) = rest.split_at_checked(64)?;
+            // A digest is written in one way only, and so can be compared when it is read.
+            (prev.parse::<Digest>().ok()? == self.prev).then_some(rest)
+        };
+        after().is_some_and(|rest| rest.starts_with(r#"","end":""#))
     }
 }
 

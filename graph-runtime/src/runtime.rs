@@ -363,6 +363,7 @@ impl Runtime {
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
+                lease.stops(&begin.stop);
                 self.recorded(&begin.run, code, std::slice::from_ref(&record));
                 let mut due = Due::default();
                 due.wrote(record.body.len());
@@ -478,6 +479,7 @@ impl Runtime {
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
         let lease: Lease = store.lease(run).await.map_err(store_failed)?;
+        lease.stops(&begin.stop);
         // What was read before the lease may have grown since.
         let last = sealed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;

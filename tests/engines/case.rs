@@ -340,6 +340,7 @@ fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came 
             depth: case.options.depth,
             max_steps: case.options.max_steps,
             timeout: case.options.timeout.map(Duration::from_secs_f64),
+            ..Options::default()
         };
         let end = match runtime.start_with(options, machine.clone(), case.inputs.clone()).await {
             Ok(run) => {
@@ -524,7 +525,10 @@ impl Log {
             let body: Value = serde_json::from_str(&entered.sealed.body).expect("the engine writes JSON");
             for visit in body["visits"].as_array().into_iter().flatten() {
                 let mut visit = visit.clone();
-                visit.as_object_mut().map(|visit| visit.shift_remove("ms"));
+                // A pause that a cut fell into begins anew, and so time is later behind it.
+                for time in ["ms", "now"] {
+                    visit.as_object_mut().map(|visit| visit.shift_remove(time));
+                }
                 unsealed(&mut visit);
                 runs.entry(entered.run.to_string()).or_default().push(visit);
             }

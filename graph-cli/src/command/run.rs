@@ -17,8 +17,8 @@ use graph_model::name::ItemId;
 use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
-    HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, SealKey, Spaces,
-    SqliteStore, StartError, ToolConfig, Value,
+    Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, SealKey,
+    Spaces, SqliteStore, StartError, ToolConfig, Value,
 };
 use serde_json::json;
 
@@ -65,6 +65,9 @@ pub(crate) struct Run {
     /// Go on with a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
+    /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
+    #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
+    durability: Mode,
     /// How many steps it may take, in place of what the graph says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
@@ -107,6 +110,24 @@ pub(crate) struct Run {
     /// Print the result over several lines
     #[arg(long)]
     pretty: bool,
+}
+
+/// When a step counts as taken.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Mode {
+    Sync,
+    Async,
+    Exit,
+}
+
+impl From<Mode> for Durability {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Sync => Self::Sync,
+            Mode::Async => Self::Async,
+            Mode::Exit => Self::Exit,
+        }
+    }
 }
 
 /// A length of time, or none.
@@ -223,7 +244,7 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
         depth: authority.depth,
         max_steps: arguments.max_steps,
         timeout: arguments.timeout.0,
-        ..Options::default()
+        durability: arguments.durability.into(),
     };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;

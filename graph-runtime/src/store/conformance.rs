@@ -28,7 +28,11 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     an_append_that_does_not_follow_changes_nothing(&make().await).await;
     a_run_is_leased_to_one(&make().await).await;
     a_lease_that_was_given_back_is_worth_nothing(&make().await).await;
+    a_run_that_ended_is_held_by_nobody(&make().await).await;
     runs_are_listed_newest_first_with_their_status(&make().await).await;
+    whoever_holds_a_run_is_told_to_stop_it(&make().await).await;
+    a_run_is_removed_with_those_inside_it(&make().await).await;
+    a_run_that_somebody_holds_is_not_removed(&make().await).await;
     many_runs_append_at_once(&make().await).await;
 }
 
@@ -146,6 +150,102 @@ pub async fn a_lease_that_was_given_back_is_worth_nothing(store: &impl Store) {
     assert!(matches!(refused, Err(StoreError::LeaseLost(found)) if found == id), "an old token is LeaseLost");
     store.append(&new, 1, vec![record(1)], Status::Running).await.expect("the new one is good");
     assert_eq!(store.load(&id).await.expect("a run can be loaded").len(), 2, "only the new holder's record is there");
+}
+
+/// What ended can be leased, also while the lease that it ended under is not dropped yet.
+pub async fn a_run_that_ended_is_held_by_nobody(store: &impl Store) {
+    let id = run("ended");
+    let old = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    store.append(&old, 1, vec![record(1)], Status::Error).await.expect("its holder can append");
+    let new = store.lease(&id).await.expect("a run that ended can be leased");
+    drop(old);
+    assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })), "and is held then");
+    store.append(&new, 2, vec![record(2)], Status::Running).await.expect("by whoever goes on with it");
+    assert!(store.find(&id).await.expect("a run can be found").holder.is_some(), "which the list shows");
+}
+
+/// A wish that a run stop reaches its holder, and nobody else.
+pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
+    let id = run("cancel");
+    let nobody = run("nobody");
+    assert!(matches!(store.cancel(&nobody).await, Err(StoreError::NotFound(_))), "cancel of no run is NotFound");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    assert!(!lease.wish().is_set(), "nobody wished anything yet");
+    for _ in 0..2 {
+        store.cancel(&id).await.expect("a run that is held can be cancelled, and asking twice is asking once");
+    }
+    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
+    assert!(lease.wish().is_set(), "the holder is told with its next append at the latest");
+    drop(lease);
+    assert!(matches!(store.cancel(&id).await, Err(StoreError::NotAtWork(_))), "what nobody holds is NotAtWork");
+    let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
+    store.append(&lease, 2, vec![record(2)], Status::Running).await.expect("its holder can append");
+    assert!(!lease.wish().is_set(), "the wish was not for whoever goes on with the run");
+    for (seq, status) in
+        [Status::Error, Status::Cancelled, Status::CompletedWithErrors, Status::Completed].into_iter().enumerate()
+    {
+        store.append(&lease, seq as u64 + 3, vec![record(seq as u64 + 3)], status).await.expect("it can append");
+        let refused = store.cancel(&id).await;
+        assert!(
+            matches!(refused, Err(StoreError::Ended { status: found, .. }) if found == status),
+            "what ended is Ended, however it did"
+        );
+    }
+}
+
+/// A run's first record that says which run it is inside of.
+fn record_inside(parent: &RunId) -> Sealed {
+    let body = format!("{{\"seq\":0,\"parent\":{{\"run\":\"{parent}\",\"step\":1,\"node\":\"n\"}}}}");
+    Sealed { body, ..record(0) }
+}
+
+/// Runs go with what they are inside of, and leave nothing.
+pub async fn a_run_is_removed_with_those_inside_it(store: &impl Store) {
+    let names = ["outer", "middle", "inner", "other"].map(run);
+    let [outer, middle, inner, other] = &names;
+    let mut old = None;
+    for (id, first) in
+        [(outer, record(0)), (middle, record_inside(outer)), (inner, record_inside(middle)), (other, record(0))]
+    {
+        let lease = store.create(id, "test/graph", vec![first]).await.expect("a new run can be created");
+        store.append(&lease, 1, (1..600).map(record).collect(), Status::Completed).await.expect("it can append");
+        old.get_or_insert(lease);
+    }
+    assert_eq!(
+        store.find(inner).await.expect("a run can be found").parent.as_ref(),
+        Some(middle),
+        "the list shows what a run is inside of"
+    );
+    store.remove(outer).await.expect("what nobody holds can be removed");
+    for id in [outer, middle, inner] {
+        assert!(matches!(store.load(id).await, Err(StoreError::NotFound(_))), "it is gone, with what was inside");
+        assert!(matches!(store.find(id).await, Err(StoreError::NotFound(_))), "also from the list");
+        assert!(matches!(store.remove(id).await, Err(StoreError::NotFound(_))), "and cannot be removed again");
+    }
+    let listed = store.list().await.expect("a store can be listed");
+    assert_eq!(listed.iter().map(|run| &run.run).collect::<Vec<_>>(), [other], "another run stays");
+    assert_eq!(store.load(other).await.expect("a run can be loaded").len(), 600, "with its journal");
+    let new = store.create(outer, "test/graph", vec![record(0)]).await.expect("its name is free");
+    assert_eq!(store.load(outer).await.expect("a run can be loaded"), [record(0)], "for a run with nothing of the old");
+    let old = old.expect("there was a run");
+    let refused = store.append(&old, 1, vec![record(1)], Status::Running).await;
+    assert!(matches!(refused, Err(StoreError::LeaseLost(_))), "the old run's lease is worth nothing");
+    store.append(&new, 1, vec![record(1)], Status::Running).await.expect("the new one is good");
+}
+
+/// A run at work stays, and so does what it is inside of.
+pub async fn a_run_that_somebody_holds_is_not_removed(store: &impl Store) {
+    let (outer, inner) = (run("outer"), run("inner"));
+    drop(store.create(&outer, "test/graph", vec![record(0)]).await.expect("a new run can be created"));
+    let lease = store.create(&inner, "test/graph", vec![record_inside(&outer)]).await.expect("a run can be created");
+    for id in [&outer, &inner] {
+        assert!(
+            matches!(store.remove(id).await, Err(StoreError::Leased { .. })),
+            "the run, or one inside it, is Leased"
+        );
+    }
+    assert_eq!(store.list().await.expect("a store can be listed").len(), 2, "nothing was removed");
+    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and the holder goes on");
 }
 
 /// The list shows what is there.

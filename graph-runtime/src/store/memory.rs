@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use super::{Lease, RunSummary, Store, StoreError, Storing};
+use super::{Holder, Lease, RunSummary, Store, StoreError, Storing, Wish, parent_of};
 use crate::record::{Sealed, Status};
 
 /// A store in memory. Clones share their journals.
@@ -19,6 +20,8 @@ pub struct MemoryStore {
 struct Runs {
     runs: HashMap<RunId, Run>,
     created: u64,
+    /// The highest token of the runs that were removed.
+    removed: u64,
 }
 
 #[derive(Debug)]
@@ -28,7 +31,12 @@ struct Run {
     records: Vec<Sealed>,
     /// The highest token that was given.
     token: u64,
-    leased: bool,
+    /// What the holder is told by, while there is one.
+    holder: Option<Wish>,
+    parent: Option<RunId>,
+    created: SystemTime,
+    updated: SystemTime,
+    leased: SystemTime,
     /// How many runs there were before.
     number: u64,
 }
@@ -43,14 +51,46 @@ impl MemoryStore {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A lease that is not written down yet.
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let store = self.clone();
         let held = run.clone();
         Lease::new(run.clone(), token, move || {
             if let Some(run) = store.runs().runs.get_mut(&held).filter(|run| run.token == token) {
-                run.leased = false;
+                run.holder = None;
             }
         })
+    }
+}
+
+impl Run {
+    fn summary(&self, id: &RunId) -> RunSummary {
+        let holder =
+            || Holder { process: Some(std::process::id()), host: "this host".to_owned(), since: Some(self.leased) };
+        RunSummary {
+            run: id.clone(),
+            graph: self.graph.clone(),
+            status: self.status,
+            records: self.records.len() as u64,
+            created: Some(self.created),
+            updated: Some(self.updated),
+            parent: self.parent.clone(),
+            holder: self.holder.is_some().then(holder),
+        }
+    }
+}
+
+impl Runs {
+    /// Returns a run and all runs inside it.
+    fn tree(&self, run: &RunId) -> Vec<RunId> {
+        let (mut tree, mut at) = (vec![run.clone()], 0);
+        while at < tree.len() {
+            let inside = self.runs.iter().filter(|(_, run)| run.parent.as_ref() == Some(&tree[at]));
+            let inside: Vec<RunId> = inside.map(|(id, _)| id.clone()).collect();
+            tree.extend(inside);
+            at += 1;
+        }
+        tree
     }
 }
 
@@ -62,10 +102,22 @@ impl Store for MemoryStore {
             match runs.runs.entry(run.clone()) {
                 Entry::Occupied(_) => Err(StoreError::Exists(run.clone())),
                 Entry::Vacant(place) => {
-                    let (graph, number) = (graph.to_owned(), runs.created);
-                    place.insert(Run { graph, status: Status::Running, records, token: 1, leased: true, number });
+                    let (token, now) = (runs.removed + 1, SystemTime::now());
+                    let lease = self.lease_to(run, token);
+                    place.insert(Run {
+                        graph: graph.to_owned(),
+                        status: Status::Running,
+                        parent: parent_of(&records),
+                        records,
+                        token,
+                        holder: Some(lease.wish().clone()),
+                        created: now,
+                        updated: now,
+                        leased: now,
+                        number: runs.created,
+                    });
                     runs.created += 1;
-                    Ok(self.lease_to(run, 1))
+                    Ok(lease)
                 }
             }
         })
@@ -85,7 +137,10 @@ impl Store for MemoryStore {
             }
             run.records.extend(records);
             Sealed::forget_ends(&mut run.records);
-            run.status = status;
+            if run.status != status {
+                (run.status, run.updated) = (status, SystemTime::now());
+                run.holder = (status == Status::Running).then(|| lease.wish().clone());
+            }
             Ok(())
         })
     }
@@ -107,12 +162,12 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let mut runs = self.runs();
             let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
-            if found.leased {
+            if found.holder.is_some() {
                 return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
             }
-            found.leased = true;
-            found.token += 1;
-            Ok(self.lease_to(run, found.token))
+            let lease = self.lease_to(run, found.token + 1);
+            (found.token, found.leased, found.holder) = (lease.token(), SystemTime::now(), Some(lease.wish().clone()));
+            Ok(lease)
         })
     }
 
@@ -121,13 +176,46 @@ impl Store for MemoryStore {
             let runs = self.runs();
             let mut list: Vec<_> = runs.runs.iter().collect();
             list.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
-            let summary = |(id, run): (&RunId, &Run)| RunSummary {
-                run: id.clone(),
-                graph: run.graph.clone(),
-                status: run.status,
-                records: run.records.len() as u64,
-            };
-            Ok(list.into_iter().map(summary).collect())
+            Ok(list.into_iter().map(|(id, run)| run.summary(id)).collect())
+        })
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        Box::pin(async move {
+            let runs = self.runs();
+            let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+            Ok(found.summary(run))
+        })
+    }
+
+    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        Box::pin(async move {
+            let runs = self.runs();
+            let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+            match (&found.holder, found.status) {
+                (Some(wish), _) => wish.set(),
+                (None, Status::Running) => return Err(StoreError::NotAtWork(run.clone())),
+                (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
+            }
+            Ok(())
+        })
+    }
+
+    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        Box::pin(async move {
+            let mut runs = self.runs();
+            let tree = runs.tree(run);
+            for run in &tree {
+                let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+                if found.holder.is_some() {
+                    return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
+                }
+            }
+            for run in &tree {
+                let token = runs.runs.remove(run).map_or(0, |run| run.token);
+                runs.removed = runs.removed.max(token);
+            }
+            Ok(())
         })
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod memory;
+mod retention;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -9,22 +10,28 @@ use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use graph_model::name::RunId;
+use graph_model::timestamp;
+use serde::Deserialize;
 
 pub use memory::MemoryStore;
+pub use retention::Retention;
 #[cfg(feature = "sqlite")]
-pub use sqlite::SqliteStore;
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 use crate::record::{Sealed, Status};
+use crate::stop::Stop;
 
 /// What a store's methods return: a future that any task may wait for.
 pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store of journals.
 ///
-/// A store never looks into a record. What it promises: a record that was appended is there for good, whole and in order,
-/// and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
+/// A store looks into no record, but for the run that a journal's first one says it is inside of. What it promises: a record
+/// that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Begins a journal with its first records, and leases the run to the caller.
     ///
@@ -57,12 +64,38 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Leases a run, so that nobody else appends to it.
     ///
-    /// [`StoreError::Leased`] if another holder is alive. A holder that is gone loses its lease: what it may still send is
-    /// refused.
+    /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or from which nothing was heard for too long,
+    /// loses its lease: what it may still send is refused. A run that ended is held by nobody.
     fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease>;
 
     /// Returns all runs, the newest first.
     fn list(&self) -> Storing<'_, Vec<RunSummary>>;
+
+    /// Returns what the list shows of one run.
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        Box::pin(async move {
+            let found = self.list().await?.into_iter().find(|summary| summary.run == *run);
+            found.ok_or_else(|| StoreError::NotFound(run.clone()))
+        })
+    }
+
+    /// Asks whoever is at work on a run to stop it, wherever that is; it does so as soon as it can, and the run can be resumed
+    /// (R283). Asking twice is asking once. What was asked is forgotten when the run ends, or is leased again.
+    ///
+    /// [`StoreError::Ended`] if the run has ended, and [`StoreError::NotAtWork`] if nobody holds it.
+    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        let _ = run;
+        Box::pin(std::future::ready(Err(StoreError::Unsupported("pass on that a run should stop"))))
+    }
+
+    /// Removes a run for good, with the runs inside it: all of them are gone at once, also for who looks after a crash.
+    ///
+    /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a run that was removed is
+    /// worth nothing, also where there is a new run of that name.
+    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        let _ = run;
+        Box::pin(std::future::ready(Err(StoreError::Unsupported("remove runs"))))
+    }
 }
 
 /// What a list of runs shows.
@@ -76,12 +109,99 @@ pub struct RunSummary {
     pub status: Status,
     /// How many records its journal has.
     pub records: u64,
+    /// When it began; unknown of one that an older version began.
+    pub created: Option<SystemTime>,
+    /// When its status changed last.
+    pub updated: Option<SystemTime>,
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// Who is at work on it.
+    pub holder: Option<Holder>,
+}
+
+/// Who is at work on a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The process's id on its host; unknown where it is of an older version.
+    pub process: Option<u32>,
+    /// The host.
+    pub host: String,
+    /// Since when it has been at work on the run.
+    pub since: Option<SystemTime>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Some(process) => write!(f, "process {process} on {}", self.host)?,
+            None => write!(f, "a program of an older version on {}", self.host)?,
+        }
+        self.since.map_or(Ok(()), |since| write!(f, ", since {}", timestamp::milliseconds(since)))
+    }
+}
+
+/// Returns the run that a journal says it is inside of.
+fn parent_of(records: &[Sealed]) -> Option<RunId> {
+    #[derive(Deserialize)]
+    struct Start {
+        parent: Parent,
+    }
+    #[derive(Deserialize)]
+    struct Parent {
+        run: RunId,
+    }
+    // What cannot be read is for whoever verifies the journal.
+    let start: Start = serde_json::from_str(&records.first()?.body).ok()?;
+    Some(start.parent.run)
+}
+
+/// A wish that the holder of a lease stop its run: made by a store, heard by the run's engine.
+#[derive(Clone, Default)]
+pub struct Wish(Arc<Mutex<Wished>>);
+
+#[derive(Default)]
+struct Wished {
+    is_set: bool,
+    /// What the engine listens to, once there is one.
+    stop: Option<Stop>,
+}
+
+impl Wish {
+    /// Makes the wish.
+    pub fn set(&self) {
+        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wished.is_set = true;
+        if let Some(stop) = &wished.stop {
+            stop.set();
+        }
+    }
+
+    /// Whether it was made.
+    pub fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_set
+    }
+
+    /// Stops what listens to `stop` when the wish is made, or at once if it was made before.
+    fn tell(&self, stop: &Stop) {
+        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if wished.is_set {
+            stop.set();
+        }
+        wished.stop = Some(stop.clone());
+    }
+}
+
+impl fmt::Debug for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wish({})", self.is_set())
+    }
 }
 
 /// The right to append to a run. Dropping it gives it back.
 pub struct Lease {
     run: RunId,
     token: u64,
+    wish: Wish,
     release: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
@@ -89,7 +209,7 @@ impl Lease {
     /// A lease with that fencing token: a store gives a higher one each time a run is leased, and refuses what comes with a
     /// lower one. `release` is called when the lease is dropped.
     pub fn new(run: RunId, token: u64, release: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { run, token, release: Some(Box::new(release)) }
+        Self { run, token, wish: Wish::default(), release: Some(Box::new(release)) }
     }
 
     /// Returns the run.
@@ -100,6 +220,16 @@ impl Lease {
     /// Returns the fencing token.
     pub fn token(&self) -> u64 {
         self.token
+    }
+
+    /// Returns the wish that the run stop, for a store to make when somebody [cancels](Store::cancel) the run.
+    pub fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    /// Hands wishes on to the run's engine.
+    pub(crate) fn stops(&self, stop: &Stop) {
+        self.wish.tell(stop);
     }
 }
 
@@ -148,6 +278,20 @@ pub enum StoreError {
     /// Somebody else took the run over.
     #[error("run `{0}` was taken over by somebody else")]
     LeaseLost(RunId),
+    /// Nobody is at work on the run.
+    #[error("nobody is at work on run `{0}`; it can be resumed")]
+    NotAtWork(RunId),
+    /// The run has ended.
+    #[error("Run already in terminal state: {} (run `{run}`)", status.name())]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        status: Status,
+    },
+    /// The run has as many records as the store can keep of one.
+    #[error("the journal of run `{0}` is full: a store keeps at most 4294967295 records of a run")]
+    TooLong(RunId),
     /// There is no room left.
     #[error("there is no space left on the disk for {}; free some and resume the run", .0.display())]
     Full(PathBuf),
@@ -155,8 +299,16 @@ pub enum StoreError {
     #[error("{} cannot be written: it, its directory or its disk is read-only", .0.display())]
     ReadOnly(PathBuf),
     /// Somebody else keeps the file locked.
-    #[error("{} is locked by another program and stayed so", .0.display())]
+    #[error("{} is locked by another program and stayed so; nothing was written, and it can be tried again", .0.display())]
     Busy(PathBuf),
+    /// The disk failed to read or write.
+    #[error("reading or writing {} failed: {reason}; see to the disk, then resume the run", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        reason: String,
+    },
     /// The file is not what the store wrote.
     #[error("{} is not a journal of this program, or is damaged: {reason}", path.display())]
     Corrupt {
@@ -183,6 +335,9 @@ pub enum StoreError {
         /// Why.
         reason: String,
     },
+    /// The store was not made for this.
+    #[error("this store cannot {0}")]
+    Unsupported(&'static str),
     /// Anything else.
     #[error("the store failed: {0}")]
     Failed(String),

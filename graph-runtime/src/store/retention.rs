@@ -1,0 +1,122 @@
+//! Retention: which runs of a store are not kept any longer.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use graph_model::name::RunId;
+
+use super::RunSummary;
+use crate::record::Status;
+
+/// Which runs may go. Only a run that ended and that nobody holds, together with the runs inside it, of which nobody may hold
+/// one either; a run inside another goes with that one and never alone.
+#[derive(Debug, Clone, Default)]
+pub struct Retention {
+    /// How long ago it must have ended.
+    pub older_than: Duration,
+    /// How it must have ended; any way if empty.
+    pub statuses: Vec<Status>,
+    /// How many of the newest runs of each graph stay, whatever else holds.
+    pub keep: usize,
+}
+
+impl Retention {
+    /// Picks the runs that may go, the oldest first, each standing for the runs inside it too. `runs` is a store's
+    /// [list](super::Store::list).
+    pub fn pick(&self, runs: &[RunSummary], now: SystemTime) -> Vec<RunId> {
+        let known: HashSet<&RunId> = runs.iter().map(|run| &run.run).collect();
+        let inside = |run: &RunSummary| run.parent.as_ref().is_some_and(|parent| known.contains(parent));
+        let parents: HashMap<&RunId, &RunId> =
+            runs.iter().filter_map(|run| Some((&run.run, run.parent.as_ref()?))).collect();
+        // Whoever holds a run inside another holds that one too.
+        let mut held = HashSet::new();
+        for run in runs.iter().filter(|run| run.holder.is_some()) {
+            let mut at = Some(&run.run);
+            while let Some(run) = at.filter(|run| held.insert(*run)) {
+                at = parents.get(run).copied();
+            }
+        }
+        let mut kept: HashMap<&str, usize> = HashMap::new();
+        let mut picked = Vec::new();
+        for run in runs.iter().filter(|run| !inside(run)) {
+            let kept = kept.entry(&run.graph).or_default();
+            let stays = *kept < self.keep;
+            *kept += 1;
+            let is_old = run.updated.is_none_or(|updated| {
+                now.duration_since(updated).is_ok_and(|age| age >= self.older_than) || self.older_than.is_zero()
+            });
+            let ended = run.status != Status::Running;
+            let is_named = self.statuses.is_empty() || self.statuses.contains(&run.status);
+            if ended && is_old && is_named && !stays && !held.contains(&run.run) {
+                picked.push(run.run.clone());
+            }
+        }
+        picked.reverse();
+        picked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Holder;
+    use super::*;
+
+    fn at(day: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(day * 86_400)
+    }
+
+    fn run(id: &str, status: Status, day: u64, parent: Option<&str>) -> RunSummary {
+        RunSummary {
+            run: RunId::new(id).unwrap(),
+            graph: "test/graph".to_owned(),
+            status,
+            records: 1,
+            created: Some(at(day)),
+            updated: Some(at(day)),
+            parent: parent.map(|parent| RunId::new(parent).unwrap()),
+            holder: None,
+        }
+    }
+
+    fn picked(retention: &Retention, runs: &[RunSummary]) -> String {
+        let picked: Vec<String> = retention.pick(runs, at(100)).iter().map(ToString::to_string).collect();
+        picked.join(" ")
+    }
+
+    #[test]
+    fn only_runs_that_ended_and_that_nobody_holds_go() {
+        let mut held = run("held", Status::Error, 1, None);
+        held.holder = Some(Holder { process: Some(1), host: "h".to_owned(), since: None });
+        let runs = [
+            run("new", Status::Completed, 99, None),
+            run("running", Status::Running, 1, None),
+            held,
+            run("cancelled", Status::Cancelled, 3, None),
+            run("suppressed", Status::CompletedWithErrors, 2, None),
+            run("old", Status::Completed, 1, None),
+        ];
+        let month = Retention { older_than: Duration::from_secs(30 * 86_400), ..Retention::default() };
+        assert_eq!(picked(&month, &runs), "old suppressed cancelled");
+        assert_eq!(picked(&Retention::default(), &runs), "old suppressed cancelled new");
+        let completed = Retention { statuses: vec![Status::Completed], ..month.clone() };
+        assert_eq!(picked(&completed, &runs), "old");
+        // The newest three are "new", "running" and "held".
+        assert_eq!(picked(&Retention { keep: 4, ..month }, &runs), "old suppressed");
+    }
+
+    #[test]
+    fn a_run_inside_another_goes_with_that_one_and_never_alone() {
+        let mut innermost = run("a-1-1", Status::Running, 1, Some("a-1"));
+        let mut runs = vec![
+            run("a", Status::Running, 1, None),
+            run("a-1", Status::Completed, 1, Some("a")),
+            run("lost", Status::Completed, 1, Some("gone")),
+        ];
+        assert_eq!(picked(&Retention::default(), &runs), "lost", "its parent is gone, so it stands alone");
+        runs[0].status = Status::Completed;
+        assert_eq!(picked(&Retention::default(), &runs), "lost a");
+        innermost.holder = Some(Holder { process: Some(1), host: "h".to_owned(), since: None });
+        runs.push(innermost);
+        assert_eq!(picked(&Retention::default(), &runs), "lost", "somebody is at work two levels below");
+    }
+}

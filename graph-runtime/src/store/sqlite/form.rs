@@ -1,0 +1,245 @@
+//! The tables: opening a file, making the tables in a new one, and bringing an older one to the newest form.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use super::explain;
+use crate::store::StoreError;
+
+/// Marks the file as ours: "grph".
+pub(super) const APPLICATION: i64 = 0x6772_7068;
+/// The newest form of the tables.
+pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
+/// The number of the row behind a run's records, on the page that they are written to: it says how many they are, in place of a
+/// text, and holds the token of the last one in place of a signature.
+pub(super) const END: i64 = 0xffff_ffff;
+
+pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
+
+/// What brings a file from each form to the next, beginning with a new file, whose form is 0. What a file lacks is done in one
+/// transaction with the number that says so: what dies on the way leaves the form that was there.
+pub(super) const MIGRATIONS: [Migration; 3] = [tables, ends, facts];
+
+/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
+/// writes there and nowhere else: each page more is four kilobytes more to wait for.
+fn tables(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "CREATE TABLE runs (
+            number INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            graph TEXT NOT NULL,
+            status TEXT NOT NULL,
+            token INTEGER NOT NULL,
+            holder TEXT NOT NULL
+        ) STRICT;
+        CREATE TABLE records (
+            key INTEGER PRIMARY KEY,
+            body TEXT NOT NULL,
+            signature BLOB NOT NULL,
+            run INTEGER GENERATED ALWAYS AS (key >> 32) VIRTUAL,
+            seq INTEGER GENERATED ALWAYS AS (key & 4294967295) VIRTUAL
+        ) STRICT;",
+    )?;
+    transaction.pragma_update(None, "application_id", APPLICATION)
+}
+
+/// Form 2 has the row behind a run's records. Journals of form 1 are of a version that is not read any more, and say so
+/// themselves.
+fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    // Early files of form 1 counted the records in the table of runs.
+    let counts = "SELECT count(*) FROM pragma_table_info('runs') WHERE name = 'records'";
+    if transaction.query_row(counts, [], |row| row.get::<_, i64>(0))? > 0 {
+        transaction.execute_batch("ALTER TABLE runs DROP COLUMN records")?;
+    }
+    transaction.execute_batch(
+        "INSERT OR IGNORE INTO records (key, body, signature)
+            SELECT number << 32 | 4294967295,
+                   (SELECT count(*) FROM records WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294), x''
+            FROM runs;",
+    )
+}
+
+/// Form 3 says of a run what it is inside of, and when it began and changed; who is at work and when that was heard of last;
+/// and who wishes that a run stop.
+fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN parent TEXT;
+        ALTER TABLE runs ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN leased INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN stop INTEGER NOT NULL DEFAULT 0;
+        CREATE INDEX runs_inside ON runs (parent) WHERE parent IS NOT NULL;
+        CREATE INDEX runs_to_stop ON runs (holder) WHERE stop <> 0;
+        CREATE TABLE holders (
+            name TEXT PRIMARY KEY,
+            process INTEGER NOT NULL,
+            host TEXT NOT NULL,
+            machine TEXT NOT NULL,
+            beat INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE marks (
+            name TEXT PRIMARY KEY,
+            value INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;",
+    )?;
+    // What the rows lack the journals say. One that cannot be read is for whoever verifies it.
+    transaction.execute_batch(
+        "UPDATE runs SET
+            parent = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.parent.run') END
+                FROM records WHERE key = number << 32),
+            created = coalesce((SELECT CASE WHEN json_valid(body)
+                THEN CAST(round(unixepoch(json_extract(body, '$.at'), 'subsec') * 1000) AS INTEGER) END
+                FROM records WHERE key = number << 32), 0),
+            updated = coalesce((SELECT CASE WHEN json_valid(body)
+                THEN CAST(round(unixepoch(json_extract(body, '$.at'), 'subsec') * 1000) AS INTEGER) END
+                FROM records WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294
+                ORDER BY key DESC LIMIT 1), 0),
+            holder = CASE status WHEN 'running' THEN holder ELSE '' END;",
+    )
+}
+
+/// Opens a file to write to it, which is made if there is none.
+pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(&error, path))?;
+    connection.busy_timeout(patience).map_err(|error| explain(&error, path))?;
+    Ok(connection)
+}
+
+/// Opens a file to read it only.
+pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    let explain = |error: rusqlite::Error| explain(&error, path);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    connection.busy_timeout(patience).map_err(explain)?;
+    let form = match form_of(&connection) {
+        Err(error) if needs_to_write(&error) && is_whole(path) => return connect_unchanging(path),
+        form => form.map_err(explain)?,
+    };
+    fit_to_read(&connection, form, path)?;
+    Ok(connection)
+}
+
+/// Whether reading failed because SQLite wants to make a file beside the database, as it does with a write-ahead log, and
+/// cannot.
+fn needs_to_write(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// Whether the file holds everything, so that nothing is in a log beside it.
+fn is_whole(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(true, |log| log.len() == 0)
+}
+
+/// Opens a file in a place where nothing can be written, and so changed meanwhile.
+pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> {
+    let explain = |error: rusqlite::Error| explain(&error, path);
+    let mut uri = "file:".to_owned();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for byte in absolute.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags).map_err(explain)?;
+    let form = form_of(&connection).map_err(explain)?;
+    fit_to_read(&connection, form, path)?;
+    Ok(connection)
+}
+
+/// Refuses what is no store or of a newer form, and lets a file of an older form be read as if it were of the newest.
+fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), StoreError> {
+    known(form, path)?;
+    if form.application != APPLICATION {
+        return Err(foreign(path));
+    }
+    if form.number < FORM {
+        // A name without its schema means the temporary one first.
+        connection
+            .execute_batch(
+                "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
+                    0 AS created, 0 AS updated, 0 AS leased, 0 AS stop FROM main.runs;
+                CREATE TEMP TABLE holders (name TEXT, process INTEGER, host TEXT, machine TEXT, beat INTEGER);",
+            )
+            .map_err(|error| explain(&error, path))?;
+    }
+    Ok(())
+}
+
+/// What a file says that it is.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    application: i64,
+    number: i64,
+    /// How many tables and indexes there are.
+    tables: i64,
+}
+
+fn form_of(connection: &Connection) -> Result<Form, rusqlite::Error> {
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get(0));
+    let tables = connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |row| row.get(0))?;
+    Ok(Form { application: pragma("application_id")?, number: pragma("user_version")?, tables })
+}
+
+fn known(form: Form, path: &Path) -> Result<(), StoreError> {
+    if form.number > FORM && form.application == APPLICATION {
+        return Err(StoreError::Newer { path: path.to_owned(), found: form.number, known: FORM });
+    }
+    Ok(())
+}
+
+fn foreign(path: &Path) -> StoreError {
+    StoreError::Corrupt { path: path.to_owned(), reason: "it is a database of another program".to_owned() }
+}
+
+/// Sets the modes, and brings the file to the newest form.
+pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    prepare_with(connection, path, &MIGRATIONS)
+}
+
+/// As [`prepare`], with the first of the migrations only.
+pub(super) fn prepare_with(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[Migration],
+) -> Result<(), StoreError> {
+    let explain = |error: rusqlite::Error| explain(&error, path);
+    // SQLite opens what it cannot write for reading, and says so only at the first write.
+    if connection.is_readonly("main").map_err(explain)? {
+        return Err(StoreError::ReadOnly(path.to_owned()));
+    }
+    let is_ready = |form: Form| -> Result<bool, StoreError> {
+        known(form, path)?;
+        match (form.tables, form.application) {
+            (0, _) => Ok(false),
+            (_, APPLICATION) => Ok(form.number >= migrations.len() as i64),
+            _ => Err(foreign(path)),
+        }
+    };
+    let is_new = !is_ready(form_of(connection).map_err(explain)?)?;
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(explain)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
+    if !is_new {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
+    // Another process may have done it while this one waited.
+    let form = form_of(&transaction).map_err(explain)?;
+    if !is_ready(form)? {
+        let done = if form.tables == 0 { 0 } else { usize::try_from(form.number).unwrap_or_default() };
+        for migration in &migrations[done..] {
+            migration(&transaction).map_err(explain)?;
+        }
+        transaction.pragma_update(None, "user_version", migrations.len()).map_err(explain)?;
+        transaction.commit().map_err(explain)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! What is asked of the file without changing it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use graph_model::name::RunId;
+use graph_model::timestamp::from_unix_milliseconds;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::form::END;
+use super::{explain, holder};
+use crate::record::{Sealed, Status};
+use crate::store::{Holder, RunSummary, StoreError};
+
+/// What the table says of a run.
+pub(super) struct Found {
+    pub(super) number: i64,
+    pub(super) run: String,
+    graph: String,
+    status: String,
+    pub(super) token: u64,
+    /// The name of the store that holds it; nothing if none does.
+    pub(super) holder: String,
+    parent: Option<String>,
+    created: i64,
+    updated: i64,
+    leased: i64,
+    process: Option<u32>,
+    host: Option<String>,
+    machine: Option<String>,
+    beat: Option<i64>,
+    records: u64,
+}
+
+const COLUMNS: &str = "number, id, graph, status, token, holder, parent, created, updated, leased,
+    h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+        WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
+    FROM runs LEFT JOIN holders h ON h.name = runs.holder";
+
+impl Found {
+    fn of(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
+        Ok(Self {
+            number: row.get(0)?,
+            run: row.get(1)?,
+            graph: row.get(2)?,
+            status: row.get(3)?,
+            token: row.get(4)?,
+            holder: row.get(5)?,
+            parent: row.get(6)?,
+            created: row.get(7)?,
+            updated: row.get(8)?,
+            leased: row.get(9)?,
+            process: row.get(10)?,
+            host: row.get(11)?,
+            machine: row.get(12)?,
+            beat: row.get(13)?,
+            records: row.get(14)?,
+        })
+    }
+
+    pub(super) fn status(&self, path: &Path) -> Result<Status, StoreError> {
+        serde_json::from_value(self.status.as_str().into()).map_err(|error| corrupt(path, error.to_string()))
+    }
+
+    pub(super) fn summary(self, eyes: &mut Eyes<'_>) -> Result<RunSummary, StoreError> {
+        let id = |id: String| RunId::new(id).map_err(|error| corrupt(eyes.path, error.to_string()));
+        let status = self.status(eyes.path)?;
+        let (run, parent) = (id(self.run.clone())?, self.parent.clone().map(id).transpose()?);
+        let holder = eyes.holder_of(&run, &self);
+        let (created, updated) = (time(self.created), time(self.updated));
+        Ok(RunSummary { run, graph: self.graph, status, records: self.records, created, updated, parent, holder })
+    }
+}
+
+/// What the file says of when; nothing if an older version wrote it.
+fn time(milliseconds: i64) -> Option<SystemTime> {
+    (milliseconds > 0).then(|| from_unix_milliseconds(milliseconds))
+}
+
+fn corrupt(path: &Path, reason: String) -> StoreError {
+    StoreError::Corrupt { path: path.to_owned(), reason }
+}
+
+/// What is needed to tell whether a holder is alive.
+pub(super) struct Eyes<'a> {
+    pub(super) path: &'a Path,
+    pub(super) machine: &'a str,
+    /// Now, in milliseconds.
+    pub(super) now: i64,
+    /// How long a holder may not be heard of, in milliseconds.
+    pub(super) ttl: i64,
+    /// This store's own name.
+    pub(super) own: &'a str,
+    /// Whether this store holds a run.
+    pub(super) holds: &'a dyn Fn(&RunId) -> bool,
+    /// What was seen of the others' locks.
+    pub(super) locks: HashMap<String, holder::Lock>,
+}
+
+impl Eyes<'_> {
+    /// Returns who holds a run, if they are alive.
+    ///
+    /// A lock of this machine tells at once that its process is gone. That somebody was not heard of for too long tells that they
+    /// hang, or that they are where a lock is not seen from here.
+    pub(super) fn holder_of(&mut self, run: &RunId, found: &Found) -> Option<Holder> {
+        let is_alive = match &found.holder {
+            name if name.is_empty() => false,
+            name if name == self.own => (self.holds)(run),
+            name => {
+                let path = self.path;
+                let mut lock = || *self.locks.entry(name.clone()).or_insert_with(|| holder::lock_of(path, name));
+                match found.beat {
+                    // A program that knows locks only holds it.
+                    None => lock() == holder::Lock::Held,
+                    Some(beat) if self.now.saturating_sub(beat) > self.ttl => false,
+                    Some(_) if found.machine.as_deref() != Some(self.machine) => true,
+                    Some(_) => lock() != holder::Lock::Free,
+                }
+            }
+        };
+        is_alive.then(|| Holder {
+            process: found.process,
+            host: found.host.clone().unwrap_or_else(|| "this host".to_owned()),
+            since: time(found.leased),
+        })
+    }
+}
+
+pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path) -> Result<Vec<Sealed>, StoreError> {
+    let number: i64 = connection
+        .prepare_cached("SELECT number FROM runs WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
+        .map_err(|error| explain(&error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))?;
+    let mut statement = connection
+        .prepare_cached("SELECT key, body, signature FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
+        .map_err(|error| explain(&error, path))?;
+    let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
+    let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
+        let (mut records, mut rows) = (Vec::<Sealed>::new(), statement.query([first, last])?);
+        while let Some(row) = rows.next()? {
+            match (row.get::<_, i64>(0)? & END, records.last_mut()) {
+                (END, Some(last)) => last.end = row.get::<_, Vec<u8>>(2)?.try_into().ok(),
+                (END, None) => {}
+                (seq, _) => {
+                    let seq = u64::try_from(seq).unwrap_or_default();
+                    records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end: None });
+                }
+            }
+        }
+        Ok(records)
+    };
+    read().map_err(|error| explain(&error, path))
+}
+
+pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<Found, StoreError> {
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE id = ?1"))
+        .and_then(|mut statement| statement.query_row([run.as_str()], Found::of).optional())
+        .map_err(|error| explain(&error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))
+}
+
+/// Returns all runs that were not removed, the newest first.
+pub(super) fn list(connection: &Connection, path: &Path) -> Result<Vec<Found>, StoreError> {
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE status <> 'removed' ORDER BY number DESC"))
+        .and_then(|mut statement| statement.query_map([], Found::of)?.collect())
+        .map_err(|error| explain(&error, path))
+}
+
+/// Returns a run and all runs inside it, the run first.
+pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<Found>, rusqlite::Error> {
+    // Runs that are inside each other are a mistake of whoever wrote them, and no reason to go round for ever: `UNION`
+    // drops what was found before.
+    let numbers = "WITH RECURSIVE tree (at, name) AS (
+            SELECT number, id FROM runs WHERE id = ?1
+            UNION SELECT number, id FROM runs JOIN tree ON parent = name
+        ) SELECT at FROM tree";
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE number IN ({numbers}) ORDER BY id <> ?1, number"))
+        .and_then(|mut statement| statement.query_map(params![run.as_str()], Found::of)?.collect())
+}

@@ -1,0 +1,432 @@
+//! What changes the file: requests, and the one connection that does them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use graph_model::name::RunId;
+use graph_model::timestamp::unix_milliseconds;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::form::END;
+use super::{explain, read};
+use crate::clock::Clock;
+use crate::record::{Sealed, Status};
+use crate::store::{StoreError, Wish};
+
+/// What the writer is asked to do, and whom to answer.
+pub(super) struct Request {
+    pub(super) work: Work,
+    /// Nobody, where nobody waits for it.
+    pub(super) answer: Option<oneshot::Sender<Result<Done, StoreError>>>,
+}
+
+pub(super) enum Work {
+    Create {
+        run: RunId,
+        graph: String,
+        parent: Option<RunId>,
+        records: Vec<Sealed>,
+    },
+    Append {
+        run: RunId,
+        token: u64,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    },
+    /// Leases a run whose token still is the one that was seen.
+    Lease {
+        run: RunId,
+        seen: u64,
+    },
+    /// Gives a lease back.
+    Release {
+        run: RunId,
+        token: u64,
+    },
+    /// Writes down that the holder with this token is to stop.
+    Stop {
+        run: RunId,
+        token: u64,
+    },
+    /// Takes a run and those inside it out of sight, if they still are those that were seen, with these tokens.
+    Hide {
+        run: RunId,
+        seen: Vec<(i64, u64)>,
+    },
+    /// Deletes some of what is out of sight.
+    Sweep,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Done {
+    /// Leased, with this token.
+    Token(u64),
+    /// Appended.
+    Appended {
+        /// Whether somebody wishes that the run stop.
+        stops: bool,
+    },
+    /// Done as asked.
+    Well,
+    /// Nothing, since somebody else changed what was seen.
+    Raced,
+}
+
+/// How many requests one transaction takes at most.
+const BATCH: usize = 256;
+/// How many records one transaction deletes at most.
+const SWEEP: usize = 256;
+
+/// The runs that a store leased and that were not given back, each with its token and with how to tell its engine to stop.
+pub(super) type Held = Mutex<HashMap<RunId, (u64, Wish)>>;
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The connection that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    /// The store's name among the holders.
+    pub(super) holder: String,
+    pub(super) host: String,
+    pub(super) machine: String,
+    pub(super) clock: Arc<dyn Clock>,
+    /// How long a holder may not be heard of.
+    pub(super) ttl: Duration,
+    /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
+    pub(super) beat: Option<i64>,
+}
+
+/// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
+pub(super) fn answer(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize, held: &Held) {
+    let pace = Duration::from_secs(1).min(locked(writer).ttl / 3);
+    loop {
+        match inbox.recv_timeout(pace) {
+            Ok(first) => {
+                let mut writer = locked(writer);
+                let mut batch = vec![first];
+                while batch.len() < BATCH {
+                    match inbox.try_recv() {
+                        Ok(next) => batch.push(next),
+                        Err(_) => break,
+                    }
+                }
+                queued.fetch_sub(batch.len(), Ordering::SeqCst);
+                writer.commit(batch);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if !locked(held).is_empty() {
+                    locked(writer).tend(held);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                locked(writer).leave();
+                return;
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn now(&self) -> i64 {
+        unix_milliseconds(self.clock.now())
+    }
+
+    /// Whether it is time to say that this store is alive.
+    fn is_due(&self, now: i64) -> bool {
+        let pace = i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX) / 3;
+        self.beat.is_none_or(|beat| now.saturating_sub(beat) >= pace || now < beat)
+    }
+
+    /// Says that this store is alive, and tells the runs that somebody wishes to stop.
+    fn tend(&mut self, held: &Held) {
+        let now = self.now();
+        if self.is_due(now) {
+            let beaten = self.transact(&[]);
+            if let Err(error) = beaten {
+                tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
+            }
+        }
+        let wished = self
+            .connection
+            .prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0 AND stop = token")
+            .and_then(|mut statement| {
+                statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
+            });
+        match wished {
+            Ok(wished) => {
+                let held = locked(held);
+                for run in wished {
+                    if let Some((_, wish)) = RunId::new(run).ok().and_then(|run| held.get(&run)) {
+                        wish.set();
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, path = %self.path.display(), "which runs should stop cannot be read"),
+        }
+    }
+
+    /// Takes this store out of the holders.
+    fn leave(&mut self) {
+        if self.beat.is_none() {
+            return;
+        }
+        let left = self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]);
+        if let Err(error) = left {
+            tracing::debug!(%error, path = %self.path.display(), "a store that was closed is still listed as a holder");
+        }
+    }
+
+    /// Does a batch in one transaction. If that fails for want of space, each request is tried alone, so that one which cannot be
+    /// done does not stand in the way of those that can.
+    fn commit(&mut self, batch: Vec<Request>) {
+        let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
+        let results = match self.transact(&works) {
+            Ok(results) => results,
+            Err(error) => match explain(&error, &self.path) {
+                // What would fail each of them alike is not waited for so many times.
+                StoreError::Busy(_) | StoreError::ReadOnly(_) | StoreError::Corrupt { .. } | StoreError::Io { .. } => {
+                    works.iter().map(|_| Err(explain(&error, &self.path))).collect()
+                }
+                alone if works.len() == 1 => vec![Err(alone)],
+                _ => works.iter().map(|work| self.write_one(work)).collect(),
+            },
+        };
+        for (request, result) in batch.into_iter().zip(results) {
+            // Whoever asked may have stopped waiting; what was written stays written.
+            if let Some(answer) = request.answer {
+                drop(answer.send(result));
+            } else if let Err(error) = result {
+                tracing::debug!(%error, path = %self.path.display(), "a lease that was given back is not free yet");
+            }
+        }
+    }
+
+    /// Does one request in a transaction of its own.
+    pub(super) fn write_one(&mut self, work: &Work) -> Result<Done, StoreError> {
+        match self.transact(&[work]) {
+            Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
+            Err(error) => Err(explain(&error, &self.path)),
+        }
+    }
+
+    fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+        let now = self.now();
+        let beats = self.is_due(now)
+            && (self.beat.is_some()
+                || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let results =
+            works.iter().map(|work| do_one(&transaction, work, &self.holder, now)).collect::<Result<Vec<_>, _>>()?;
+        if beats {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO holders (name, process, host, machine, beat) VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT (name) DO UPDATE SET beat = ?5",
+                )?
+                .execute(params![self.holder, std::process::id(), self.host, self.machine, now])?;
+        }
+        transaction.commit()?;
+        if beats {
+            self.beat = Some(now);
+        }
+        Ok(results)
+    }
+
+    /// Gives what is free in the file back to the disk.
+    pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+        self.connection
+            .execute_batch("VACUUM")
+            // What the log holds is the whole file now.
+            .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
+            .map_err(|error| explain(&error, &self.path))
+    }
+}
+
+/// Does one request. What the request itself is to blame for is found before anything is written for it.
+fn do_one(
+    transaction: &Transaction<'_>,
+    work: &Work,
+    holder: &str,
+    now: i64,
+) -> Result<Result<Done, StoreError>, rusqlite::Error> {
+    let find = |run: &RunId| {
+        transaction
+            .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
+            .query_row([run.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?)))
+            .optional()
+    };
+    Ok(Ok(match work {
+        Work::Create { run, graph, parent, records } => {
+            if find(run)?.is_some() {
+                return Ok(Err(StoreError::Exists(run.clone())));
+            }
+            if !has_room(0, records) {
+                return Ok(Err(StoreError::TooLong(run.clone())));
+            }
+            let token = 1 + removed(transaction)?;
+            transaction
+                .prepare_cached(
+                    "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)",
+                )?
+                .execute(params![
+                    run.as_str(),
+                    graph,
+                    Status::Running.name(),
+                    token,
+                    holder,
+                    parent.as_ref().map(RunId::as_str),
+                    now
+                ])?;
+            let number = transaction.last_insert_rowid();
+            insert(transaction, number, records)?;
+            transaction
+                .prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?
+                .execute(params![(number << 32) | END, records.len().to_string(), end_of(records)])?;
+            Done::Token(token)
+        }
+        Work::Append { run, token, expected, records, status } => {
+            let Some((number, current, stop)) = find(run)? else { return Ok(Err(gone(transaction, run, *token)?)) };
+            if current != *token {
+                return Ok(Err(StoreError::LeaseLost(run.clone())));
+            }
+            if !has_room(*expected, records) {
+                return Ok(Err(StoreError::TooLong(run.clone())));
+            }
+            let (key, known) = ((number << 32) | END, expected.to_string());
+            let count = (expected + records.len() as u64).to_string();
+            let follows = transaction
+                .prepare_cached("UPDATE records SET body = ?3, signature = ?4 WHERE key = ?1 AND body = ?2")?
+                .execute(params![key, known, count, end_of(records)])?;
+            if follows != 1 {
+                let found = transaction
+                    .prepare_cached(COUNT)?
+                    .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))?;
+                return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
+            }
+            insert(transaction, number, records)?;
+            // A run that ended is held by nobody.
+            let holder = if *status == Status::Running { holder } else { "" };
+            transaction
+                .prepare_cached(
+                    "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
+                )?
+                .execute(params![number, status.name(), holder, now])?;
+            Done::Appended { stops: stop == *token }
+        }
+        Work::Lease { run, seen } => match find(run)? {
+            None => return Ok(Err(StoreError::NotFound(run.clone()))),
+            Some((number, current, _)) if current == *seen => {
+                transaction
+                    .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1")?
+                    .execute(params![number, current + 1, holder, now])?;
+                Done::Token(current + 1)
+            }
+            Some(_) => Done::Raced,
+        },
+        Work::Release { run, token } => {
+            transaction
+                .prepare_cached("UPDATE runs SET holder = '', stop = 0 WHERE id = ?1 AND token = ?2 AND holder = ?3")?
+                .execute(params![run.as_str(), token, holder])?;
+            Done::Well
+        }
+        Work::Stop { run, token } => {
+            let written = transaction
+                .prepare_cached("UPDATE runs SET stop = token WHERE id = ?1 AND token = ?2 AND holder <> ''")?
+                .execute(params![run.as_str(), token])?;
+            if written == 1 { Done::Well } else { Done::Raced }
+        }
+        Work::Hide { run, seen } => {
+            let tree: Vec<_> = read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
+            if tree != *seen {
+                return Ok(Ok(Done::Raced));
+            }
+            let mut hide = transaction.prepare_cached(
+                // No run id has such a letter, so nobody finds it any more, and its name is free.
+                "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
+                 WHERE number = ?1",
+            )?;
+            for (number, _) in &tree {
+                hide.execute([number])?;
+            }
+            let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
+            transaction
+                .prepare_cached(
+                    "INSERT INTO marks (name, value) VALUES ('removed', ?1)
+                     ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+                )?
+                .execute([highest])?;
+            Done::Well
+        }
+        Work::Sweep => sweep(transaction)?,
+    }))
+}
+
+/// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is
+/// worth nothing.
+fn removed(transaction: &Transaction<'_>) -> Result<u64, rusqlite::Error> {
+    let found = transaction
+        .prepare_cached("SELECT value FROM marks WHERE name = 'removed'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Says why a run that was leased is not there.
+fn gone(transaction: &Transaction<'_>, run: &RunId, token: u64) -> Result<StoreError, rusqlite::Error> {
+    let was_removed = token <= removed(transaction)?;
+    Ok(if was_removed { StoreError::LeaseLost(run.clone()) } else { StoreError::NotFound(run.clone()) })
+}
+
+/// Deletes some records of a run that was removed, and its row when there are none left.
+fn sweep(transaction: &Transaction<'_>) -> Result<Done, rusqlite::Error> {
+    let number: Option<i64> = transaction
+        .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(number) = number else { return Ok(Done::Well) };
+    let deleted = transaction
+        .prepare_cached(
+            "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
+        )?
+        .execute(params![number << 32, (number << 32) | END, SWEEP])?;
+    if deleted < SWEEP {
+        transaction.prepare_cached("DELETE FROM runs WHERE number = ?1")?.execute([number])?;
+    }
+    // There may be more to do.
+    Ok(Done::Raced)
+}
+
+/// Counts the records of a run: its last key tells.
+const COUNT: &str = "SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2";
+
+/// Whether the numbers of the records fit into their half of the keys.
+fn has_room(expected: u64, records: &[Sealed]) -> bool {
+    expected.saturating_add(records.len() as u64) <= END.unsigned_abs()
+        && records.iter().all(|record| record.seq < END.unsigned_abs())
+}
+
+fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Result<(), rusqlite::Error> {
+    let mut statement = transaction.prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?;
+    for Sealed { seq, body, signature, .. } in records {
+        let key = (number << 32) | i64::try_from(*seq).unwrap_or(END - 1);
+        statement.execute(params![key, body, signature])?;
+    }
+    Ok(())
+}
+
+/// Returns the token of the last record, or nothing.
+fn end_of(records: &[Sealed]) -> &[u8] {
+    records.last().and_then(|last| last.end.as_ref()).map_or(&[], <[u8; 32]>::as_slice)
+}

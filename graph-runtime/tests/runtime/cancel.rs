@@ -1,0 +1,100 @@
+//! Runs that are stopped by somebody who has nothing but their store.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::record::Status;
+use graph_runtime::store::StoreError;
+use graph_runtime::{Call, Map, RunError, RunId, Runtime, SecretKey, SqliteStore, Store};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+
+/// Calls its tool twice.
+const TWICE: Program<'static> = Program {
+    keys: &[Key { name: "a", initial: None }, Key { name: "b", initial: None }],
+    nodes: &[
+        ("a", r#"{"line":1,"does":{"action":0},"assign":{"a":"${result}"},"next":[{"to":"b"}]}"#),
+        ("b", r#"{"line":2,"does":{"action":0},"assign":{"b":"${result}"},"next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":3,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+/// Runs a graph.
+const AROUND: Program<'static> = Program {
+    keys: &[Key { name: "one", initial: None }],
+    tools: &[Tool { by: Performer::Graph, ..PROGRAM.tools[0] }],
+    permissions: &["rye.execute.tool.test.tool"],
+    nodes: &[
+        ("nest", r#"{"line":1,"does":{"action":0},"assign":{"one":"${result.output.b}"},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+fn id(name: &str) -> RunId {
+    RunId::new(name).unwrap()
+}
+
+fn runtime(store: SqliteStore) -> Runtime {
+    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&[1; 32]));
+    builder.grant("*").unwrap().build().unwrap()
+}
+
+/// Does what another process does that has the file only.
+fn elsewhere(path: &Path, run: &'static str) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    let cancel = async move { SqliteStore::open(path).await?.cancel(&id(run)).await };
+    let tokio = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::thread::spawn(move || tokio().block_on(cancel)).join().unwrap()
+}
+
+/// The graph that calls twice; its first call cancels `run` from elsewhere.
+fn cancelling(path: &Path, run: &'static str, calls: &Arc<Mutex<Vec<String>>>) -> Interpreted {
+    let (path, calls) = (path.to_owned(), Arc::clone(calls));
+    Interpreted::new(&TWICE, move |call: &Call, _| {
+        let mut calls = calls.lock().unwrap();
+        calls.push(call.node().to_owned());
+        if calls.len() == 1 {
+            elsewhere(&path, run).unwrap();
+        }
+        Ok(json!(1))
+    })
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_in_its_store_stops_before_its_next_step_and_can_be_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (store, calls) = (SqliteStore::open(&path).await.unwrap(), Arc::default());
+    let graph = || cancelling(&path, "run", &calls);
+    let error = runtime(store.clone()).start_as(id("run"), graph(), Map::new()).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 1, .. }), "{error}");
+    assert_eq!(store.find(&id("run")).await.unwrap().status, Status::Cancelled);
+    let again = elsewhere(&path, "run").unwrap_err();
+    assert_eq!(again.to_string(), "Run already in terminal state: cancelled (run `run`)");
+    let finished =
+        runtime(store).resume(graph(), &id("run")).await.unwrap().await.expect("the wish was for who held it");
+    assert_eq!((finished.steps, finished.status), (3, Status::Completed));
+    assert_eq!(*calls.lock().unwrap(), ["a", "b"], "the step that was at work when it was cancelled counts");
+    let again = elsewhere(&path, "run").unwrap_err();
+    assert_eq!(again.to_string(), "Run already in terminal state: completed (run `run`)");
+    assert_eq!(elsewhere(&path, "none").unwrap_err().to_string(), "there is no run `none`");
+}
+
+#[tokio::test]
+async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (store, calls) = (SqliteStore::open(&path).await.unwrap(), Arc::default());
+    let graph = || Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(cancelling(&path, "run-1", &calls));
+    let error = runtime(store.clone()).start_as(id("run"), graph(), Map::new()).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
+    for name in ["run", "run-1"] {
+        assert_eq!(store.find(&id(name)).await.unwrap().status, Status::Cancelled, "{name}");
+    }
+    let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
+    assert_eq!((finished.output["one"].clone(), calls.lock().unwrap().len()), (json!(1), 2));
+}
