@@ -48,6 +48,7 @@ mod run;
 mod runtime;
 mod schema;
 mod seal;
+mod single;
 mod stop;
 pub mod store;
 pub mod threads;
@@ -88,6 +89,7 @@ pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
+pub use single::{Single, SingleError, Stepped};
 pub use store::{MemoryStore, Store};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore};

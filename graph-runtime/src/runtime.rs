@@ -290,7 +290,7 @@ impl Runtime {
         })
     }
 
-    fn begin_with(&self, run: RunId, options: Options) -> Begin {
+    pub(crate) fn begin_with(&self, run: RunId, options: Options) -> Begin {
         let mut begin = Begin::of(run, &self.inner.grants);
         begin.ceiling.extend(options.capabilities.clone());
         begin.capabilities = options.capabilities;
@@ -449,10 +449,12 @@ impl Runtime {
             let keeps_all = self.inner.keeps_history;
             let journal = if keeps_all { verified.read() } else { verified.read_recent() };
             let mut journal = journal.map_err(misfit)?;
-            let found = format!("{} ({})", journal.start.graph, journal.start.digest);
-            let expected = format!("{} ({})", code.id, code.digest);
-            if found != expected {
-                return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found });
+            let Start { graph, digest, version, .. } = &journal.start;
+            if *graph != code.id.as_str() || *digest != code.digest {
+                let found = format!("{graph} {version} ({digest})");
+                let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+                let gone = gone(code, &Journal::verify(run, sealed, &key.public()).map_err(misfit)?);
+                return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
             }
             // A nested run goes on with its parent, which holds what bounds it (R167).
             if journal.start.parent != begin.parent {
@@ -513,6 +515,24 @@ impl Runtime {
         let parts = Parts { machine, allowed, vault, state, standing, journal: Some(writing), done, is_new: false };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
+}
+
+/// Returns the nodes that a run visited or is to visit next and that a graph has not.
+fn gone(code: &Code, journal: &Journal) -> Vec<String> {
+    let steps = journal.records.iter().filter_map(|record| match &record.entry {
+        Entry::Step(step) => Some(step),
+        _ => None,
+    });
+    let mut gone: Vec<String> = Vec::new();
+    for step in steps {
+        let visited = step.visits.iter().map(|visit| &visit.node).chain(step.next.iter().map(|target| &target.node));
+        for node in visited {
+            if code.node_named(node).is_none() && !gone.contains(node) {
+                gone.push(node.clone());
+            }
+        }
+    }
+    gone
 }
 
 /// What an engine is made of, besides what a run begins with.

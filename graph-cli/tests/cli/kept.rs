@@ -1,6 +1,6 @@
 //! Runs that are kept: what is proven, attested, shown, compared, replayed and begun anew from their journals.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::place::Place;
 use crate::run::commands;
@@ -24,7 +24,7 @@ fn a_run_is_attested_to_and_the_attestation_verified_with_its_journal() {
     assert!(verified.out.starts_with("r: completed after 3 steps, as `test/g` ("), "{}", verified.out);
     assert!(verified.out.ends_with("; the journal in the store is that one\n"), "{}", verified.out);
     let statement: Value = serde_json::from_str(&verify(&["--json"]).out).unwrap();
-    assert_eq!(statement["predicate"]["tools"], serde_json::json!(["rye/bash"]));
+    assert_eq!(statement["predicate"]["tools"], json!(["rye/bash"]));
     // Somebody else's word.
     let other = Place::with_key();
     place.write("other.pem", &other.read(".ai/config/keys/signing/public_key.pem"));
@@ -60,9 +60,9 @@ fn a_run_is_shown_step_by_step_and_two_steps_are_compared() {
     assert!(lines[3].contains("one") && lines[3].contains("first") && lines[3].ends_with("two"), "{}", shown.out);
     assert!(lines[5].ends_with("completed"), "{}", shown.out);
     let json: Value = serde_json::from_str(&show(&["--json"]).out).unwrap();
-    assert_eq!(json["checkpoints"][2]["visits"][0]["written"], serde_json::json!(["second"]));
+    assert_eq!(json["checkpoints"][2]["visits"][0]["written"], json!(["second"]));
     let state: Value = serde_json::from_str(&show(&["--step", "1", "--json"]).out).unwrap();
-    assert_eq!(state["state"], serde_json::json!({"inputs": {}, "first": "a"}));
+    assert_eq!(state["state"], json!({"inputs": {}, "first": "a"}));
     assert!(show(&["--step", "1"]).out.starts_with("r after 1 steps, behind `one`, at "));
     let none = show(&["--step", "9"]);
     assert!(none.code == 3 && none.err.contains("the run has no step 9: its steps are 0 to 3"), "{}", none.err);
@@ -117,7 +117,7 @@ fn a_run_is_forked_changed_and_gone_on_with() {
     let ended = place.run(&["--store", "runs.db", "--resume", "f"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     let result: Value = serde_json::from_str(&ended.out).unwrap();
-    assert_eq!(result["state"], serde_json::json!({"inputs": {}, "first": "x", "second": "b"}));
+    assert_eq!(result["state"], json!({"inputs": {}, "first": "x", "second": "b"}));
     let proven = place.graph(&["verify-run", "f", "--store", "runs.db"]);
     assert!(proven.out.contains("; it began as run r stood behind record 1"), "{}{}", proven.out, proven.err);
     for (arguments, why) in [
@@ -131,4 +131,125 @@ fn a_run_is_forked_changed_and_gone_on_with() {
     }
     let wrong = fork(&["--set", "first=x"]);
     assert!(wrong.code == 2 && wrong.err.contains("a text stands in quotes"), "{}", wrong.err);
+}
+
+/// All that a store holds, but for what no run's row or record is.
+fn everything(place: &Place) -> Vec<String> {
+    let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+    let mut all = Vec::new();
+    for table in ["runs", "records"] {
+        let mut statement = database.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let value = |at| row.get::<_, rusqlite::types::Value>(at).unwrap();
+            all.push(format!("{table} {:?}", (0..columns).map(value).collect::<Vec<_>>()));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_node_is_executed_by_itself_and_nothing_is_kept_of_it() {
+    let place = with_run();
+    let before = everything(&place);
+    let fresh = place.run(&["--node", "one", "--inject-state", "{\"second\":\"x\"}"]);
+    assert_eq!(fresh.code, 0, "{}", fresh.err);
+    let fresh: Value = serde_json::from_str(&fresh.out).unwrap();
+    assert_eq!(fresh["state"], json!({"inputs": {}, "first": "a", "second": "x"}));
+    assert_eq!((&fresh["executed_node"], &fresh["next_node"]), (&json!("one"), &json!("two")));
+    let of_run =
+        place.run(&["--node", "two", "--store", "runs.db", "--resume", "r", "--inject-state", "{\"second\":null}"]);
+    let of_run: Value = serde_json::from_str(&of_run.out).unwrap();
+    assert_eq!((&of_run["graph_run_id"], &of_run["step_count"]), (&json!("r-step"), &json!(4)), "{of_run}");
+    assert_eq!(everything(&place), before);
+    for (arguments, code, why) in [
+        (&["--node", "three"][..], 2, "Target node 'three' not found in graph"),
+        (&["--node", "one", "--inject-state", "[]"], 2, "must be a JSON object"),
+        (&["--node", "one", "--inject-state", "{\"third\":1}"], 2, "the graph has no state key `third`"),
+        (&["--inject-state", "{}"], 2, "--node"),
+    ] {
+        let refused = place.run(arguments);
+        assert!(refused.code == code && refused.err.contains(why), "{arguments:?}: {}", refused.err);
+    }
+}
+
+#[test]
+fn a_run_is_resumed_as_its_inputs_say() {
+    let place = Place::with_graph(&commands("echo a", "test -e ready && echo b"));
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 1);
+    let resume = |json: &str| place.run(&["--store", "runs.db", "--json", json]);
+    assert_eq!(resume("{\"resume_run_id\":\"r\"}").code, 1, "it is not ready");
+    place.write("ready", "");
+    let ended = resume("{\"resume\":true,\"graph_run_id\":\"r\"}");
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let result: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&result["graph_run_id"], &result["steps"]), (&json!("r"), &json!(3)));
+    assert_eq!(
+        serde_json::from_str::<Value>(&resume("{\"resume_run_id\":\"r\"}").out).unwrap()["output"],
+        result["output"]
+    );
+    for (json, why) in [
+        ("{\"resume_run_id\":\"r\",\"x\":1}", "a resumed run has the inputs that it began with"),
+        ("{\"resume_run_id\":7}", "`resume_run_id` must be the id of a run"),
+    ] {
+        let refused = resume(json);
+        assert!(refused.code == 2 && refused.err.contains(why), "{json}: {}", refused.err);
+    }
+    let no_store = place.run(&["--json", "{\"resume_run_id\":\"r\"}"]);
+    assert!(no_store.code == 2 && no_store.err.contains("name the store with `--store FILE`"), "{}", no_store.err);
+    // A graph with an input of that name.
+    let schema = "config_schema: { type: object, properties: { resume_run_id: { type: string } } }\n";
+    place.sign("graphs/g.yaml", &format!("{schema}{}", commands("echo \"$R\"", "true")));
+    let unclear = resume("{\"resume_run_id\":\"r\"}");
+    assert!(
+        unclear.code == 2 && unclear.err.contains("is an input of the graph, and may also name a run"),
+        "{}",
+        unclear.err
+    );
+    let input = place.run(&["--input", "resume_run_id=r"]);
+    assert_ne!(input.code, 2, "{}", input.err);
+}
+
+#[test]
+fn a_graph_that_was_changed_since_is_refused_with_what_was_changed_and_the_run_stays_as_it_was() {
+    let place = Place::with_graph(&commands("echo a", "test -e ready && echo b"));
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 1);
+    place.write("graphs/old/g.yaml", &place.read("graphs/g.yaml"));
+    let changed = commands("echo c", "true").replace("two", "second").replace("1.0.0", "1.1.0");
+    place.sign("graphs/g.yaml", &changed);
+    let before = everything(&place);
+    let refused = place.run(&["--store", "runs.db", "--resume", "r"]);
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("it is a run of `test/g 1.0.0 ("), "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("; of the nodes that it visited or is to visit next, that one has no `two`; `--old-graph FILE`"),
+        "{}",
+        refused.err
+    );
+    let told = place.run(&["--store", "runs.db", "--resume", "r", "--old-graph", "graphs/old/g.yaml"]);
+    assert!(
+        told.err.contains("; since then there was added: `second`; removed: `two`; changed: `one`"),
+        "{}",
+        told.err
+    );
+    // Other ways in which a resume fails.
+    place.write("graphs/g.yaml", &place.read("graphs/old/g.yaml"));
+    let other = Place::with_key();
+    place.write("other.pem", &other.read(".ai/config/keys/signing/private_key.pem"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(place.path("other.pem"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    for more in [&["--key", "other.pem"][..], &["--grant", "rye.execute.tool.other"]] {
+        let failed = place.run(&[&["--store", "runs.db", "--resume", "r"], more].concat());
+        assert_eq!(failed.code, 3, "{more:?}: {}", failed.err);
+    }
+    assert_eq!(everything(&place), before, "a resume that fails changes nothing");
+    // And nobody holds the run.
+    place.write("ready", "");
+    assert_eq!(place.run(&["--store", "runs.db", "--resume", "r"]).code, 0);
 }

@@ -15,5 +15,6 @@ mod journal;
 mod language;
 mod meaning;
 mod recovery;
+mod single;
 mod tools;
 mod travel;
