@@ -103,10 +103,14 @@ fn value(ty: &Type, chance: &mut Chance, length: usize) -> Value {
         TypeKind::Boolean => json!(chance.below(2) == 0),
         TypeKind::Integer => json!(chance.below(120)),
         TypeKind::Number => json!(chance.below(1000) as f64 / 8.0),
-        TypeKind::String => json!(format!("{:x}", chance.below(u64::MAX)).repeat(length / 6).chars().take(length.max(12)).collect::<String>()),
+        TypeKind::String => json!(
+            format!("{:x}", chance.below(u64::MAX)).repeat(length / 6).chars().take(length.max(12)).collect::<String>()
+        ),
         TypeKind::Enum(words) => json!(words[usize::try_from(chance.below(words.len() as u64)).unwrap()]),
         TypeKind::List(inner) => (0..chance.below(4)).map(|_| value(inner, chance, length)).collect(),
-        TypeKind::Map(inner) => ["a", "b"].map(|name| (name.to_owned(), value(inner, chance, length))).into_iter().collect(),
+        TypeKind::Map(inner) => {
+            ["a", "b"].map(|name| (name.to_owned(), value(inner, chance, length))).into_iter().collect()
+        }
         TypeKind::Object(fields) => {
             let field = |field: &graph_compiler::graph::Field| (field.name.clone(), value(&field.ty, chance, length));
             fields.iter().map(field).collect()
@@ -165,12 +169,13 @@ impl Crashing {
     async fn write<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         // A real store answers later than it is asked.
         tokio::task::yield_now().await;
-        let is_before =
-            self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let is_before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
         if is_before {
             return write.await;
         }
-        if matches!(self.crash, Crash::StopsAfter | Crash::Lies) && self.left.fetch_add(u64::MAX / 2, Ordering::SeqCst) == 0 {
+        if matches!(self.crash, Crash::StopsAfter | Crash::Lies)
+            && self.left.fetch_add(u64::MAX / 2, Ordering::SeqCst) == 0
+        {
             // Only the first is done.
             self.left.store(0, Ordering::SeqCst);
             let done = write.await;
@@ -329,7 +334,9 @@ fn a_run_that_is_stopped_at_any_write_comes_to_the_same_end_and_repeats_no_commi
         }
     }
     let Tally { crashes, repeated, snapshots, parts, ends } = tally;
-    println!("{crashes} crashes, {repeated} calls repeated, {snapshots} snapshots, {parts} parts of steps; ends: {ends:?}");
+    println!(
+        "{crashes} crashes, {repeated} calls repeated, {snapshots} snapshots, {parts} parts of steps; ends: {ends:?}"
+    );
     // What is not met is not proved.
     assert!(crashes > 2_000 && repeated > 200 && snapshots > 5 && parts > 20, "too little was met");
     assert!(ends.len() >= 3, "{ends:?}");
@@ -379,7 +386,8 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             for call in &after {
                 let (run, step, item, ..) = call;
                 let run = RunId::new(run.as_str()).unwrap();
-                let is_committed = committed.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
+                let is_committed =
+                    committed.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
                 if is_committed || done.contains(&(run.clone(), *step, *item)) {
                     return Err(format!("{at}: a call that was committed is made again: {call:?}"));
                 }
@@ -389,7 +397,8 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
                 tally.repeated += u64::from(before.contains(call));
             }
             let records = process(memory.load(&id())).unwrap();
-            audit(&subject.graph, &id(), &records, &key().public(), Some(&seal())).map_err(|error| format!("{at}: {error}"))?;
+            audit(&subject.graph, &id(), &records, &key().public(), Some(&seal()))
+                .map_err(|error| format!("{at}: {error}"))?;
         }
     }
     Ok(())
