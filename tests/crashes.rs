@@ -3,7 +3,7 @@
 //! What is proved of each: the run comes to the same end; its journal tells the same and is proven; no call of a committed step is
 //! made again; and a call that is made again has the idempotency key and the parameters that it had.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 #[path = "support/corpus.rs"]
 mod corpus;
