@@ -39,6 +39,14 @@ enum Verb {
     Schema(command::schema::Schema),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::Run>),
+    /// List the runs of a store
+    Runs(command::runs::Runs),
+    /// Follow a run that another process is at work on
+    Watch(command::watch::Watch),
+    /// Ask whoever is at work on a run to stop it
+    Cancel(command::cancel::Cancel),
+    /// Remove runs from a store that ended long ago
+    Gc(command::gc::Gc),
     /// Prove from its journal what a run did, step by step
     VerifyRun(command::verify_run::VerifyRun),
     /// Attest to what a run did, for those who do not have its journal
@@ -69,7 +77,11 @@ fn main() -> std::process::ExitCode {
         Verb::Check(check) => command::check::run(&check),
         Verb::Explain(explain) => command::explain::run(&explain),
         Verb::Schema(schema) => command::schema::run(&schema),
+        Verb::Runs(runs) => command::runs::run(&runs),
+        Verb::Cancel(cancel) => command::cancel::run(&cancel),
+        Verb::Gc(gc) => command::gc::run(&gc),
         Verb::VerifyRun(verify) => command::verify_run::run(&verify),
+        Verb::Watch(watch) => return command::watch::run(&watch),
         Verb::Attest(attest) => command::attest::run(&attest),
         Verb::VerifyAttestation(verify) => command::attest::verify(&verify),
         Verb::Show(show) => command::show::run(&show),

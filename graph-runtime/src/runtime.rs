@@ -427,6 +427,15 @@ impl Runtime {
         self.inner.clock.monotonic()
     }
 
+    /// Makes an id for a run of `graph`, as [`Runtime::start`] does: for a caller that must know it before the run begins.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no randomness to give.
+    pub fn new_run_id<G: Graph>(&self, graph: &G) -> Result<RunId, StartError> {
+        self.new_id(graph.code())
+    }
+
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
     pub(crate) fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
         let mut random = [0; 6];

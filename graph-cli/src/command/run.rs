@@ -1,6 +1,7 @@
 //! `graph run`: run a graph, and print its result as one JSON value.
 
 mod authority;
+mod background;
 mod inputs;
 mod signals;
 mod single;
@@ -26,6 +27,7 @@ use serde_json::json;
 use super::{kept, signing_key};
 use crate::outcome::Error;
 use authority::Authority;
+use background::Log;
 use signals::{Signal, Signals};
 
 // The exit codes, as `docs/cli.md` lists them.
@@ -111,6 +113,15 @@ pub(crate) struct Run {
     /// The secret key that signs the store's journals and items [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Return as soon as the run has begun, and let it go on in a process of its own
+    #[arg(long, requires = "store")]
+    background: bool,
+    /// What a run in the background is told to be, by the command that starts it
+    #[arg(long, requires = "store", hide = true, conflicts_with = "background")]
+    detached: bool,
+    /// Where a run in the background writes what it has to say [default: in the project's .ai, else beside the store]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Add every committed visit to the result
     #[arg(long)]
     history: bool,
@@ -196,7 +207,8 @@ impl From<Error> for Failure {
 }
 
 pub(crate) fn run(arguments: &Run) -> ExitCode {
-    let ended = attempt(arguments).unwrap_or_else(|failure| {
+    let done = if arguments.background { background::start() } else { attempt(arguments) };
+    let ended = done.unwrap_or_else(|failure| {
         if !failure.shown {
             anstream::eprintln!("error: {}", failure.error);
         }
@@ -226,7 +238,10 @@ fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
 }
 
 fn attempt(arguments: &Run) -> Result<Ended, Failure> {
-    // Before anything else, so that what writes to it and what reads the graph work at the same time.
+    if arguments.detached {
+        background::detach()?;
+    }
+    // Before anything else that takes time, so that what writes to it and what reads the graph work at the same time.
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments);
     let (library, graph, file) = load(arguments, voice)?;
@@ -288,11 +303,20 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             return single::perform(arguments, &runtime, graph, inputs, resume.as_ref(), node, options, &authority)
                 .await;
         }
+        let (mut options, mut log) = (options, None);
+        if arguments.detached {
+            let id = match resume.as_ref().or(arguments.run_id.as_ref()) {
+                Some(id) => id.clone(),
+                None => runtime.new_run_id(&graph).map_err(unstarted)?,
+            };
+            log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
+            options.run = Some(id);
+        }
         let begun = match resume {
             Some(run) => Beginning::Resume(run),
             None => Beginning::Start(inputs),
         };
-        perform(arguments, &runtime, graph, begun, options, &authority, voice).await
+        perform(arguments, &runtime, Job { graph, begun, options, log }, &authority, voice).await
     });
     // Whatever still waits for a pipe or a lock is not waited for.
     tokio.shutdown_background();
@@ -444,15 +468,24 @@ fn spaces(arguments: &Run, library: &Library, places: &Places) -> Result<Spaces,
     }
 }
 
-async fn perform(
-    arguments: &Run,
-    runtime: &Runtime,
+/// What is to be run.
+struct Job {
     graph: Interpreted,
     begun: Beginning,
     options: Options,
+    /// Of a run in the background.
+    log: Option<Log>,
+}
+
+async fn perform(
+    arguments: &Run,
+    runtime: &Runtime,
+    job: Job,
     authority: &Authority,
     voice: Voice,
 ) -> Result<Ended, Failure> {
+    let Job { graph, begun, options, log } = job;
+    let graph_id = graph.id().to_owned();
     let mut signals = Signals::new().map_err(|error| Failure::of(UNDONE, error))?;
     let run = match begun {
         Beginning::Resume(run) => {
@@ -467,6 +500,12 @@ async fn perform(
     let (id, canceller) = (run.id().clone(), run.canceller());
     if let Some(store) = &arguments.store {
         voice.note(format_args!("the run `{id}` is kept in {}", store.display()));
+    }
+    if let Some(Err(error)) = log.map(|log| log.take_over(&id, &graph_id)) {
+        canceller.cancel();
+        anstream::eprintln!(
+            "error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}"
+        );
     }
     let mut running = std::pin::pin!(IntoFuture::into_future(run));
     let mut stopped: Option<Signal> = None;

@@ -9,6 +9,8 @@ mod place;
 mod run;
 #[cfg(unix)]
 mod seeds;
+#[cfg(unix)]
+mod store;
 
 use std::fs;
 use std::path::Path;
@@ -50,6 +52,10 @@ fn the_help_says_what_there_is() {
         &["explain", "--help"],
         &["schema", "--help"],
         &["run", "--help"],
+        &["runs", "--help"],
+        &["watch", "--help"],
+        &["cancel", "--help"],
+        &["gc", "--help"],
         &["verify-run", "--help"],
         &["attest", "--help"],
         &["verify-attestation", "--help"],

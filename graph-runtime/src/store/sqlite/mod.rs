@@ -271,13 +271,15 @@ impl SqliteStore {
         .await
     }
 
-    /// Makes the file smaller by what is free in it, and returns whether it did: not while somebody is at work on a run of it,
-    /// who would have to wait meanwhile. What is free is used for what comes, if it stays in the file.
+    /// Makes the file smaller by what is free in it, and returns whether it did. Not while somebody is at work on a run of it,
+    /// who would have to wait meanwhile; what is free is used for what comes, if it stays in the file.
     ///
     /// # Errors
     ///
     /// If there is not the space for a copy, or the file cannot be written.
     pub async fn shrink(&self) -> Result<bool, StoreError> {
+        // What a process left that died while it removed something.
+        while let Done::Raced = self.ask(Work::Sweep).await? {}
         if self.list().await?.iter().any(|run| run.holder.is_some()) {
             return Ok(false);
         }

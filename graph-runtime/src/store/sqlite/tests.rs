@@ -58,7 +58,7 @@ async fn what_was_appended_is_there_when_the_file_is_opened_again() {
 async fn what_is_appended_waits_for_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();
-    let writer = store.shared.writing.as_ref().unwrap().writer.lock().unwrap();
+    let writer = locked(&store.shared.writing.as_ref().unwrap().writer);
     let said = |pragma: &str| writer.connection.pragma_query_value(None, pragma, |row| row.get::<_, Value>(0));
     // 2 is FULL: the log is synchronised at each commit.
     assert_eq!(said("synchronous").unwrap(), Value::Integer(2));

@@ -1,0 +1,96 @@
+//! `graph cancel`: ask whoever is at work on a run to stop it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use graph_model::duration;
+use graph_runtime::record::Status;
+use graph_runtime::store::{Holder, RunSummary};
+use graph_runtime::{RunId, SqliteStore, Store};
+use serde_json::json;
+
+use super::stored::{self, Access};
+use crate::outcome::{Done, Error, Outcome};
+
+/// How often a run that is waited for is looked at.
+const PACE: Duration = Duration::from_millis(100);
+
+#[derive(Args)]
+pub(crate) struct Cancel {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The SQLite file that keeps it
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// Wait until it has stopped, so many seconds at most
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    wait: Option<Duration>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, duration::DurationError> {
+    text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))
+}
+
+pub(crate) fn run(arguments: &Cancel) -> Done {
+    let done = stored::tokio()?.block_on(attempt(arguments));
+    match &done {
+        Ok((holder, found)) if arguments.json => {
+            let Cancel { run, .. } = arguments;
+            let status = found.as_ref().map_or(Status::Running, |found| found.status).name();
+            let pid = holder.as_ref().and_then(|holder| holder.process);
+            anstream::println!(
+                "{:#}",
+                json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status})
+            );
+        }
+        Ok((Some(holder), None)) => {
+            anstream::println!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
+        }
+        Ok((_, Some(found))) if found.status == Status::Running => {
+            anstream::println!("nobody is at work on the run `{}` any more; it can be resumed", arguments.run);
+        }
+        Ok((_, found)) => {
+            let status = found.as_ref().map_or("cancelled", |found| found.status.name());
+            anstream::println!("the run `{}` has ended: {status}", arguments.run);
+        }
+        Err(error) if arguments.json => {
+            let error = error.to_string();
+            anstream::println!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
+        }
+        Err(_) => {}
+    }
+    done.map(|_| Outcome::Well)
+}
+
+/// Asks; returns who was asked, and how the run stands then if it was waited for.
+async fn attempt(arguments: &Cancel) -> Result<(Option<Holder>, Option<RunSummary>), Error> {
+    let store = stored::open(&arguments.store, Access::Write).await?;
+    let holder = store.find(&arguments.run).await?.holder;
+    store.cancel(&arguments.run).await?;
+    let found = match arguments.wait {
+        Some(most) => Some(stopped(&store, &arguments.run, most).await?),
+        None => None,
+    };
+    Ok((holder, found))
+}
+
+/// Waits until nobody is at work on the run.
+async fn stopped(store: &SqliteStore, run: &RunId, most: Duration) -> Result<RunSummary, Error> {
+    let began = Instant::now();
+    loop {
+        let found = store.find(run).await?;
+        let Some(holder) = &found.holder else { return Ok(found) };
+        if began.elapsed() >= most {
+            return Err(Error::new(format!(
+                "the run `{run}` was asked to stop and is still at work ({holder}) after {}; it stops after the step that it is at",
+                duration::shown(most)
+            )));
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}

@@ -1,0 +1,160 @@
+//! Runs that go on when the command has returned: this program again, in a session of its own.
+//!
+//! The child does what `graph run` does, with the caller's stdin and stderr, until the run's beginning is durable. Then it lets go
+//! of both, says so on its stdout, of which the parent holds the other end, and writes to a log from there on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use graph_runtime::{RunId, Value};
+use serde_json::json;
+
+use super::{Ended, Failure, Run, UNDONE};
+use crate::outcome::Error;
+
+/// Starts the child, and returns what it says when the run has begun, or why it has not (R290, R292).
+pub(super) fn start() -> Result<Ended, Failure> {
+    if cfg!(not(unix)) {
+        let error = "this system has no sessions, which a run in the background needs; leave `--background` out";
+        return Err(Failure::new(UNDONE, error));
+    }
+    let spawn = || {
+        let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        if let Some(wish) = arguments.iter_mut().find(|argument| *argument == "--background") {
+            *wish = "--detached".into();
+        }
+        Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()
+    };
+    let failed = |error: io::Error| Failure::new(UNDONE, format_args!("Failed to spawn child process: {error}"));
+    let mut child = spawn().map_err(failed)?;
+    let mut said = String::new();
+    if let Some(out) = &mut child.stdout {
+        out.read_to_string(&mut said).map_err(failed)?;
+    }
+    match serde_json::from_str::<Value>(&said) {
+        Ok(result) if result["success"] == true => Ok(Ended { result, code: 0 }),
+        said => {
+            let status = child.wait().map_err(failed)?;
+            let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
+            match said {
+                Ok(result) => Ok(Ended { result, code: code.unwrap_or(UNDONE) }),
+                Err(_) => {
+                    Err(Failure::new(UNDONE, format_args!("Failed to spawn child process: it ended with {status}")))
+                }
+            }
+        }
+    }
+}
+
+/// Leaves the caller's session, so that what happens to it, as that its terminal is closed, does not happen to the run (R293).
+pub(super) fn detach() -> Result<(), Failure> {
+    #[cfg(unix)]
+    rustix::process::setsid().map_err(|error| Failure::of(UNDONE, io::Error::from(error)))?;
+    Ok(())
+}
+
+/// Where a run in the background writes what it has to say.
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+    /// Whether it is to be removed again, as nothing came of the run that it was made for.
+    is_new: bool,
+}
+
+impl Log {
+    /// Opens the log of a run: the one that is named; in a project the run's own (R291); else one beside the store.
+    pub(super) fn open(arguments: &Run, project: Option<&Path>, run: &RunId) -> Result<Self, Failure> {
+        let path = match &arguments.log {
+            Some(log) => log.clone(),
+            None => log_of(run, project, arguments.store.as_deref()),
+        };
+        let open = || {
+            if let Some(directory) = path.parent()
+                && arguments.log.is_none()
+            {
+                std::fs::create_dir_all(directory)?;
+            }
+            let is_new = !path.exists();
+            let mut options = OpenOptions::new();
+            options.append(true).create(true);
+            #[cfg(unix)]
+            // What a graph prints is for its owner.
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            Ok((options.open(&path)?, is_new))
+        };
+        let opened: io::Result<_> = open();
+        let (file, is_new) = opened.map_err(|error| {
+            let error = Error::file("write the log", &path, &error);
+            Failure::new(UNDONE, format_args!("{error}; name another with `--log FILE`"))
+        })?;
+        Ok(Self { path, file, is_new })
+    }
+
+    /// Says that the run has begun, and lets go of the caller.
+    ///
+    /// # Errors
+    ///
+    /// If nobody could be told.
+    pub(super) fn take_over(mut self, run: &RunId, graph: &str) -> io::Result<()> {
+        self.is_new = false;
+        let hello = json!({
+            "success": true,
+            "graph_run_id": run,
+            "status": "running",
+            "pid": std::process::id(),
+            "graph_id": graph,
+            "log": self.path,
+        });
+        let mut caller = self.switch()?;
+        writeln!(caller, "{hello}")
+    }
+
+    /// Puts the log in the place of stdout and stderr, and nothing in that of stdin. Returns what stdout was.
+    #[cfg(unix)]
+    fn switch(&self) -> io::Result<File> {
+        use rustix::stdio;
+        let caller = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3)?;
+        stdio::dup2_stdin(File::open("/dev/null")?)?;
+        stdio::dup2_stdout(&self.file)?;
+        stdio::dup2_stderr(&self.file)?;
+        Ok(caller.into())
+    }
+
+    #[cfg(not(unix))]
+    fn switch(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
+
+fn log_of(run: &RunId, project: Option<&Path>, store: Option<&Path>) -> PathBuf {
+    let beside = || format!("{run}.log");
+    match (project, store) {
+        (Some(project), _) => project.join(".ai/state/threads").join(run.as_str()).join("async.log"),
+        (None, Some(store)) => store.with_file_name(beside()),
+        (None, None) => beside().into(),
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if self.is_new {
+            // It is empty; that it stays is no reason to say anything else than why the run was not started.
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_the_runs_own_in_its_project_and_else_beside_the_store() {
+        let run = RunId::new("r").unwrap();
+        let (project, store) = (Some(Path::new("/p")), Some(Path::new("/s/runs.db")));
+        assert_eq!(log_of(&run, project, store), Path::new("/p/.ai/state/threads/r/async.log"));
+        assert_eq!(log_of(&run, None, store), Path::new("/s/r.log"));
+    }
+}

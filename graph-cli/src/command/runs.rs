@@ -1,0 +1,67 @@
+//! `graph runs`: list the runs of a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_model::timestamp;
+use graph_runtime::record::Status;
+use graph_runtime::store::RunSummary;
+use graph_runtime::{RunId, Store};
+use serde_json::json;
+
+use super::stored::{self, Access};
+use crate::outcome::{Done, Outcome};
+
+#[derive(Args)]
+pub(crate) struct Runs {
+    /// One run [default: all]
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: Option<RunId>,
+    /// The SQLite file that keeps them
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// Only those that stand so; several with commas between
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = stored::status)]
+    status: Vec<Status>,
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Runs) -> Done {
+    let runs = stored::tokio()?.block_on(async {
+        let store = stored::open(&arguments.store, Access::Read).await?;
+        let runs = match &arguments.run {
+            Some(run) => vec![store.find(run).await?],
+            None => store.list().await?,
+        };
+        Ok::<_, crate::outcome::Error>(runs)
+    })?;
+    let is_named = |run: &RunSummary| arguments.status.is_empty() || arguments.status.contains(&run.status);
+    let runs: Vec<RunSummary> = runs.into_iter().filter(is_named).collect();
+    if arguments.json {
+        let shown: Vec<_> = runs.iter().map(stored::as_json).collect();
+        anstream::println!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
+        return Ok(Outcome::Well);
+    }
+    let head = ["run", "graph", "status", "records", "changed", "at work"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = std::iter::once(head).chain(runs.iter().map(row)).collect();
+    let widths: [usize; 6] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    for row in &rows {
+        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        anstream::println!("{}", line.join("  ").trim_end());
+    }
+    Ok(Outcome::Well)
+}
+
+fn row(run: &RunSummary) -> [String; 6] {
+    [
+        run.run.to_string(),
+        run.graph.clone(),
+        run.status.name().to_owned(),
+        run.records.to_string(),
+        run.updated.map_or_else(|| "unknown".to_owned(), timestamp::seconds),
+        run.holder.as_ref().map(ToString::to_string).unwrap_or_default(),
+    ]
+}

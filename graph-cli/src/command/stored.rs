@@ -1,0 +1,56 @@
+//! Runs that are kept in a store, for the commands that look after them.
+
+use std::path::Path;
+
+use graph_model::timestamp;
+use graph_runtime::record::Status;
+use graph_runtime::store::RunSummary;
+use graph_runtime::{SqliteOptions, SqliteStore};
+use serde_json::{Value, json};
+
+use crate::outcome::Error;
+
+/// How a store is opened.
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Opens a store that is there: none is made.
+pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Error> {
+    if !path.is_file() {
+        return Err(Error::new(format!("there is no store at {}", path.display())));
+    }
+    Ok(match access {
+        Access::Read => SqliteOptions::default().open_read_only(path).await?,
+        Access::Write => SqliteOptions::default().open(path).await?,
+    })
+}
+
+/// What the commands wait with.
+pub(super) fn tokio() -> Result<tokio::runtime::Runtime, Error> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Reads a status, as journals write it.
+pub(super) fn status(text: &str) -> Result<Status, &'static str> {
+    serde_json::from_value(text.into())
+        .map_err(|_| "write `running`, `completed`, `completed_with_errors`, `error` or `cancelled`")
+}
+
+/// What a list says of a run (R289).
+pub(super) fn as_json(run: &RunSummary) -> Value {
+    let time = |time: Option<_>| time.map(timestamp::milliseconds);
+    json!({
+        "run_id": run.run,
+        "graph_id": run.graph,
+        "status": run.status.name(),
+        "records": run.records,
+        "created_at": time(run.created),
+        "updated_at": time(run.updated),
+        "parent_run_id": run.parent,
+        "alive": run.holder.is_some(),
+        "pid": run.holder.as_ref().and_then(|holder| holder.process),
+        "host": run.holder.as_ref().map(|holder| &holder.host),
+    })
+}

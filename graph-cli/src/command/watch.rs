@@ -1,0 +1,146 @@
+//! `graph watch`: follow a run that another process is at work on.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use graph_runtime::record::{End, Entry, Record, Status, Visit};
+use graph_runtime::{RunId, Store};
+use serde_json::{Value, json};
+
+use super::stored::{self, Access};
+use crate::outcome::Error;
+
+/// How often the store is looked at.
+const PACE: Duration = Duration::from_millis(200);
+
+#[derive(Args)]
+pub(crate) struct Watch {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The SQLite file that keeps it
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// Print a JSON value a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Watch) -> ExitCode {
+    match stored::tokio().and_then(|tokio| tokio.block_on(follow(arguments))) {
+        Ok(Status::Completed | Status::CompletedWithErrors) => 0.into(),
+        Ok(_) => 1.into(),
+        Err(error) => {
+            anstream::eprintln!("error: {error}");
+            3.into()
+        }
+    }
+}
+
+/// Prints each step as it is committed, until the run has ended; returns how.
+async fn follow(arguments: &Watch) -> Result<Status, Error> {
+    let Watch { run, store: path, .. } = arguments;
+    let store = stored::open(path, Access::Read).await?;
+    let mut teller = Teller { json: arguments.json, graph: String::new(), keys: BTreeSet::new() };
+    let (mut next, mut end) = (0, None);
+    loop {
+        // First who is at work, then what was written: what they wrote before they went is not missed.
+        let found = store.find(run).await?;
+        for sealed in store.load_from(run, next).await? {
+            let record: Record = serde_json::from_str(&sealed.body).map_err(|error| {
+                Error::new(format!("record {} of the journal of `{run}` cannot be read: {error}", sealed.seq))
+            })?;
+            next = sealed.seq + 1;
+            end = teller.tell(record.entry);
+        }
+        if let Some(end) = end.take_if(|_| found.status != Status::Running || found.holder.is_none()) {
+            teller.end(run, &end);
+            return Ok(end.status);
+        }
+        if found.holder.is_none() && found.status == Status::Running && found.records <= next {
+            return Err(Error::new(format!(
+                "nobody is at work on the run `{run}` any more; resume it with `graph run FILE --store {} --resume {run}`",
+                path.display()
+            )));
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}
+
+/// Says what records say.
+struct Teller {
+    json: bool,
+    /// The graph's short name.
+    graph: String,
+    /// The state keys that were set.
+    keys: BTreeSet<String>,
+}
+
+impl Teller {
+    /// Returns the end, if that is what the record is.
+    fn tell(&mut self, entry: Entry) -> Option<End> {
+        match entry {
+            Entry::Start(start) => start.graph.rsplit('/').next().unwrap_or_default().clone_into(&mut self.graph),
+            Entry::Step(step) => {
+                let ends = step.next.is_empty();
+                step.visits.iter().for_each(|visit| self.visit(visit, ends));
+            }
+            Entry::End(end) => return Some(end),
+            _ => {}
+        }
+        None
+    }
+
+    fn visit(&mut self, visit: &Visit, ends: bool) {
+        let Visit { step, node, error, ms, warnings, .. } = visit;
+        let new: Vec<&str> =
+            visit.changes.keys().filter(|key| self.keys.insert((*key).clone())).map(String::as_str).collect();
+        if self.json {
+            let error = error.as_deref();
+            anstream::println!(
+                "{}",
+                json!({"event": "step", "step": step, "node": node, "error": error, "ms": ms, "new_keys": new})
+            );
+            return;
+        }
+        let icon = match (error, ends) {
+            (Some(_), _) => "✗",
+            (None, true) => "⏹",
+            (None, false) => "✓",
+        };
+        let time = if *ms < 50 { String::new() } else { format!(" {:.1}s", Duration::from_millis(*ms).as_secs_f64()) };
+        let detail = match error {
+            Some(error) => format!(" ({})", error.lines().next().unwrap_or_default()),
+            None if new.is_empty() => String::new(),
+            None => format!(" (+{})", new.join(", ")),
+        };
+        let graph = &self.graph;
+        anstream::println!("[graph:{graph}] step {step} {node} {icon}{time}{detail}");
+        for warning in warnings {
+            anstream::println!("[graph:{graph}] step {step} {node} warning: {warning}");
+        }
+    }
+
+    fn end(&self, run: &RunId, end: &End) {
+        let End { status, steps, error, .. } = end;
+        let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
+        if self.json {
+            let error = error.as_ref().map_or(Value::Null, |error| error.as_str().into());
+            let status = status.name();
+            anstream::println!(
+                "{}",
+                json!({"event": "end", "success": success, "graph_run_id": run, "status": status, "steps": steps, "error": error})
+            );
+            return;
+        }
+        let detail = match error {
+            Some(error) => error.lines().next().unwrap_or_default().to_owned(),
+            None => format!("{steps} steps"),
+        };
+        let graph = &self.graph;
+        anstream::println!("[graph:{graph}] done {} {} ({detail})", if success { "✓" } else { "✗" }, status.name());
+    }
+}

@@ -1,0 +1,257 @@
+//! The runs of a store as their owner meets them: listed, cancelled, followed and removed.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
+use crate::run::commands;
+
+impl Ran {
+    fn json(&self) -> Value {
+        assert!(self.out.starts_with('{'), "{}{}", self.out, self.err);
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+impl Place {
+    fn stored(&self, verb: &[&str]) -> Ran {
+        self.graph(&[verb, &["--store", "runs.db"]].concat())
+    }
+}
+
+/// Starts a run, and returns when its first node is at work.
+fn started(place: &Place, id: &str) -> Child {
+    let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", id]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("one ...")));
+    child
+}
+
+/// Waits for a file named `go` for a minute.
+const WAITS: &str = "for i in $(seq 6000); do test -e go && exit 0; sleep 0.01; done; exit 1";
+
+#[test]
+fn a_run_is_listed_cancelled_from_another_process_and_resumed() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let child = started(&place, "r");
+    let pid = child.id();
+    let list = place.stored(&["runs", "--json"]);
+    let shown = list.json();
+    assert_eq!((list.code, &shown["count"]), (0, &json!(1)), "{}", list.err);
+    let run = &shown["runs"][0];
+    assert_eq!(
+        (&run["run_id"], &run["status"], &run["alive"], &run["pid"], &run["graph_id"]),
+        (&json!("r"), &json!("running"), &json!(true), &json!(pid), &json!("test/g"))
+    );
+    let list = place.stored(&["runs", "r"]);
+    assert!(list.out.contains(&format!("process {pid} on ")), "{}", list.out);
+    let held = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r"]);
+    assert_eq!(held.code, 3);
+    assert!(held.err.contains(&format!("run `r` is at work elsewhere (process {pid} on ")), "{}", held.err);
+    let late = place.stored(&["cancel", "r", "--wait", "0"]);
+    assert!(late.code == 3 && late.err.contains("is still at work (process "), "{}", late.err);
+    place.write("go", "");
+    let cancelled = child.wait_with_output().unwrap();
+    assert_eq!(cancelled.status.code(), Some(1));
+    let result: Value = serde_json::from_slice(&cancelled.stdout).unwrap();
+    assert_eq!((&result["status"], &result["steps"]), (&json!("cancelled"), &json!(1)));
+    let again = place.stored(&["cancel", "r", "--json"]);
+    assert_eq!(again.code, 3);
+    let error = "Run already in terminal state: cancelled (run `r`)";
+    assert_eq!(again.json(), json!({"success": false, "run_id": "r", "error": error}));
+    assert_eq!(again.err, format!("error: {error}\n"));
+    let resumed = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r", "--quiet"]);
+    assert_eq!((resumed.code, resumed.json()["status"].as_str()), (0, Some("completed")), "{}", resumed.err);
+}
+
+#[test]
+fn a_run_that_is_cancelled_is_waited_for() {
+    let place = Place::with_graph(&commands("sleep 0.1", "echo b"));
+    let child = started(&place, "r");
+    let cancelled = place.stored(&["cancel", "r", "--wait", "60", "--json"]);
+    let result = cancelled.json();
+    assert_eq!((cancelled.code, &result["success"], &result["method"]), (0, &json!(true), &json!("store")));
+    assert_eq!(
+        (&result["run_id"], &result["pid"], &result["status"]),
+        (&json!("r"), &json!(child.id()), &json!("cancelled"))
+    );
+    child.wait_with_output().unwrap();
+}
+
+#[test]
+fn what_cannot_be_cancelled_says_why() {
+    let place = Place::with_graph(&commands("echo a", "test -e ready"));
+    let none = place.stored(&["cancel", "r"]);
+    assert_eq!((none.code, none.err.as_str()), (3, "error: there is no store at runs.db\n"));
+    assert!(!place.path("runs.db").exists());
+    place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", "r"]);
+    let none = place.stored(&["cancel", "s"]);
+    assert_eq!((none.code, none.err.as_str()), (3, "error: there is no run `s`\n"));
+    let ended = place.stored(&["cancel", "r"]);
+    assert_eq!((ended.code, ended.err.as_str()), (3, "error: Run already in terminal state: error (run `r`)\n"));
+    let wrong = place.stored(&["runs", "--status", "ended"]);
+    assert!(wrong.code == 2 && wrong.err.contains("write `running`, `completed`"), "{}", wrong.err);
+}
+
+#[test]
+fn runs_that_ended_are_removed_and_the_rest_stays() {
+    let place = Place::with_graph(&commands("seq 40000", "test -e ready"));
+    for id in ["a", "b", "c"] {
+        place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", id, "--quiet"]);
+    }
+    place.write("ready", "");
+    assert_eq!(place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "b", "--quiet"]).code, 0);
+    let ids = |more: &[&str]| -> Vec<String> {
+        let runs = place.stored(&[&["runs", "--json"], more].concat()).json()["runs"].take();
+        runs.as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&[]), ["c", "b", "a"], "the newest first");
+    assert_eq!(ids(&["--status", "error"]), ["c", "a"]);
+    let young = place.stored(&["gc"]);
+    assert!(young.out.starts_with("removed 0 runs"), "nothing is 30 days old: {}", young.out);
+    let before = fs::read(place.path("runs.db")).unwrap();
+    let dry = place.stored(&["gc", "--older-than", "0", "--dry-run"]);
+    assert_eq!(dry.out, "would remove a\nwould remove b\nwould remove c\nwould remove 3 runs with those inside\n");
+    assert_eq!(fs::read(place.path("runs.db")).unwrap(), before, "a look changes nothing");
+    let wrong = place.stored(&["gc", "--status", "running"]);
+    assert_eq!(wrong.code, 2, "what is running is never removed");
+    let removed = place.stored(&["gc", "--older-than", "0", "--status", "error", "--keep", "1", "--json"]);
+    let result = removed.json();
+    assert_eq!(
+        (removed.code, &result["removed"], &result["shrunk"]),
+        (0, &json!(["a"]), &json!(true)),
+        "{}",
+        removed.err
+    );
+    assert!(result["bytes"].as_u64() < result["bytes_before"].as_u64(), "{result}");
+    assert_eq!(ids(&[]), ["c", "b"]);
+    let proven = place.graph(&["verify-run", "b", "--store", "runs.db"]);
+    assert_eq!(proven.code, 0, "{}", proven.err);
+    let gone = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "a"]);
+    assert!(gone.code == 3 && gone.err.contains("there is no run `a`"), "{}", gone.err);
+    assert_eq!(place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", "a", "--quiet"]).code, 0);
+}
+
+/// A graph that needs a name, and runs a command.
+fn needs_name(second: &str) -> String {
+    let schema = "config_schema:
+  type: object
+  properties: { name: { type: string } }
+  required: [name]
+config:";
+    commands("echo a", second).replace("config:", schema)
+}
+
+/// Runs `graphs/g.yaml` in the background.
+fn detached(place: &Place, more: &[&str]) -> Ran {
+    place.stored(&[&["run", "graphs/g.yaml", "--background"], more].concat())
+}
+
+#[test]
+fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let begun = detached(&place, &[]);
+    let result = begun.json();
+    let (id, pid) = (result["graph_run_id"].as_str().unwrap(), result["pid"].as_u64().unwrap());
+    let log = format!(".ai/state/threads/{id}/async.log");
+    let expected = json!({
+        "success": true, "graph_run_id": id, "status": "running", "pid": pid, "graph_id": "test/g",
+        "log": format!("HOME/{log}"),
+    });
+    assert_eq!((begun.code, &result), (0, &expected), "{}", begun.err);
+    assert!(begun.err.contains(&format!("note: the run `{id}` is kept in runs.db\n")), "{}", begun.err);
+    assert!(id.starts_with("g-"), "{id}");
+    let run = place.stored(&["runs", id, "--json"]).json();
+    assert_eq!((&run["runs"][0]["alive"], &run["runs"][0]["pid"]), (&json!(true), &json!(pid)));
+    if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        let session = stat.rsplit(')').next().unwrap().split_whitespace().nth(3).unwrap();
+        assert_eq!(session, pid.to_string(), "it has a session of its own");
+    }
+    let mut watch = place.command(&["watch", id, "--store", "runs.db"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.write("go", "");
+    let watched = place.ran(watch.wait_with_output().unwrap());
+    assert_eq!((watched.code, watched.err.as_str()), (0, ""));
+    let lines: Vec<&str> = watched.out.lines().collect();
+    assert!(lines[0].starts_with("[graph:g] step 1 one ✓") && lines[0].ends_with("(+first)"), "{}", watched.out);
+    assert_eq!(
+        lines[1..],
+        ["[graph:g] step 2 two ✓ (+second)", "[graph:g] step 3 done ⏹", "[graph:g] done ✓ completed (3 steps)"]
+    );
+    let again = place.stored(&["watch", id, "--json"]);
+    let end = again.out.lines().last().unwrap();
+    let expected = json!({
+        "event": "end", "success": true, "graph_run_id": id, "status": "completed", "steps": 3, "error": null,
+    });
+    assert_eq!(serde_json::from_str::<Value>(end).unwrap(), expected);
+    // The process may still be on its way out.
+    let log = loop {
+        let log = place.read(&log);
+        if log.ends_with("}\n") {
+            break log;
+        }
+    };
+    assert!(log.starts_with("[graph:g] step 1/3 one ...\n"), "{log}");
+    let result: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&result["status"], &result["graph_run_id"]), (&json!("completed"), &json!(id)));
+}
+
+#[test]
+fn a_run_in_the_background_takes_its_inputs_from_stdin_and_its_failure_is_seen_by_who_watches() {
+    let place = Place::with_graph(&needs_name("exit 3"));
+    place.write("in.json", r#"{"name": "ann"}"#);
+    let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--background", "--run-id", "r"]);
+    let begun = command.stdin(fs::File::open(place.path("in.json")).unwrap()).output().unwrap();
+    let begun = place.ran(begun);
+    assert_eq!(
+        (begun.code, begun.json()["log"].as_str()),
+        (0, Some("HOME/.ai/state/threads/r/async.log")),
+        "{}",
+        begun.err
+    );
+    let watched = place.stored(&["watch", "r"]);
+    assert_eq!(watched.code, 1, "{}{}", watched.out, watched.err);
+    assert!(watched.out.ends_with("[graph:g] done ✗ error (exit code 3)\n"), "{}", watched.out);
+    assert!(place.read(".ai/state/threads/r/async.log").contains("[graph:g] step 1/3 one"));
+}
+
+#[test]
+fn a_run_that_cannot_be_started_in_the_background_says_why_and_leaves_nothing() {
+    let place = Place::with_graph(&needs_name("echo b"));
+    let wrong = detached(&place, &["--input", "nmae=ann", "--log", "run.log"]);
+    assert_eq!((wrong.code, &wrong.json()["success"]), (2, &json!(false)), "{}", wrong.err);
+    assert!(wrong.err.contains("the graph has no input `nmae`"), "{}", wrong.err);
+    let needs = detached(&place, &["--input", "name=ann", "--grant", "rye.execute.tool.other", "--log", "run.log"]);
+    assert_eq!(needs.code, 3);
+    assert!(needs.json()["error"].as_str().unwrap().contains("which was not granted"), "{}", needs.out);
+    let log = detached(&place, &["--input", "name=ann", "--log", "nowhere/run.log"]);
+    assert_eq!(log.code, 3);
+    assert!(log.err.contains("cannot write the log nowhere/run.log: "), "{}", log.err);
+    assert!(!place.path("run.log").exists());
+    assert_eq!(place.stored(&["runs", "--json"]).json()["count"], 0);
+    let unkept = place.graph(&["run", "graphs/g.yaml", "--background"]);
+    assert!(unkept.code == 2 && unkept.out.contains("required arguments"), "{}", unkept.out);
+}
+
+#[test]
+fn who_watches_a_run_whose_process_died_is_told_so() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let mut child = started(&place, "r");
+    let mut watch = place.command(&["watch", "r", "--store", "runs.db"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.write("go", "");
+    let watched = place.ran(watch.wait_with_output().unwrap());
+    assert_eq!(watched.code, 3);
+    assert!(
+        watched.err.starts_with("error: nobody is at work on the run `r` any more; resume it with "),
+        "{}",
+        watched.err
+    );
+    assert!(place.stored(&["cancel", "r"]).err.contains("nobody is at work on run `r`"));
+}
