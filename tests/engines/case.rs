@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use graph_model::signature::{ItemKind, KeyFile, sign};
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, RunSummary, Storing};
+use graph_runtime::travel::replay;
 use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
-    SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit,
+    SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -185,11 +186,20 @@ impl Bench {
     }
 }
 
-/// Says why the journal of a run does not prove that the graph allows it; none if it does.
+/// Says why the journals of a run and of those inside it do not prove that the graphs allow them, or how the run would have gone
+/// differently under its own graph; none if all is well.
 fn unproven(machine: &Erased, log: &Log) -> Option<String> {
     let records = within(false, log.store.load(&run_id())).ok()?;
-    let seal = SealKey::from_bytes([5; 32]);
-    audit(machine, &run_id(), &records, &key().public(), Some(&seal)).err().map(|error| error.to_string())
+    let (run, seal, key) = (run_id(), SealKey::from_bytes([5; 32]), key().public());
+    let proven = audit_tree(machine.machine(), &run, &log.store, &key, Some(&seal));
+    if let Err(error) = within(false, proven) {
+        return Some(error.to_string());
+    }
+    match replay(machine, machine, &run, &records, &key, Some(&seal)) {
+        Err(error) => Some(error.to_string()),
+        Ok(replay) if replay.deviations.is_empty() && replay.stopped.is_none() => None,
+        Ok(replay) => Some(format!("it is replayed differently: {replay:?}")),
+    }
 }
 
 /// Writes a suppressed failure as scripts do.

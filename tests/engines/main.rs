@@ -31,6 +31,13 @@ pub(crate) struct Erased {
 /// Reads what a run returned at a node as the graph's type and writes it again.
 type Read = dyn Fn(&str, Value) -> Result<Value, Mismatch> + Send + Sync;
 
+impl Erased {
+    /// Returns the machine itself.
+    fn machine(&self) -> Arc<dyn Machine> {
+        Arc::clone(&self.machine)
+    }
+}
+
 impl Graph for Erased {
     type Inputs = Map<String, Value>;
     type Output = Value;

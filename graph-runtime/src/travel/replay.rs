@@ -10,12 +10,12 @@ use graph_model::program::{OnError, OnMaxSteps};
 use graph_model::secret::Mask;
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Value, canonical_json};
+use graph_model::value::{AsView, Map, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::code::{Code, Foreach, Kind};
 use crate::error::{Category, Failure};
-use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request};
+use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Retries, Sight};
 use crate::record::{End, Entry, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
 use crate::runtime::replay_step;
 use crate::seal::SealKey;
@@ -230,7 +230,8 @@ type Identity = String;
 #[derive(Debug, Clone)]
 enum Answer {
     Result(Value),
-    Failure(Failure),
+    /// A failure, and what of it was collected in the place of an item.
+    Failure(Failure, Option<Value>),
     /// It is not written down, because nothing was made of it.
     Unknown,
 }
@@ -248,8 +249,14 @@ struct RecordedVisit {
     at: SystemTime,
     /// Where the step led that it was part of.
     next: Vec<String>,
+    /// How many steps the run was allowed then.
+    limit: Option<u64>,
     /// The calls: one, or one for each item.
     calls: Vec<RecordedCall>,
+    /// Where its graph leads after its failure, as far as that can be told without what the failure held beside its text.
+    apparent: Option<Vec<String>>,
+    /// Where it led.
+    target: Option<String>,
 }
 
 struct RecordedCall {
@@ -268,9 +275,13 @@ impl Recorded {
             let (step, at) = (step.clone(), timestamp::parse(at));
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
+            let limit = step.limit;
             for (visit, activation) in step.visits.into_iter().zip(past.standing.frontier.clone()) {
                 let calls = recorded.calls(&past, &visit, &activation, at);
-                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), calls });
+                let apparent = apparent(&past, &visit, &activation, at);
+                let target = visit.edge.and_then(|edge| past.code().target(activation.node, edge)).flatten();
+                let target = target.map(|node| past.code().node(node).name.clone());
+                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), limit, calls, apparent, target });
             }
             past.go_on()?;
         }
@@ -290,14 +301,11 @@ impl Recorded {
             self.answers.entry(identity.clone()).or_default().push_back(at);
             RecordedCall { identity, tool, arguments, answer: at }
         };
-        let failure = |message: &str| {
-            let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
-            Answer::Failure(Failure::of(category, message))
-        };
+        let failure = |message: &str, value| Answer::Failure(failure_of(visit, message), value);
         match past.machine.plan(activation, &sight, &mut notes) {
             Ok(Plan::Call(request)) => {
                 let answer = match &visit.error {
-                    Some(error) if visit.result.is_null() => failure(error),
+                    Some(error) if visit.result.is_null() => failure(error, None),
                     _ => Answer::Result(visit.result.clone()),
                 };
                 vec![known(request, answer)]
@@ -309,7 +317,7 @@ impl Recorded {
                     let failed = visit.items.iter().find(|failed| failed.item == index);
                     let place = || collected?.get(usize::try_from(index).ok()?).cloned();
                     let answer = match failed {
-                        Some(failed) => failure(&failed.error),
+                        Some(failed) => failure(&failed.error, place()),
                         None => place().map_or(Answer::Unknown, Answer::Result),
                     };
                     Some(known(request, answer))
@@ -333,6 +341,47 @@ impl Recorded {
             }
         }
         None
+    }
+}
+
+fn failure_of(visit: &Visit, message: &str) -> Failure {
+    let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
+    Failure::of(category, message)
+}
+
+/// Returns where a visit leads that went along its own edges after a failure, with what is recorded of that.
+fn apparent(past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemTime) -> Option<Vec<String>> {
+    let error = visit.error.as_ref().filter(|_| visit.suppressed)?;
+    if matches!(past.code().node(activation.node).kind, Kind::Foreach(_)) {
+        return None;
+    }
+    let clock = || at;
+    let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+    let sight = past.standing.sight(past.state()?, activation.node, &now);
+    let retries = retried(&sight, &visit.node, visit.calls);
+    let sight = Sight { retries: &retries, ..sight };
+    let failure = failure_of(visit, error);
+    let outcome = Outcome::Failed(&failure);
+    let next = past.machine.advance(activation, &sight, outcome, &mut Notes::default(), &mut Vec::new()).ok()?;
+    Some(leads(past.code(), &next))
+}
+
+/// Returns what the edges see of how often calls were made again.
+fn retried(sight: &Sight<'_>, node: &str, calls: u64) -> Retries {
+    let mut retries = Retries::clone(sight.retries);
+    if calls > 1 {
+        retries.insert(node.to_owned(), Value::from(calls - 1));
+    }
+    retries
+}
+
+/// Returns the nodes that a way on leads to.
+fn leads(code: &Code, next: &Next) -> Vec<String> {
+    let name = |node: u16| code.node(node).name.clone();
+    match next {
+        Next::End | Next::Out(_) => Vec::new(),
+        Next::To { node, .. } | Next::Mend(node) => vec![name(*node)],
+        Next::All(all) => all.iter().map(|at| name(at.node)).collect(),
     }
 }
 
@@ -401,6 +450,10 @@ impl Walk<'_> {
             // The run has not come any further.
             if self.cursor == self.recorded.visits.len() && !is_done {
                 return Ok(());
+            }
+            // What hooks allowed the run, it is allowed.
+            if let Some(limit) = self.recorded.visits.get(self.cursor).and_then(|next| next.limit) {
+                self.standing.limit = Some(limit);
             }
             let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
             if self.standing.steps + self.standing.frontier.len() as u64 > most {
@@ -531,6 +584,7 @@ impl Walk<'_> {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
             None => (self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at), None),
         };
+        let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
         let plan = {
@@ -539,11 +593,11 @@ impl Walk<'_> {
         };
         let (mut answer, mut results, mut items) = (None, None, Vec::new());
         match plan {
-            Err(failure) => answer = Some(Answer::Failure(*failure)),
+            Err(failure) => answer = Some(Answer::Failure(*failure, None)),
             Ok(Plan::Compute | Plan::Finish) => {}
             Ok(Plan::Call(request)) => answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?),
             Ok(Plan::Each { items: over, .. }) => {
-                let mut each = Vec::new();
+                let (mut each, mut is_unknown) = (Vec::new(), false);
                 for (index, item) in (0..).zip(&over) {
                     let request = {
                         let sight = self.standing.sight(&*self.state, activation.node, &now);
@@ -551,28 +605,32 @@ impl Walk<'_> {
                     };
                     let answer = match request {
                         Ok(request) => self.answer(number, node.name.as_str(), request, pair, Some(index))?,
-                        Err(failure) => Answer::Failure(*failure),
+                        Err(failure) => Answer::Failure(*failure, None),
                     };
                     each.push(match answer {
                         Answer::Result(value) => value,
-                        Answer::Failure(failure) => {
-                            let value = graph_model::value::View::Object(&failure).to_value();
+                        Answer::Failure(failure, value) => {
+                            let value = value.unwrap_or_else(|| View::Object(&failure).to_value());
                             items.push(ItemFailure { item: index, error: failure.message });
                             value
                         }
                         Answer::Unknown => {
-                            if let Kind::Foreach(Foreach { collect: Some(_), .. }) = &node.kind {
-                                return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
-                            }
+                            is_unknown = true;
                             Value::Null
                         }
                     });
+                }
+                // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
+                let asks = matches!(node.kind, Kind::Foreach(Foreach { collect: Some(_), .. }))
+                    && (items.is_empty() || node.on_error.is_none());
+                if is_unknown && asks {
+                    return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
                 }
                 results = Some(each);
             }
         }
         let failure = match (&answer, items.as_slice()) {
-            (Some(Answer::Failure(failure)), _) => Some(failure.clone()),
+            (Some(Answer::Failure(failure, _)), _) => Some(failure.clone()),
             (_, [first, others @ ..]) => {
                 let others = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
                 Some(Failure::permanent(format!("item {}: {}{others}", first.item, first.error)))
@@ -585,6 +643,11 @@ impl Walk<'_> {
             _ => Value::Null,
         };
         let mut visit = self.blank(number, activation);
+        // Made as often as it was, if it is the same call.
+        let is_same = self.replay.deviations.len() == said;
+        if let Some(pair) = pair.filter(|_| is_same) {
+            visit.calls = self.recorded.visits[pair].visit.calls;
+        }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let sight = self.standing.sight(&*self.state, activation.node, &now);
         let advanced = match &failure {
@@ -618,12 +681,14 @@ impl Walk<'_> {
                             Kind::Foreach(_) => Outcome::Each(results.get_or_insert_default()),
                             _ => Outcome::Failed(&failure),
                         };
+                        let retries = retried(&sight, &node.name, visit.calls);
+                        let sight = Sight { retries: &retries, ..sight };
                         let along = (!is_over)
                             .then(|| self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes));
                         match along {
                             Some(Ok(next)) => {
                                 visit.suppressed = true;
-                                next
+                                self.along(next, pair.filter(|_| is_same))
                             }
                             _ => return Err(Halt::Failed(failure.message)),
                         }
@@ -642,6 +707,21 @@ impl Walk<'_> {
             Next::All(activations) => activations,
         };
         Ok(Made { visit, next })
+    }
+
+    /// Returns where a failure leads along the edges: as it did, if with what is recorded of it both graphs lead to the same.
+    fn along(&self, next: Next, pair: Option<usize>) -> Next {
+        let Some(was) = pair.map(|pair| &self.recorded.visits[pair]) else { return next };
+        if was.apparent.as_ref() != Some(&leads(self.code, &next)) {
+            return next;
+        }
+        match &was.target {
+            None => Next::End,
+            Some(target) => match self.code.node_named(target) {
+                Some(node) => Next::To { node, edge: was.visit.edge.unwrap_or_default() },
+                None => next,
+            },
+        }
     }
 
     fn blank(&self, step: u64, activation: &Activation) -> Visit {
@@ -674,14 +754,11 @@ impl Walk<'_> {
         item: Option<u64>,
     ) -> Result<Answer, Halt> {
         let code = self.code;
-        if let Some(tool) = code.tool(request.tool) {
+        let capability = code.tool(request.tool).and_then(|tool| {
             let id = request.id.as_ref().or(tool.id.as_ref());
             let is_internal = id.is_some_and(|id| id.as_str().starts_with(graph_model::program::INTERNAL));
-            let capability = Capability::new(tool.verb, tool.item, id);
-            if !is_internal && !self.granted.iter().any(|grants| grants.allow(&capability)) {
-                return Err(Halt::Stopped(format!("the run was not granted `{capability}`")));
-            }
-        }
+            (!is_internal).then(|| Capability::new(tool.verb, tool.item, id))
+        });
         let (tool, arguments) = told(code, request);
         let identity = identity(&tool, &arguments);
         let place = item.and_then(|item| usize::try_from(item).ok()).unwrap_or_default();
@@ -692,11 +769,19 @@ impl Walk<'_> {
             Some(was) => Some(Some((was.tool.clone(), shown(&was.arguments)))),
             None => Some(None),
         };
+        let was_same = departure.is_none();
         if pair.is_some()
             && let Some(recorded) = departure
         {
             let now = (tool.clone(), shown(&arguments));
             self.deviate(step, node, pair, Departure::Calls { item, recorded, now });
+        }
+        // A call that was made has its answer, also where that was that it was denied.
+        let is_own = was_same && pair.is_some();
+        if let Some(capability) = capability.filter(|_| !is_own)
+            && !self.granted.iter().any(|grants| grants.allow(&capability))
+        {
+            return Err(Halt::Stopped(format!("the run was not granted `{capability}`")));
         }
         // Two parts of the recording are borrowed: the call that was made there, and the answers that are left.
         let own = pair.and_then(|pair| {
