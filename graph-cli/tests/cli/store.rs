@@ -202,9 +202,11 @@ fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
 
 #[test]
 fn a_run_in_the_background_takes_its_inputs_from_stdin_and_its_failure_is_seen_by_who_watches() {
-    let place = Place::with_graph(&needs_name("exit 3"));
+    let place =
+        Place::with_graph(&needs_name("exit 3").replace("config_schema:", "env_requires: [FOO]\nconfig_schema:"));
     place.write("in.json", r#"{"name": "ann"}"#);
     let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--background", "--run-id", "r"]);
+    command.env("FOO", "bar");
     let begun = command.stdin(fs::File::open(place.path("in.json")).unwrap()).output().unwrap();
     let begun = place.ran(begun);
     assert_eq!(

@@ -98,3 +98,38 @@ async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
     let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
     assert_eq!((finished.output["one"].clone(), calls.lock().unwrap().len()), (json!(1), 2));
 }
+
+/// Calls its tool for each item, and then nothing any more.
+const EACH: Program<'static> = Program {
+    keys: &[Key { name: "all", initial: None }],
+    nodes: &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","collect":"all"},"next":[{"to":"gate"}]}"#,
+        ),
+        ("gate", r#"{"line":2,"does":"gate","next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":3,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+#[tokio::test]
+async fn a_run_with_no_call_left_to_make_stops_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let graph = || {
+        let path = path.clone();
+        Interpreted::new(&EACH, move |_: &Call, params| {
+            if params["n"] == 2 {
+                elsewhere(&path, "run").unwrap();
+            }
+            Ok(params["n"].clone())
+        })
+    };
+    let inputs = Map::from_iter([("list".to_owned(), json!([1, 2]))]);
+    let error = runtime(store.clone()).start_as(id("run"), graph(), inputs).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 1, .. }), "{error}");
+    let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
+    assert_eq!((finished.steps, finished.output["all"].clone()), (3, json!([1, 2])));
+}

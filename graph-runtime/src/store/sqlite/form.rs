@@ -16,6 +16,13 @@ pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
 /// text, and holds the token of the last one in place of a signature.
 pub(super) const END: i64 = 0xffff_ffff;
 
+/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last page of
+/// each run at work, of a few thousand. What is not kept is read again with every step.
+const CACHE: i64 = -16_384;
+/// How many pages the log may have before it is written into the file. A step of each of 250 runs are as many pages: with SQLite's own
+/// 1,000 every fourth transaction would wait for that.
+const CHECKPOINT: i64 = 4_000;
+
 pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 
 /// What brings a file from each form to the next, beginning with a new file, whose form is 0. What a file lacks is done in one
@@ -227,6 +234,8 @@ pub(super) fn prepare_with(
     let is_new = !is_ready(form_of(connection).map_err(explain)?)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
+    connection.pragma_update(None, "cache_size", CACHE).map_err(explain)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT).map_err(explain)?;
     if !is_new {
         return Ok(());
     }

@@ -243,10 +243,13 @@ impl Writer {
         Ok(results)
     }
 
-    /// Gives what is free in the file back to the disk.
+    /// Gives what is free in the file back to the disk, and forgets stores that died and held nothing that is still there.
     pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+        let long_ago = self.now().saturating_sub(i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX));
         self.connection
-            .execute_batch("VACUUM")
+            // One that is alive and holds nothing says again that it is when it leases a run.
+            .execute("DELETE FROM holders WHERE beat < ?1 AND name NOT IN (SELECT holder FROM runs)", [long_ago])
+            .and_then(|_| self.connection.execute_batch("VACUUM"))
             // What the log holds is the whole file now.
             .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
             .map_err(|error| explain(&error, &self.path))
