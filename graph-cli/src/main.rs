@@ -49,6 +49,18 @@ enum Verb {
     Gc(command::gc::Gc),
     /// Prove from its journal what a run did, step by step
     VerifyRun(command::verify_run::VerifyRun),
+    /// Attest to what a run did, for those who do not have its journal
+    Attest(command::attest::Attest),
+    /// Verify what somebody attests of a run
+    VerifyAttestation(command::attest::VerifyAttestation),
+    /// Show where a run was, step by step, or what its state was
+    Show(command::show::Show),
+    /// Show what differs between two steps
+    Diff(command::show::Diff),
+    /// Say where a run would have gone differently under a changed graph
+    Replay(command::replay::Arguments),
+    /// Begin a run where another one was
+    Fork(command::fork::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -70,6 +82,12 @@ fn main() -> std::process::ExitCode {
         Verb::Gc(gc) => command::gc::run(&gc),
         Verb::VerifyRun(verify) => command::verify_run::run(&verify),
         Verb::Watch(watch) => return command::watch::run(&watch),
+        Verb::Attest(attest) => command::attest::run(&attest),
+        Verb::VerifyAttestation(verify) => command::attest::verify(&verify),
+        Verb::Show(show) => command::show::run(&show),
+        Verb::Diff(diff) => command::show::diff(&diff),
+        Verb::Replay(replay) => command::replay::run(&replay),
+        Verb::Fork(fork) => command::fork::run(&fork),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -5,6 +5,7 @@
 
 mod inside;
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::SystemTime;
 
@@ -14,23 +15,26 @@ use graph_model::name::RunId;
 use graph_model::program::OnMaxSteps;
 use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Value};
+use graph_model::value::{AsView, Map, Value, canonical_json};
 
-use crate::code::{Code, Kind};
+use crate::code::{Code, Foreach, Kind};
 use crate::engine::{Ended, Finished, element, state_value};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
 use crate::record::{
-    Calls, End, Entry, Journal, JournalError, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status, Step, Visit,
+    Calls, End, Entry, Journal, JournalError, Origin, Parent, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status,
+    Step, Visit,
 };
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
-use crate::vault::Vault;
+use crate::travel::standing_of;
+use crate::vault::{Vault, hidden};
 
 use inside::Inside;
 pub use inside::{AuditError, audit_tree};
 
 /// What a journal proves of a run.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Audit {
     /// The run.
     pub run: RunId,
@@ -50,6 +54,28 @@ pub struct Audit {
     pub records: u64,
     /// The link of the last record, which stands for all of the journal.
     pub link: Digest,
+    /// Whose key signed the journal.
+    pub key: Fingerprint,
+    /// The version that the graph's author gave it.
+    pub version: String,
+    /// Which visit of another run it belongs to.
+    pub parent: Option<Parent>,
+    /// Where in another run it began.
+    pub from: Option<Origin>,
+    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`] looks, and only
+    /// where the store has the other run.
+    pub is_origin_proven: bool,
+    /// What was granted, at the start or when it was taken up; each pattern once.
+    pub grants: Vec<String>,
+    /// The ids of the tools that committed visits called, in the order of the alphabet. `*` stands for one that is known only at
+    /// each call, which no journal says.
+    pub tools: Vec<String>,
+    /// When it began: RFC 3339 in UTC with milliseconds.
+    pub started: String,
+    /// When it ended, if it has.
+    pub ended: Option<String>,
+    /// The SHA-256 of what it returned as canonical JSON with `[secret]` for secrets, if it ended with a result (R203).
+    pub output: Option<Digest>,
     /// Whether what the nodes wrote and where they led was computed again. Not so of a graph with secrets, unless there is the key
     /// that they were sealed with.
     pub is_recomputed: bool,
@@ -111,10 +137,18 @@ fn prove(
     let start = journal.start.clone();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
+    let is_fork = start.from.is_some();
+    if is_fork && journal.records.is_empty() {
+        misfit(0, Err("the run began in another, and no snapshot says where it stood".to_owned()))?;
+    }
     for record in &journal.records {
         let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
         let taken = at.and_then(|at| match &record.entry {
             Entry::Start(_) => Err("a run begins once".to_owned()),
+            Entry::Snapshot(snapshot) if is_fork && record.seq == 1 => walk.begin_fork(snapshot),
+            _ if is_fork && record.seq == 1 => {
+                Err("the run began in another, and no snapshot says where it stood".to_owned())
+            }
             _ if matches!(status, Status::Completed | Status::CompletedWithErrors) => {
                 Err("the run had ended before it".to_owned())
             }
@@ -130,16 +164,21 @@ fn prove(
             Entry::Calls(calls) => walk.calls(calls),
             Entry::Snapshot(snapshot) => walk.snapshot(snapshot),
             Entry::End(end) => {
-                (status, last) = (end.status, Some(end));
+                (status, last) = (end.status, Some((end, &record.at)));
                 walk.forget(end);
                 walk.end(end, at)
             }
         });
         misfit(record.seq, taken)?;
     }
-    let last = last.filter(|end| end.status == status);
-    let ended = last.and_then(|end| walk.ended(end));
-    let failed = last.and_then(|end| Some((end.error.clone()?, end.node.clone())));
+    let last = last.filter(|(end, _)| end.status == status);
+    let ended = last.and_then(|(end, _)| walk.ended(end));
+    let failed = last.and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
+    let is_done = matches!(status, Status::Completed | Status::CompletedWithErrors);
+    let output = last.filter(|_| is_done).map(|(end, _)| {
+        let shown = hidden(code.settings.secrets.output.as_ref(), end.output.clone());
+        Digest::of(canonical_json(&shown))
+    });
     let audit = Audit {
         run: run.clone(),
         graph: start.graph.clone(),
@@ -150,6 +189,16 @@ fn prove(
         resumes,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
+        key: key.fingerprint(),
+        version: start.version.clone(),
+        parent: start.parent.clone(),
+        from: start.from.clone(),
+        is_origin_proven: false,
+        grants: walk.all_grants(),
+        tools: walk.tools(),
+        started: journal.started.clone(),
+        ended: last.map(|(_, at)| at.clone()),
+        output,
         is_recomputed,
     };
     Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, granted: walk.granted })
@@ -185,6 +234,8 @@ struct Walk<'m> {
     depth: u32,
     /// The calls of graphs that its visits made; none where nobody asks.
     inside: Option<Vec<Inside>>,
+    /// The tools that were called.
+    used: BTreeSet<u16>,
     run: RunId,
 }
 
@@ -209,8 +260,37 @@ impl<'m> Walk<'m> {
         let capabilities = start.capabilities.clone().map(Grants::new);
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let granted = vec![misfit(0, grants(&start.grants))?];
-        let (inside, done) = (looks_inside.then(Vec::new), Finished::new());
-        Ok(Self { machine, code, state, standing, done, granted, capabilities, depth, inside, run: run.clone() })
+        let inside = looks_inside.then(Vec::new);
+        let (run, done) = (run.clone(), Finished::new());
+        Ok(Self {
+            machine,
+            code,
+            state,
+            standing,
+            done,
+            granted,
+            capabilities,
+            depth,
+            inside,
+            used: BTreeSet::new(),
+            run,
+        })
+    }
+
+    fn all_grants(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for pattern in self.granted.iter().flat_map(Grants::patterns) {
+            if !all.iter().any(|one| one == pattern.as_str()) {
+                all.push(pattern.as_str().to_owned());
+            }
+        }
+        all
+    }
+
+    fn tools(&self) -> Vec<String> {
+        let id = |tool: &u16| self.code.tool(*tool)?.id.as_ref().map(ToString::to_string);
+        let ids: BTreeSet<String> = self.used.iter().map(|tool| id(tool).unwrap_or_else(|| "*".to_owned())).collect();
+        ids.into_iter().collect()
     }
 
     /// Takes a step, if the graph allows it.
@@ -235,6 +315,9 @@ impl<'m> Walk<'m> {
             let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
             same("argument of the visit", &visit.argument, argument)?;
             self.permitted(activation.node)?;
+            if let Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) = &self.code.node(activation.node).kind {
+                self.used.insert(call.tool);
+            }
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);
                 self.inside = Some(inside);
@@ -296,6 +379,15 @@ impl<'m> Walk<'m> {
             }
         }
         Ok(())
+    }
+
+    /// Begins where another run stood.
+    fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        self.standing = match self.state.as_deref_mut() {
+            Some(state) => snapshot.restore(self.code, state)?,
+            None => standing_of(snapshot, self.code)?,
+        };
+        if self.standing.frontier.is_empty() { Err("nothing was left to do where it began".to_owned()) } else { Ok(()) }
     }
 
     /// Fails unless a snapshot says what the records before it add up to.

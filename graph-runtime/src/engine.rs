@@ -8,6 +8,7 @@ mod desk;
 mod hooks;
 pub(crate) mod nested;
 mod perform;
+mod single;
 mod walk;
 mod writing;
 
@@ -140,6 +141,12 @@ struct Visit {
 }
 
 impl Engine {
+    /// Has no hooks told that the run begins.
+    pub(crate) fn not_new(mut self) -> Self {
+        self.is_new = false;
+        self
+    }
+
     /// Runs until an end, an error, or a commit that fails.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {

@@ -390,14 +390,16 @@ pub enum ResumeError {
         reason: crate::record::JournalError,
     },
     /// The run is another graph's, or the graph was changed since.
-    #[error("cannot resume run `{run}`: it is a run of `{found}`, not of `{expected}`")]
+    #[error("cannot resume run `{run}`: it is a run of `{found}`, not of `{expected}`{}", gone_nodes(gone))]
     AnotherGraph {
         /// The run.
         run: RunId,
-        /// What the caller brought: id and digest.
+        /// What the caller brought: id, version and digest.
         expected: String,
         /// What the journal says.
         found: String,
+        /// The nodes that the run visited, or would visit next, and that the graph that was brought has not.
+        gone: Vec<String>,
     },
     /// It is a run that another began, and that goes on when the other does; or it is not the one that another began.
     #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
@@ -420,6 +422,13 @@ pub enum ResumeError {
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+fn gone_nodes(gone: &[String]) -> String {
+    match gone {
+        [] => String::new(),
+        gone => format!("; of the nodes that it visited or is to visit next, that one has no `{}`", gone.join("`, `")),
+    }
 }
 
 fn nested(parent: Option<&crate::record::Parent>) -> String {

@@ -24,6 +24,7 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod attest;
 mod audit;
 mod backoff;
 mod call;
@@ -47,10 +48,12 @@ mod run;
 mod runtime;
 mod schema;
 mod seal;
+mod single;
 mod stop;
 pub mod store;
 pub mod threads;
 pub mod tools;
+pub mod travel;
 mod vault;
 
 #[cfg(feature = "macros")]
@@ -62,6 +65,7 @@ pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
+pub use attest::{Attestation, AttestationError, attest};
 pub use audit::{Audit, AuditError, audit, audit_tree};
 pub use call::Call;
 pub use classify::Classifier;
@@ -85,6 +89,7 @@ pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
+pub use single::{Single, SingleError, Stepped};
 pub use store::{MemoryStore, Store};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore};

@@ -131,6 +131,9 @@ pub struct Start {
     /// Which visit of another run it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Where in another run it began; a snapshot follows then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Origin>,
     /// How many graphs and threads may stand one in the other below it, where the caller said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
@@ -154,6 +157,20 @@ pub struct Parent {
     /// The item's index, where the node is a foreach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
+}
+
+/// Where in another run a run began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The other run.
+    pub run: RunId,
+    /// The record of its journal behind which it stood there.
+    pub seq: u64,
+    /// The link of that record.
+    pub link: Digest,
+    /// The state keys that were given other values than they had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
 }
 
 /// A step.
@@ -619,6 +636,8 @@ pub(crate) struct Verified<'s> {
 pub(crate) struct Journal {
     pub(crate) chain: Chain,
     pub(crate) start: Start,
+    /// When the first record was written.
+    pub(crate) started: String,
     /// The records behind the first: all of them, or those from the last snapshot on.
     pub(crate) records: Vec<Record>,
     /// When the next snapshot is due.
@@ -676,8 +695,8 @@ impl<'s> Verified<'s> {
         let Self { chain, sealed, links } = self;
         let known = || sealed.iter().zip(&links);
         let one = |(one, prev): (&Sealed, &Digest)| read_next(&chain.run, one, *prev);
-        let start = match known().next().map(one).transpose()?.map(|record| record.entry) {
-            Some(Entry::Start(start)) => start,
+        let (started, start) = match known().next().map(one).transpose()? {
+            Some(Record { at, entry: Entry::Start(start), .. }) => (at, start),
             _ => return Err(JournalError::Broken { seq: 0 }),
         };
         let mut due = Due::default();
@@ -690,7 +709,7 @@ impl<'s> Verified<'s> {
             }
             records.push(record);
         }
-        Ok(Journal { chain, start, records, due })
+        Ok(Journal { chain, start, started, records, due })
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use graph_model::name::RunId;
 use graph_model::secret::Secret;
 use graph_model::value::{AsView, Map, Mismatch, Value};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::engine::{Ended, Engine};
 use crate::error::{RunError, SuppressedError};
@@ -67,6 +67,21 @@ async fn wait(run: &RunId, work: Work) -> Result<Ended, RunError> {
 /// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
 fn spawn(engine: Engine) -> JoinHandle<Result<Ended, RunError>> {
     tokio::spawn(RUN.scope((), engine.drive()))
+}
+
+/// Drives a run in a task of its own, which ends if nobody waits for it any more.
+///
+/// A run inside a run inside a run … that were all driven by one task would need as much of its stack as they are deep.
+pub(crate) async fn drive_apart(engine: Engine) -> Result<Ended, RunError> {
+    let run = engine.facts.id.clone();
+    let mut task = JoinSet::new();
+    task.spawn(RUN.scope((), engine.drive()));
+    let stopped = |reason: String| Err(RunError::Stopped { run, reason });
+    match task.join_next().await {
+        Some(Ok(ended)) => ended,
+        Some(Err(error)) => stopped(error.to_string()),
+        None => stopped("its task is gone".to_owned()),
+    }
 }
 
 tokio::task_local! {

@@ -39,7 +39,7 @@ use crate::vault::{Place, Vault, hide_sealed, hide_visit};
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -290,7 +290,7 @@ impl Runtime {
         })
     }
 
-    fn begin_with(&self, run: RunId, options: Options) -> Begin {
+    pub(crate) fn begin_with(&self, run: RunId, options: Options) -> Begin {
         let mut begin = Begin::of(run, &self.inner.grants);
         begin.ceiling.extend(options.capabilities.clone());
         begin.capabilities = options.capabilities;
@@ -418,7 +418,7 @@ impl Runtime {
     }
 
     /// Shows observers what was committed.
-    fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
+    pub(crate) fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
         let event = Event::Recorded { run, graph, records };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
     }
@@ -437,7 +437,7 @@ impl Runtime {
     }
 
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
-    fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
+    pub(crate) fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
         let seconds = timestamp::unix_milliseconds(self.inner.clock.now()) / 1000;
@@ -458,10 +458,12 @@ impl Runtime {
             let keeps_all = self.inner.keeps_history;
             let journal = if keeps_all { verified.read() } else { verified.read_recent() };
             let mut journal = journal.map_err(misfit)?;
-            let found = format!("{} ({})", journal.start.graph, journal.start.digest);
-            let expected = format!("{} ({})", code.id, code.digest);
-            if found != expected {
-                return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found });
+            let Start { graph, digest, version, .. } = &journal.start;
+            if *graph != code.id.as_str() || *digest != code.digest {
+                let found = format!("{graph} {version} ({digest})");
+                let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+                let gone = gone(code, &Journal::verify(run, sealed, &key.public()).map_err(misfit)?);
+                return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
             }
             // A nested run goes on with its parent, which holds what bounds it (R167).
             if journal.start.parent != begin.parent {
@@ -522,6 +524,24 @@ impl Runtime {
         let parts = Parts { machine, allowed, vault, state, standing, journal: Some(writing), done, is_new: false };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
+}
+
+/// Returns the nodes that a run visited or is to visit next and that a graph has not.
+fn gone(code: &Code, journal: &Journal) -> Vec<String> {
+    let steps = journal.records.iter().filter_map(|record| match &record.entry {
+        Entry::Step(step) => Some(step),
+        _ => None,
+    });
+    let mut gone: Vec<String> = Vec::new();
+    for step in steps {
+        let visited = step.visits.iter().map(|visit| &visit.node).chain(step.next.iter().map(|target| &target.node));
+        for node in visited {
+            if code.node_named(node).is_none() && !gone.contains(node) {
+                gone.push(node.clone());
+            }
+        }
+    }
+    gone
 }
 
 /// What an engine is made of, besides what a run begins with.
@@ -601,6 +621,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
         inputs,
         seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
+        from: None,
         depth: begin.depth,
         limit: begin.max_steps,
         capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
@@ -608,14 +629,14 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
 }
 
 /// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
-fn granted(ceiling: &[Grants]) -> Vec<String> {
+pub(crate) fn granted(ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
     all.patterns().iter().map(ToString::to_string).collect()
 }
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
 /// whether a run may call it; of one whose id is known only at each call that is asked then.
-fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
     let code = machine.code();
     let graph = || code.id.to_string();
     // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts

@@ -1,13 +1,18 @@
 //! The verbs, one file each.
 
+pub(crate) mod attest;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod fork;
 pub(crate) mod gc;
+pub(crate) mod kept;
 pub(crate) mod keys;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;
+pub(crate) mod show;
 pub(crate) mod sign;
 mod stored;
 pub(crate) mod verify;

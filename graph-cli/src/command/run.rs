@@ -4,6 +4,7 @@ mod authority;
 mod background;
 mod inputs;
 mod signals;
+mod single;
 
 use std::fmt;
 use std::io::Write;
@@ -23,7 +24,7 @@ use graph_runtime::{
 };
 use serde_json::json;
 
-use super::signing_key;
+use super::{kept, signing_key};
 use crate::outcome::Error;
 use authority::Authority;
 use background::Log;
@@ -70,6 +71,15 @@ pub(crate) struct Run {
     /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: Mode,
+    /// The graph as it was, to say what was changed where it is not the graph of the run that is to go on
+    #[arg(long, value_name = "FILE")]
+    old_graph: Option<PathBuf>,
+    /// Execute this node only, and keep nothing; with `--resume`, with the state of that run
+    #[arg(long, value_name = "NAME", conflicts_with = "history")]
+    node: Option<String>,
+    /// What the state is overlaid with before that, a JSON object
+    #[arg(long, value_name = "JSON", requires = "node")]
+    inject_state: Option<String>,
     /// How many steps it may take, in place of what the graph says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
@@ -235,12 +245,19 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments);
     let (library, graph, file) = load(arguments, voice)?;
-    let inputs = if arguments.resume.is_none() {
-        let inputs = inputs::collect(given, &arguments.inputs, graph.outline(), voice)?;
-        inputs::with_secrets(inputs, &arguments.secrets, graph.outline())?
-    } else {
-        inputs::Inputs::new()
+    let (inputs, resume) = match &arguments.resume {
+        Some(run) => (inputs::Inputs::new(), Some(run.clone())),
+        None => {
+            let (inputs, resume) = inputs::collect(given, &arguments.inputs, graph.outline(), voice)?;
+            (inputs::with_secrets(inputs, &arguments.secrets, graph.outline())?, resume)
+        }
     };
+    if resume.is_some() && (arguments.store.is_none() || arguments.run_id.is_some() || !inputs.is_empty()) {
+        return Err(Failure::usage(
+            "a run to resume is in a store, has its id, and has the inputs that it began with: name the store with `--store FILE`, \
+             and neither `--run-id` nor inputs",
+        ));
+    }
     let places = Places::of(arguments, &file);
     let authority = Authority::of(arguments, &graph, &library, &places);
     authority.tell(voice);
@@ -267,7 +284,7 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
         let builder = match &arguments.store {
             Some(path) => {
                 let key = signing_key(arguments.key.as_ref())?;
-                if arguments.resume.is_some() && !path.exists() {
+                if resume.is_some() && !path.exists() {
                     return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
                 }
                 let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
@@ -282,20 +299,34 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             None => builder,
         };
         let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
-        let mut job = Job { graph, inputs, options, log: None };
-        if arguments.detached {
-            let id = match arguments.resume.as_ref().or(arguments.run_id.as_ref()) {
-                Some(id) => id.clone(),
-                None => runtime.new_run_id(&job.graph).map_err(unstarted)?,
-            };
-            job.log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
-            job.options.run = Some(id);
+        if let Some(node) = &arguments.node {
+            return single::perform(arguments, &runtime, graph, inputs, resume.as_ref(), node, options, &authority)
+                .await;
         }
-        perform(arguments, &runtime, job, &authority, voice).await
+        let (mut options, mut log) = (options, None);
+        if arguments.detached {
+            let id = match resume.as_ref().or(arguments.run_id.as_ref()) {
+                Some(id) => id.clone(),
+                None => runtime.new_run_id(&graph).map_err(unstarted)?,
+            };
+            log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
+            options.run = Some(id);
+        }
+        let begun = match resume {
+            Some(run) => Beginning::Resume(run),
+            None => Beginning::Start(inputs),
+        };
+        perform(arguments, &runtime, Job { graph, begun, options, log }, &authority, voice).await
     });
     // Whatever still waits for a pipe or a lock is not waited for.
     tokio.shutdown_background();
     ended
+}
+
+/// How a run begins.
+enum Beginning {
+    Start(inputs::Inputs),
+    Resume(RunId),
 }
 
 /// What is written to stderr besides errors.
@@ -440,7 +471,7 @@ fn spaces(arguments: &Run, library: &Library, places: &Places) -> Result<Spaces,
 /// What is to be run.
 struct Job {
     graph: Interpreted,
-    inputs: inputs::Inputs,
+    begun: Beginning,
     options: Options,
     /// Of a run in the background.
     log: Option<Log>,
@@ -453,15 +484,15 @@ async fn perform(
     authority: &Authority,
     voice: Voice,
 ) -> Result<Ended, Failure> {
-    let Job { graph, inputs, options, log } = job;
+    let Job { graph, begun, options, log } = job;
     let graph_id = graph.id().to_owned();
     let mut signals = Signals::new().map_err(|error| Failure::of(UNDONE, error))?;
-    let run = match &arguments.resume {
-        Some(run) => {
-            let resumed = runtime.resume_with(options, graph, run).await;
-            resumed.map_err(|error| authority.explain(unresumed(error)))?
+    let run = match begun {
+        Beginning::Resume(run) => {
+            let resumed = runtime.resume_with(options, graph.clone(), &run).await;
+            resumed.map_err(|error| authority.explain(unresumed(error, arguments, &graph)))?
         }
-        None => {
+        Beginning::Start(inputs) => {
             let started = runtime.start_with(options, graph, inputs).await;
             started.map_err(|error| authority.explain(unstarted(error)))?
         }
@@ -542,9 +573,18 @@ fn unstarted(error: StartError) -> Failure {
     Failure::of(code, error)
 }
 
-fn unresumed(error: ResumeError) -> Failure {
+/// Says why a run is not resumed; of a graph that was changed since, what of it.
+fn unresumed(error: ResumeError, arguments: &Run, graph: &Interpreted) -> Failure {
     match error {
         ResumeError::Start(error @ StartError::NoSealKey { .. }) => unstarted(error),
+        error @ ResumeError::AnotherGraph { .. } => {
+            let help = match arguments.old_graph.as_deref().map(kept::load) {
+                Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),
+                Some(Err(error)) => format!("; what was changed since cannot be told: {error}"),
+                None => "; `--old-graph FILE`, with the graph as it was, says what was changed since".to_owned(),
+            };
+            Failure::new(UNDONE, format_args!("{}{help}", Error::from(error)))
+        }
         error => Failure::of(UNDONE, error),
     }
 }

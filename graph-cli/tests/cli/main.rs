@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod kept;
 mod place;
 #[cfg(unix)]
 mod run;
@@ -56,6 +57,12 @@ fn the_help_says_what_there_is() {
         &["cancel", "--help"],
         &["gc", "--help"],
         &["verify-run", "--help"],
+        &["attest", "--help"],
+        &["verify-attestation", "--help"],
+        &["show", "--help"],
+        &["diff", "--help"],
+        &["replay", "--help"],
+        &["fork", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

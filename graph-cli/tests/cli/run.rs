@@ -67,7 +67,7 @@ config:
 
 impl Place {
     /// Writes a signed file of the tree.
-    fn sign(&self, name: &str, text: &str) {
+    pub(crate) fn sign(&self, name: &str, text: &str) {
         let text = if name.contains("tools/") { text.to_owned() } else { format!("{HEAD}{text}") };
         self.write(name, &text);
         let signed = self.graph(&["sign", name]);
@@ -82,7 +82,7 @@ impl Place {
     }
 
     /// Runs `graphs/g.yaml`.
-    fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.graph(&[&["run", "graphs/g.yaml"], arguments].concat())
     }
 

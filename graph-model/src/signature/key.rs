@@ -147,7 +147,12 @@ impl PublicKey {
     /// Strict: signatures that other libraries might accept by leniency, with a small-order point or an unreduced
     /// scalar, are refused.
     pub fn verifies(&self, digest: &Digest, signature: &[u8; 64]) -> bool {
-        self.0.verify_strict(digest.to_hex().as_bytes(), &Signature::from_bytes(signature)).is_ok()
+        self.verifies_bytes(digest.to_hex().as_bytes(), signature)
+    }
+
+    /// Whether `signature` is this key's over the bytes of `message`, as strictly as [`PublicKey::verifies`].
+    pub fn verifies_bytes(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
 }
 
@@ -260,7 +265,14 @@ impl SecretKey {
 
     /// Signs the 64 ASCII hex digits of `digest` (R33).
     pub fn sign(&self, digest: &Digest) -> [u8; 64] {
-        self.0.sign(digest.to_hex().as_bytes()).to_bytes()
+        self.sign_bytes(digest.to_hex().as_bytes())
+    }
+
+    /// Signs the bytes of `message`, as forms ask that are not this project's own.
+    ///
+    /// What is signed must say what it is: a message of 64 hex digits would be the digest of something else too.
+    pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
     }
 }
 

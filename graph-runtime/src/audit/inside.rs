@@ -15,9 +15,10 @@ use super::{Audit, Proven, Walk, misfit, prove};
 use crate::code::{Foreach, Kind};
 use crate::engine::nested::{failure_inside, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
-use crate::record::{JournalError, Parent, Status, Visit};
+use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Visit};
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
+use crate::travel::Past;
 
 /// Why a run and the runs inside it are not proven.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +68,9 @@ pub async fn audit_tree(
     let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
     let proven = prove(&*machine, run, &records, key, seal, true).map_err(of(run))?;
     drop(records);
-    let mut audits = vec![proven.audit];
+    let mut first = proven.audit;
+    first.is_origin_proven = proven_origin(&*machine, run, store, key, seal).await?;
+    let mut audits = vec![first];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
@@ -92,6 +95,64 @@ pub async fn audit_tree(
         call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;
     }
     Ok(audits)
+}
+
+/// Proves where a run began that began in another, and where that one began, as far as the store has them. False if it has not all,
+/// or the run began in none.
+async fn proven_origin(
+    machine: &dyn Machine,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<bool, AuditError> {
+    let load = async |run: &RunId| match store.load(run).await {
+        Ok(records) => Ok(Some(records)),
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(source) => Err(AuditError::Store { run: run.clone(), source }),
+    };
+    let (mut fork, mut is_fork) = (run.clone(), false);
+    let Some(mut records) = load(&fork).await? else { return Ok(false) };
+    loop {
+        let of = |run: &RunId| {
+            let run = run.clone();
+            move |reason| AuditError::Journal { run, reason }
+        };
+        let begun = Past::open(machine, &fork, &records, key, seal).map_err(of(&fork))?;
+        let Some(from) = begun.journal.start.from.clone() else { return Ok(is_fork) };
+        let Some(before) = load(&from.run).await? else { return Ok(false) };
+        prove(machine, &from.run, &before, key, seal, false).map_err(of(&from.run))?;
+        let mut origin = Past::open(machine, &from.run, &before, key, seal).map_err(of(&from.run))?;
+        while origin.when.1 < from.seq && origin.go_on().map_err(of(&from.run))? {}
+        let link = usize::try_from(from.seq).ok().and_then(|seq| before.get(seq)).map(Sealed::link);
+        let misfit = |what: &str| {
+            let reason = format!("{what} where it says that it began in run `{}`", from.run);
+            of(&fork)(JournalError::Misfit { seq: 0, reason })
+        };
+        if origin.when.1 != from.seq || link != Some(from.link) {
+            return Err(misfit("there is another record"));
+        }
+        if !begins_so(&begun, &origin, &from.changed) {
+            return Err(misfit("the state was another"));
+        }
+        (fork, records, is_fork) = (from.run.clone(), before, true);
+    }
+}
+
+/// Whether a fork begins as its origin stood, but for some keys.
+fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
+    let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
+        return fork.standing.frontier == origin.standing.frontier && fork.standing.steps == origin.standing.steps;
+    };
+    let snapshot = |past: &Past<'_>, state| {
+        SnapshotDraft { code: past.code(), state, standing: &past.standing, vault: None }.to_owned()
+    };
+    let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
+    for key in changed {
+        begins.keys.shift_remove(key);
+        stood.keys.shift_remove(key);
+    }
+    begins == stood && state.inputs().to_plain_value() == before.inputs().to_plain_value()
 }
 
 /// A call of a graph, as a run's journal tells of it.

@@ -5,6 +5,7 @@
 //! does is the same as if it had been compiled: the tables are the same, the code that follows them is the same, and where a
 //! compiled graph would have a Rust type, the value is made to fit that type.
 
+mod changes;
 mod conform;
 mod tools;
 
@@ -18,10 +19,11 @@ use graph_compiler::graph::{Outline, Tool};
 use graph_compiler::project::Project;
 use graph_compiler::types::{Field, Type};
 use graph_model::name::ItemId;
-use graph_model::program::Performer;
+use graph_model::program::{Performer, Program};
 use graph_model::signature::KeyRing;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View};
 
+pub use changes::GraphChanges;
 pub use tools::{Performing, Toolbox, Tools};
 
 use crate::call::Call;
@@ -30,6 +32,7 @@ use crate::error::ActionError;
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
 use crate::vault::hidden;
+use changes::Texts;
 use conform::{conform, object};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
@@ -51,6 +54,7 @@ struct Loaded {
     outline: Outline,
     /// For each tool, the file of the graph that it is.
     nested: Vec<Option<PathBuf>>,
+    texts: Texts,
     warnings: Vec<Diagnostic>,
 }
 
@@ -145,7 +149,8 @@ impl Library {
         let Some(graph) = compiled.graph else {
             return Err(LibraryError { diagnostics: compiled.diagnostics });
         };
-        let code: Result<Code, LoadError> = graph.with_program(&compiled.source, Code::load);
+        let load = |program: &Program<'_>| (Code::load(program), Texts::of(program));
+        let (code, texts): (Result<Code, LoadError>, Texts) = graph.with_program(&compiled.source, load);
         let code = code.expect("the compiler makes only programs that can be loaded");
         let outline = graph.outline().clone();
         let nested = |tool: &Tool| {
@@ -153,7 +158,7 @@ impl Library {
             self.shared.project.graph_called(&id)
         };
         let nested = outline.tools.iter().map(nested).collect();
-        Ok(Loaded { code, outline, nested, warnings: compiled.diagnostics })
+        Ok(Loaded { code, outline, nested, texts, warnings: compiled.diagnostics })
     }
 }
 
@@ -184,6 +189,11 @@ impl Interpreted {
     /// Returns what was noticed when the graph was loaded.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.loaded.warnings
+    }
+
+    /// Returns what of the graph is not as it was in `before`.
+    pub fn changes_since(&self, before: &Self) -> GraphChanges {
+        GraphChanges::between(&before.loaded.texts, &self.loaded.texts)
     }
 
     /// Returns the capability patterns that the graph declares.

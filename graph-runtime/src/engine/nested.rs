@@ -14,7 +14,7 @@ use crate::code::Code;
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::machine::Request;
 use crate::record::Parent;
-use crate::run::result_value;
+use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken};
 use crate::store::StoreError;
 
@@ -62,7 +62,7 @@ impl Engine {
             };
             let ended = match taken {
                 Ok(Taken::Ended(ended)) => Ok(*ended),
-                Ok(Taken::Unfinished(engine)) => engine.drive().await,
+                Ok(Taken::Unfinished(engine)) => drive_apart(*engine).await,
                 Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
                     return Err(Box::new(Failure::permanent("the store failed")));

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::objects::Object;
 use super::outline::{Outline, Place, PlaceKind};
 use super::transcript::{Moment, STATE_CHECKPOINT, whole_second};
-use crate::record::{End, Entry, Parent, Record, Start, Status, Step, Visit};
+use crate::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 use crate::vault::hide_sealed;
 
 /// After every step a snapshot, up to this many steps; then after every second, fourth … so that what is written stays in
@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) outline: Outline,
     pub(super) run: RunId,
     pub(super) parent: Option<Parent>,
+    /// Whether it began in another run.
+    is_fork: bool,
     pub(super) started_at: String,
     /// When the last record was written.
     pub(super) at: String,
@@ -66,6 +68,7 @@ impl Facts {
         Self {
             run,
             parent: None,
+            is_fork: false,
             started_at: String::new(),
             at: String::new(),
             turns: 0,
@@ -91,13 +94,15 @@ impl Facts {
     /// Takes a record into account, and returns what it adds.
     pub(super) fn take(&mut self, record: Record) -> Told {
         let mut told = Told::default();
-        // What these say is told with the step, or was told with those before.
-        if matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_)) {
+        // What these say is told with the step, or was told with those before; but for where a run begins that began in another.
+        let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
+        if is_told && !(self.is_fork && record.seq == 1) {
             return told;
         }
         self.at = record.at;
         match record.entry {
-            Entry::Calls(_) | Entry::Snapshot(_) => {}
+            Entry::Snapshot(snapshot) => self.fork(snapshot, &mut told),
+            Entry::Calls(_) => {}
             Entry::Start(start) => self.start(start, &mut told),
             Entry::Step(step) => self.step(step, &mut told),
             Entry::Resume(resume) => {
@@ -145,6 +150,7 @@ impl Facts {
         self.turn();
         self.inputs = start.inputs;
         self.parent = start.parent;
+        self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.outline.keys.iter().filter_map(initial).collect();
         let first = self.outline.start().to_owned();
@@ -153,6 +159,23 @@ impl Facts {
         self.tell(told, "graph_started", payload);
         self.last.clone_from(&first);
         self.frontier = vec![first];
+        if !self.is_fork {
+            self.announce(told);
+        }
+    }
+
+    /// Begins where another run stood.
+    fn fork(&mut self, snapshot: Snapshot, told: &mut Told) {
+        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
+        let mut keys = Value::Object(keys);
+        hide_sealed(&mut keys);
+        if let Value::Object(keys) = keys {
+            self.keys = keys.into_iter().collect();
+        }
+        (self.steps, self.last, self.retries) = (steps, last, retries);
+        self.frontier = next.into_iter().map(|target| target.node).collect();
+        self.last_error = last_error.map(|error| json!(error));
+        self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
         self.announce(told);
     }
 

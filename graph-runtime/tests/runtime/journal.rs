@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::interpreted::{Interpreted, PROGRAM};
 
 /// Calls a tool twice; the second call fails the first time.
-const TWICE: Program<'static> = Program {
+pub(crate) const TWICE: Program<'static> = Program {
     keys: &[Key { name: "one", initial: None }, Key { name: "two", initial: Some("0") }],
     nodes: &[
         (
@@ -36,7 +36,7 @@ const TWICE: Program<'static> = Program {
 };
 
 /// Runs it until it fails, and then to its end, at a time that stands still.
-async fn journal() -> Vec<Sealed> {
+pub(crate) async fn journal() -> Vec<Sealed> {
     let (store, run) = (MemoryStore::new(), RunId::new("known-answer").unwrap());
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123);
     let runtime = Runtime::builder()

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attest;
 mod cancel;
 mod durability;
 mod engine;
@@ -14,4 +15,6 @@ mod journal;
 mod language;
 mod meaning;
 mod recovery;
+mod single;
 mod tools;
+mod travel;

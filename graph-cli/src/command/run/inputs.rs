@@ -8,12 +8,17 @@ use std::time::Duration;
 use graph_compiler::diagnostic::nearest;
 use graph_compiler::graph::Outline;
 use graph_compiler::types::{Field, Kind, Type};
-use graph_runtime::{Map, Value};
+use graph_runtime::{Map, RunId, Value};
 
 use super::{Failure, Voice};
 
 /// The inputs by their names.
 pub(super) type Inputs = Map<String, Value>;
+
+// The inputs that name a run to resume (R251).
+const RESUME_RUN_ID: &str = "resume_run_id";
+const RESUME: &str = "resume";
+const GRAPH_RUN_ID: &str = "graph_run_id";
 
 /// How long stdin may be silent before it counts as one that nobody writes to.
 const GRACE: Duration = Duration::from_secs(1);
@@ -208,7 +213,7 @@ pub(super) fn collect(
     pairs: &[(String, String)],
     outline: &Outline,
     voice: Voice,
-) -> Result<Inputs, Failure> {
+) -> Result<(Inputs, Option<RunId>), Failure> {
     let is_on_command_line = matches!(given, Given::Json(_));
     let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
@@ -220,6 +225,12 @@ pub(super) fn collect(
         },
     };
     let fields = outline.inputs.as_deref();
+    let resume = resumed(&mut inputs, fields).map_err(Failure::usage)?;
+    if resume.is_some() && !(inputs.is_empty() && pairs.is_empty()) {
+        return Err(Failure::usage(
+            "a resumed run has the inputs that it began with: give none besides which run it is",
+        ));
+    }
     for name in inputs.keys() {
         let field = find(fields, name).map_err(Failure::usage)?;
         if is_on_command_line && field.is_some_and(|field| field.ty.has_secret()) {
@@ -239,7 +250,36 @@ pub(super) fn collect(
         let value = typed(&ty, text).map_err(|why| Failure::usage(format_args!("the input `{name}` {why}")))?;
         inputs.insert(name.clone(), value);
     }
-    Ok(inputs)
+    Ok((inputs, resume))
+}
+
+/// Takes from the inputs which run is to be resumed, if they say so: `resume_run_id`, or `resume: true` with `graph_run_id` (R251).
+///
+/// # Errors
+///
+/// If the graph has an input of such a name, for then nobody can tell what is meant; or no run is named.
+fn resumed(inputs: &mut Inputs, fields: Option<&[Field]>) -> Result<Option<RunId>, String> {
+    let is_wished = inputs.get(RESUME) == Some(&Value::Bool(true)) && inputs.contains_key(GRAPH_RUN_ID);
+    let names: &[&str] = match (inputs.contains_key(RESUME_RUN_ID), is_wished) {
+        (true, _) => &[RESUME_RUN_ID],
+        (false, true) => &[RESUME, GRAPH_RUN_ID],
+        (false, false) => return Ok(None),
+    };
+    let has = |name: &&&str| fields.is_some_and(|fields| fields.iter().any(|field| field.name == **name));
+    if let Some(name) = names.iter().find(has) {
+        return Err(format!(
+            "`{name}` is an input of the graph, and may also name a run to resume: give the input with `--input`, or the run \
+             with `--resume`"
+        ));
+    }
+    let mut run = Value::Null;
+    for name in names {
+        // The last one names the run.
+        run = inputs.shift_remove(*name).unwrap_or_default();
+    }
+    let name = names.last().copied().unwrap_or_default();
+    let Value::String(run) = run else { return Err(format!("`{name}` must be the id of a run")) };
+    RunId::new(run).map(Some).map_err(|error| format!("`{name}`: {error}"))
 }
 
 /// Finds the input with that name; none where the graph does not say what it takes.

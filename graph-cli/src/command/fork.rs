@@ -1,0 +1,99 @@
+//! `graph fork`: begin a run where another one was.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_runtime::travel::Fork;
+use graph_runtime::{Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
+use serde_json::json;
+
+use super::kept::own_graph;
+use super::signing_key;
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The run that it begins in
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The SQLite file that keeps it
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// After how many visits of it [default: after its last]
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// A state key that gets another value, in JSON; may be given several times
+    #[arg(long = "set", value_name = "KEY=JSON", value_parser = setting)]
+    set: Vec<(String, Value)>,
+    /// The new run's id [default: the graph's name, the time, and chance]
+    #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text))]
+    run_id: Option<RunId>,
+    /// A capability that it may use, in place of what the graph declares; may be given several times
+    #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
+    grants: Vec<Pattern>,
+    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    /// The secret key that signs the store's journals [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The key that seals secrets in the store
+    #[arg(long, value_name = "FILE")]
+    seal_key: Option<PathBuf>,
+    /// Print the new run's id as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Takes `key=json` apart.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
+    let value = serde_json::from_str(value).map_err(|error| {
+        format!("the value of `{key}` is no JSON ({error}); a text stands in quotes: `{key}='\"text\"'`")
+    })?;
+    Ok((key.to_owned(), value))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Done {
+    if !arguments.store.is_file() {
+        return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
+    }
+    let mut set = Map::new();
+    for (key, value) in &arguments.set {
+        if set.insert(key.clone(), value.clone()).is_some() {
+            return Err(Error::new(format!("the state key `{key}` is given twice")));
+        }
+    }
+    let key = signing_key(arguments.key.as_ref())?;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
+    let records = tokio.block_on(store.load(&arguments.run))?;
+    let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
+    let is_secret = |name: &String| graph.outline().keys.iter().any(|key| key.name == *name && key.ty.has_secret());
+    if let Some(name) = set.keys().find(|name| is_secret(name)) {
+        let why = "is, or holds, a secret, and others see command lines";
+        return Err(Error::new(format!("the state key `{name}` {why}: it cannot be changed here")));
+    }
+    let declared = graph.permissions().patterns();
+    let granted = if arguments.grants.is_empty() { declared } else { &arguments.grants };
+    let mut builder = Runtime::builder().store(store).sign_with(key);
+    for pattern in granted {
+        builder = builder.grant(pattern.as_str())?;
+    }
+    if let Some(path) = &arguments.seal_key {
+        builder = builder.seal_with(SealKey::load(path)?);
+    }
+    let runtime = builder.build()?;
+    let fork = Fork { step: arguments.step, set, run: arguments.run_id.clone() };
+    let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork))?;
+    if arguments.json {
+        anstream::println!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
+    } else {
+        let store = arguments.store.display();
+        anstream::println!(
+            "{run} begins in {}; go on with `graph run GRAPH --store {store} --resume {run}`",
+            arguments.run
+        );
+    }
+    Ok(Outcome::Well)
+}

@@ -1,0 +1,103 @@
+//! Runs that are kept in a store: finding them, their graphs and the keys that they are verified with.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use graph_compiler::diagnostic::Diagnostic;
+use graph_model::name::ItemId;
+use graph_model::signature::PublicKey;
+use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
+use graph_runtime::record::{Entry, Record, Sealed};
+use graph_runtime::{SealKey, SqliteStore};
+
+use super::{read, signing_key};
+use crate::outcome::Error;
+
+/// Which store, and what its runs are verified with.
+#[derive(Args)]
+pub(crate) struct Kept {
+    /// The SQLite file that keeps it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store: PathBuf,
+    /// The public key of who ran it, a PEM file [default: your own]
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
+    /// The key that seals its secrets; without it, what a graph with secrets computes is not computed again
+    #[arg(long, value_name = "FILE")]
+    seal_key: Option<PathBuf>,
+}
+
+/// A store that was opened.
+pub(crate) struct Opened {
+    pub(crate) tokio: tokio::runtime::Runtime,
+    pub(crate) store: SqliteStore,
+    pub(crate) key: PublicKey,
+    pub(crate) seal: Option<SealKey>,
+}
+
+impl Kept {
+    /// Opens the store and reads the keys. A store that is not there is not made.
+    pub(crate) fn open(&self) -> Result<Opened, Error> {
+        if !self.store.is_file() {
+            return Err(Error::new(format!("there is no store at {}", self.store.display())));
+        }
+        let key = match &self.public_key {
+            Some(pem) => public_key(pem)?,
+            None => signing_key(None)?.public(),
+        };
+        let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let store = tokio.block_on(SqliteStore::open_read_only(&self.store))?;
+        Ok(Opened { tokio, store, key, seal })
+    }
+}
+
+/// Loads the graph of a run: from its file, or the one of that name in the tree `graphs`. Where it is looked for is no proof that it
+/// is the run's.
+///
+/// # Errors
+///
+/// If it is not there or has mistakes; what is to be done is said with `option`, which names its file.
+pub(crate) fn own_graph(records: &[Sealed], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
+    if let Some(file) = file {
+        return load(file);
+    }
+    let Some(name) = graph_name(records) else {
+        return Err(Error::new("its journal does not begin with the start of a run"));
+    };
+    let library = Library::open(&std::env::current_dir()?.join("graphs"), Toolbox::new());
+    match ItemId::new(&*name).ok().and_then(|id| library.find(&id)) {
+        Some(file) => of(&library, &file),
+        None => {
+            Err(Error::new(format!("there is no graph `{name}` in the tree `graphs`; name its file with `{option}`")))
+        }
+    }
+}
+
+/// Reads a public key's file.
+pub(crate) fn public_key(pem: &Path) -> Result<PublicKey, Error> {
+    PublicKey::from_pem(&read(pem)?).map_err(|error| Error::new(format!("{}: {error}", pem.display())))
+}
+
+/// Returns the id of the graph that a run is of, as its journal says.
+pub(crate) fn graph_name(records: &[Sealed]) -> Option<String> {
+    match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
+        Entry::Start(start) => Some(start.graph),
+        _ => None,
+    }
+}
+
+/// Loads a graph from its file.
+pub(crate) fn load(file: &Path) -> Result<Interpreted, Error> {
+    let working = std::env::current_dir()?;
+    let file = working.join(file);
+    let file = file.canonicalize().map_err(|error| Error::file("read", &file, &error))?;
+    of(&Library::around(&working, &file, Toolbox::new()), &file)
+}
+
+fn of(library: &Library, file: &Path) -> Result<Interpreted, Error> {
+    library.graph(file).map_err(|error| {
+        let all: Vec<String> = error.diagnostics.iter().map(Diagnostic::render_coloured).collect();
+        Error::new(format!("the graph {} cannot be used:\n{}", file.display(), all.join("\n\n")))
+    })
+}

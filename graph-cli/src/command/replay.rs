@@ -1,0 +1,111 @@
+//! `graph replay`: where a run would have gone differently under a changed graph.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_runtime::travel::{Departure, Deviation, Replay, TravelError, replay};
+use graph_runtime::{RunId, Store};
+use serde_json::{Value, json};
+
+use super::kept::{Kept, Opened, load, own_graph};
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The changed graph's file
+    #[arg(long, value_name = "FILE")]
+    graph: PathBuf,
+    /// The file of the graph that the run was of [default: the one of that name in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    original: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Done {
+    let Opened { tokio, store, key, seal } = arguments.kept.open()?;
+    let records = tokio.block_on(store.load(&arguments.run))?;
+    let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
+    let changed = load(&arguments.graph)?;
+    let replayed = replay(&original, &changed, &arguments.run, &records, &key, seal.as_ref());
+    let replayed = replayed.map_err(|error| {
+        let is_another = matches!(error, TravelError::Journal(_)) && arguments.original.is_none();
+        let help = "; if the graph was changed since, name the file as it was with `--original`";
+        let run = &arguments.run;
+        Error::new(format!("run {run}: {}{}", Error::from(error), if is_another { help } else { "" }))
+    })?;
+    if arguments.json {
+        anstream::println!("{:#}", as_json(&arguments.run, &replayed));
+    } else {
+        say(&arguments.run, &replayed);
+    }
+    Ok(Outcome::of(replayed.deviations.is_empty() && replayed.stopped.is_none()))
+}
+
+fn say(run: &RunId, replayed: &Replay) {
+    for Deviation { step, node, recorded, departure, .. } in &replayed.deviations {
+        let recorded = match recorded {
+            Some(recorded) if recorded != step => format!(" (step {recorded} of the run)"),
+            _ => String::new(),
+        };
+        let node = if node.is_empty() { String::new() } else { format!(" `{node}`") };
+        anstream::println!("step {step}{recorded}:{node} {departure}");
+    }
+    if let Some(stopped) = &replayed.stopped {
+        anstream::println!(
+            "step {}: `{}` cannot be followed any further: {}",
+            stopped.step,
+            stopped.node,
+            stopped.reason
+        );
+    }
+    if replayed.deviations.is_empty() && replayed.stopped.is_none() {
+        anstream::println!("{run} would have gone the same way: {} steps", replayed.visits);
+    }
+}
+
+fn as_json(run: &RunId, replayed: &Replay) -> Value {
+    let deviation = |one: &Deviation| {
+        let (kind, facts) = departure(&one.departure);
+        let says = one.departure.to_string();
+        json!({"step": one.step, "node": one.node, "recorded": one.recorded, "kind": kind, "facts": facts, "says": says})
+    };
+    let deviations: Vec<Value> = replayed.deviations.iter().map(deviation).collect();
+    let stopped = replayed.stopped.as_ref();
+    let stopped = stopped.map(|stopped| json!({"step": stopped.step, "node": stopped.node, "reason": stopped.reason}));
+    json!({
+        "run": run,
+        "same": replayed.deviations.is_empty() && replayed.stopped.is_none(),
+        "visits": replayed.visits,
+        "deviations": deviations,
+        "stopped": stopped,
+        "output": replayed.output,
+    })
+}
+
+fn departure(departure: &Departure) -> (&'static str, Value) {
+    let call = |call: &(String, Option<Value>)| json!({"tool": call.0, "arguments": call.1});
+    match departure {
+        Departure::Inputs(reason) => ("inputs", json!({"reason": reason})),
+        Departure::Visits => ("visits", Value::Null),
+        Departure::Skips(nodes) => ("skips", json!({"nodes": nodes})),
+        Departure::Calls { item, recorded, now } => {
+            ("calls", json!({"item": item, "recorded": recorded.as_ref().map(call), "now": call(now)}))
+        }
+        Departure::Writes { key, recorded, now } => ("writes", json!({"key": key, "recorded": recorded, "now": now})),
+        Departure::Leads { recorded, now } => ("leads", json!({"recorded": recorded, "now": now})),
+        Departure::Fails(error) => ("fails", json!({"error": error})),
+        Departure::Ends { recorded, now } => ("ends", json!({"recorded": recorded.name(), "now": now.name()})),
+        Departure::Returns(found) => {
+            let one = |one: &graph_runtime::travel::Difference| json!({"path": one.path, "recorded": one.before, "now": one.after});
+            ("returns", found.iter().map(one).collect())
+        }
+        _ => ("other", Value::Null),
+    }
+}

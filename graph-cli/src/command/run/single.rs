@@ -1,0 +1,59 @@
+//! `graph run --node`: execute one node, and no other.
+
+use std::sync::Arc;
+
+use graph_runtime::dynamic::Interpreted;
+use graph_runtime::{Map, Options, RunId, Runtime, Single, SingleError, Value};
+
+use super::authority::Authority;
+use super::{Ended, Failure, PROBLEMS, Run, UNDONE, USAGE, inputs, unstarted};
+
+/// Executes a node, with the state of a new run or of one in the store, and returns what came of it (R265).
+#[expect(clippy::too_many_arguments, reason = "what a run is made of, each part once")]
+pub(super) async fn perform(
+    arguments: &Run,
+    runtime: &Runtime,
+    graph: Interpreted,
+    inputs: inputs::Inputs,
+    run: Option<&RunId>,
+    node: &str,
+    options: Options,
+    authority: &Authority,
+) -> Result<Ended, Failure> {
+    let inject = injected(arguments, &graph)?;
+    let single = Single { node: node.to_owned(), inject, options };
+    let machine = Arc::new(graph);
+    let stepped = match run {
+        Some(run) => runtime.step_once_in(machine, run, single).await,
+        None => runtime.step_once(machine, Value::Object(inputs), single).await,
+    };
+    let stepped = stepped.map_err(|error| match error {
+        SingleError::Start(error) => authority.explain(unstarted(error)),
+        SingleError::NoSuchNode(_) | SingleError::Inject { .. } | SingleError::UnknownKey { .. } => {
+            Failure::of(USAGE, error)
+        }
+        error => Failure::of(UNDONE, error),
+    })?;
+    Ok(Ended { result: stepped.to_value(), code: if stepped.success { 0 } else { PROBLEMS } })
+}
+
+fn injected(arguments: &Run, graph: &Interpreted) -> Result<Map<String, Value>, Failure> {
+    let Some(text) = &arguments.inject_state else { return Ok(Map::new()) };
+    let inject = match serde_json::from_str(text) {
+        Ok(Value::Object(inject)) => inject,
+        Ok(_) => return Err(Failure::usage("`--inject-state` must be a JSON object")),
+        Err(error) => return Err(Failure::usage(format_args!("`--inject-state` is no JSON: {error}"))),
+    };
+    let outline = graph.outline();
+    let is_secret = |name: &str| {
+        let key = outline.keys.iter().find(|key| key.name == name);
+        let fields = outline.inputs.as_deref().filter(|_| name == "inputs").unwrap_or_default();
+        key.is_some_and(|key| key.ty.has_secret()) || fields.iter().any(|field| field.ty.has_secret())
+    };
+    match inject.keys().find(|name| is_secret(name)) {
+        Some(name) => Err(Failure::usage(format_args!(
+            "`{name}` is, or holds, a secret, and others see command lines: `--inject-state` does not take it"
+        ))),
+        None => Ok(inject),
+    }
+}

@@ -1,0 +1,207 @@
+//! `graph show`: where a run was, step by step, and what its state was; and `graph diff`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_runtime::travel::{Checkpoint, Moment, Visited, checkpoints, differences, moment};
+use graph_runtime::{RunId, Store};
+use serde_json::{Value, json};
+
+use super::kept::{Kept, Opened, graph_name, own_graph};
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Args)]
+pub(crate) struct Show {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// Show the state after so many visits, in place of the list of steps
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// The graph's file, of which the state is [default: the one of the run's graph in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Show) -> Done {
+    let opened = arguments.kept.open()?;
+    if let Some(step) = arguments.step {
+        let moment = moment_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
+        if arguments.json {
+            anstream::println!("{:#}", moment_json(&arguments.run, &moment));
+        } else {
+            say_moment(&arguments.run, &moment);
+        }
+        return Ok(Outcome::Well);
+    }
+    let records = opened.tokio.block_on(opened.store.load(&arguments.run))?;
+    let all = checkpoints(&arguments.run, &records, &opened.key).map_err(|error| of_run(&arguments.run, error))?;
+    let graph = graph_name(&records);
+    if arguments.json {
+        let list: Vec<Value> = all.iter().map(checkpoint_json).collect();
+        anstream::println!("{:#}", json!({"run": arguments.run, "graph": graph, "checkpoints": list}));
+    } else {
+        anstream::println!("{} of `{}`", arguments.run, graph.unwrap_or_default());
+        table(&all);
+    }
+    Ok(Outcome::Well)
+}
+
+fn of_run(run: &RunId, error: impl std::error::Error) -> Error {
+    Error::new(format!("run {run}: {}", Error::from(error)))
+}
+
+/// Returns what a run was after a step.
+fn moment_of(opened: &Opened, run: &RunId, step: Option<u64>, graph: Option<&PathBuf>) -> Result<Moment, Error> {
+    let Opened { tokio, store, key, seal } = opened;
+    let records = tokio.block_on(store.load(run))?;
+    let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
+    moment(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
+}
+
+fn moment_json(run: &RunId, moment: &Moment) -> Value {
+    let Moment { step, at, state, next, last, errors, .. } = moment;
+    json!({"run": run, "step": step, "at": at, "last": last, "next": next, "state": state, "errors": errors})
+}
+
+fn say_moment(run: &RunId, moment: &Moment) {
+    let nodes = |nodes: &[String]| format!("`{}`", nodes.join("`, `"));
+    let last = moment.last.as_ref().map_or(String::new(), |last| format!(", behind `{last}`"));
+    let next = if moment.next.is_empty() { "its end".to_owned() } else { nodes(&moment.next) };
+    anstream::println!("{run} after {} steps{last}, at {}; next is {next}", moment.step, moment.at);
+    for error in &moment.errors {
+        anstream::println!("went on after step {}, where `{}` failed: {}", error.step, error.node, error.error);
+    }
+    anstream::println!("{:#}", moment.state);
+}
+
+fn checkpoint_json(one: &Checkpoint) -> Value {
+    let Checkpoint { step, record, at, visits, next, status, error, .. } = one;
+    let visit = |visit: &Visited| {
+        let Visited { node, written, edge, error, run, ms, .. } = visit;
+        json!({"node": node, "written": written, "edge": edge, "error": error, "run": run, "ms": ms})
+    };
+    let visits: Vec<Value> = visits.iter().map(visit).collect();
+    json!({
+        "step": step, "record": record, "at": at, "visits": visits, "next": next, "status": status.name(), "error": error,
+    })
+}
+
+/// Prints a line for each visit.
+fn table(all: &[Checkpoint]) {
+    let head = ["step", "time", "node", "edge", "ms", "wrote", "next"].map(str::to_owned);
+    let mut rows: Vec<[String; 7]> = vec![head];
+    for one in all {
+        let next = match (&one.error, one.next.as_slice()) {
+            (Some(error), _) => format!("{} ({}: {error})", one.next.join(", "), one.status.name()),
+            (None, []) => one.status.name().to_owned(),
+            (None, next) => next.join(", "),
+        };
+        if one.visits.is_empty() {
+            let at = one.at.clone();
+            rows.push([
+                one.step.to_string(),
+                at,
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                next.clone(),
+            ]);
+        }
+        let first = one.step + 1 - one.visits.len() as u64;
+        for (step, visit) in (first..).zip(&one.visits) {
+            let failed = visit.error.as_ref().map_or(String::new(), |error| format!(" (failed: {error})"));
+            rows.push([
+                step.to_string(),
+                one.at.clone(),
+                format!("{}{failed}", visit.node),
+                visit.edge.map_or(String::new(), |edge| edge.to_string()),
+                visit.ms.to_string(),
+                visit.written.join(", "),
+                next.clone(),
+            ]);
+        }
+    }
+    let mut widths = [0; 7];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        anstream::println!("{}", cells.join("  ").trim_end());
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The run; or a run and a step, as `RUN@3`, or `RUN@` for its last
+    #[arg(value_name = "RUN")]
+    first: String,
+    /// The first step; or the other run and step
+    #[arg(value_name = "A")]
+    second: String,
+    /// The second step
+    #[arg(value_name = "B")]
+    third: Option<u64>,
+    /// The graph's file, of both runs [default: the ones of the runs' graphs in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A run and one of its steps.
+type Place = (RunId, Option<u64>);
+
+impl Diff {
+    /// Returns what is compared.
+    fn places(&self) -> Result<(Place, Place), Error> {
+        let wrong = "name a run and two steps, as `RUN 1 2`, or two runs with a step each, as `RUN@1 OTHER@2`";
+        let run = |text: &str| RunId::new(text).map_err(Error::from);
+        let number = |text: &str| text.parse::<u64>().map_err(|_| Error::new(format!("`{text}` is no step; {wrong}")));
+        if let Some(third) = self.third {
+            let run = run(&self.first)?;
+            return Ok(((run.clone(), Some(number(&self.second)?)), (run, Some(third))));
+        }
+        let place = |text: &str| -> Result<Place, Error> {
+            let (name, step) = text.split_once('@').ok_or_else(|| Error::new(wrong))?;
+            Ok((run(name)?, if step.is_empty() { None } else { Some(number(step)?) }))
+        };
+        Ok((place(&self.first)?, place(&self.second)?))
+    }
+}
+
+pub(crate) fn diff(arguments: &Diff) -> Done {
+    let (first, second) = arguments.places()?;
+    let opened = arguments.kept.open()?;
+    let moment = |(run, step): &Place| moment_of(&opened, run, *step, arguments.graph.as_ref());
+    let (before, after) = (moment(&first)?, moment(&second)?);
+    let mut found = differences(&before.state, &after.state);
+    found.extend(differences(&json!({"next": before.next}), &json!({"next": after.next})));
+    if arguments.json {
+        let list: Vec<Value> =
+            found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
+        let place = |(run, _): &Place, moment: &Moment| json!({"run": run, "step": moment.step});
+        let (before, after) = (place(&first, &before), place(&second, &after));
+        anstream::println!("{:#}", json!({"before": before, "after": after, "differences": list}));
+    } else if found.is_empty() {
+        anstream::println!("nothing differs");
+    } else {
+        let shown = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        for one in &found {
+            anstream::println!("{}: {} → {}", one.path, shown(&one.before), shown(&one.after));
+        }
+    }
+    Ok(Outcome::of(found.is_empty()))
+}

@@ -1,0 +1,344 @@
+//! Attestations: what an audit proves of a run, in a form that other tools read.
+//!
+//! A statement of in-toto, version 1, in an envelope of DSSE, version 1, signed with Ed25519. Whoever trusts the key need neither
+//! have the journal nor know how one is verified. `docs/attestation.md` says all of it.
+
+use std::sync::Arc;
+
+use base64ct::{Base64, Base64Url, Encoding};
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
+use serde::{Deserialize, Serialize};
+
+use crate::audit::{Audit, AuditError, audit_tree};
+use crate::machine::Machine;
+use crate::record::{Entry, Journal, JournalError, Record, Sealed, Status};
+use crate::seal::SealKey;
+use crate::store::Store;
+
+/// What the payload of the envelope is.
+const PAYLOAD: &str = "application/vnd.in-toto+json";
+const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+/// What the statement says of a run: documented in `docs/attestation.md`.
+const PREDICATE: &str = "https://state-graphs.dev/attestation/run/v1";
+
+/// Proves a run and the runs inside it, and attests to that: returns an envelope, one JSON text without a newline.
+///
+/// `key` is the public key of the runtime that wrote the journals, `by` the key that attests. What is attested is how the run
+/// stands now. The same journal gives the same text. No input, output or state is in it but as a hash of the output, with secrets
+/// hidden.
+///
+/// # Errors
+///
+/// If the run is not proven: as [`audit_tree`].
+pub async fn attest(
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+    by: &SecretKey,
+) -> Result<String, AuditError> {
+    let audits = audit_tree(machine, run, store, key, seal).await?;
+    let statement = Statement::of(&audits);
+    let payload = serde_json::to_string(&statement).expect("a statement has only texts as keys");
+    let signature = by.sign_bytes(&encoded(PAYLOAD, payload.as_bytes()));
+    let envelope = Envelope {
+        payload: Base64::encode_string(payload.as_bytes()),
+        payload_type: PAYLOAD.to_owned(),
+        signatures: vec![Signature {
+            keyid: Some(by.public().fingerprint().to_string()),
+            sig: Base64::encode_string(&signature),
+        }],
+    };
+    Ok(serde_json::to_string(&envelope).expect("an envelope has only texts as keys"))
+}
+
+/// Returns what is signed of a payload: the pre-authentication encoding of DSSE.
+fn encoded(kind: &str, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    payload: String,
+    #[serde(rename = "payloadType")]
+    payload_type: String,
+    signatures: Vec<Signature>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Signature {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keyid: Option<String>,
+    sig: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Statement {
+    #[serde(rename = "_type")]
+    kind: String,
+    subject: Vec<Subject>,
+    #[serde(rename = "predicateType")]
+    predicate_type: String,
+    predicate: Predicate,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Subject {
+    name: String,
+    digest: Sha256,
+}
+
+/// A set of digests, as in-toto has them, with the one that is used here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Sha256 {
+    sha256: Digest,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Predicate {
+    graph: GraphFacts,
+    journal: JournalFacts,
+    status: Status,
+    steps: u64,
+    resumes: u64,
+    started_on: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_on: Option<String>,
+    grants: Vec<String>,
+    tools: Vec<String>,
+    /// Whether what the nodes wrote and where they led was computed again.
+    recomputed: bool,
+    /// The runs inside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inside: Vec<InsideFacts>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct GraphFacts {
+    id: String,
+    version: String,
+    digest: Sha256,
+    signer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct JournalFacts {
+    key: String,
+    records: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct InsideFacts {
+    run: RunId,
+    graph: GraphFacts,
+    status: Status,
+    steps: u64,
+    journal: JournalFacts,
+    link: Sha256,
+}
+
+fn graph_facts(audit: &Audit) -> GraphFacts {
+    GraphFacts {
+        id: audit.graph.clone(),
+        version: audit.version.clone(),
+        digest: Sha256 { sha256: audit.digest },
+        signer: audit.signer.to_string(),
+    }
+}
+
+fn journal_facts(audit: &Audit) -> JournalFacts {
+    JournalFacts { key: audit.key.to_string(), records: audit.records }
+}
+
+impl Statement {
+    /// What is proven of a run, the first, and of those inside it.
+    fn of(audits: &[Audit]) -> Self {
+        let (audit, inside) = audits.split_first().expect("whoever proves a tree of runs proves its first");
+        let mut subject = vec![Subject { name: audit.run.to_string(), digest: Sha256 { sha256: audit.link } }];
+        let output = |sha256| Subject { name: format!("{}/output", audit.run), digest: Sha256 { sha256 } };
+        subject.extend(audit.output.map(output));
+        let inside = inside.iter().map(|audit| InsideFacts {
+            run: audit.run.clone(),
+            graph: graph_facts(audit),
+            status: audit.status,
+            steps: audit.steps,
+            journal: journal_facts(audit),
+            link: Sha256 { sha256: audit.link },
+        });
+        Self {
+            kind: STATEMENT.to_owned(),
+            subject,
+            predicate_type: PREDICATE.to_owned(),
+            predicate: Predicate {
+                graph: graph_facts(audit),
+                journal: journal_facts(audit),
+                status: audit.status,
+                steps: audit.steps,
+                resumes: audit.resumes,
+                started_on: audit.started.clone(),
+                ended_on: audit.ended.clone(),
+                grants: audit.grants.clone(),
+                tools: audit.tools.clone(),
+                recomputed: audits.iter().all(|audit| audit.is_recomputed),
+                inside: inside.collect(),
+            },
+        }
+    }
+}
+
+/// An attestation whose signature is good.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Attestation {
+    /// The run.
+    pub run: RunId,
+    /// The link of the last record that its journal had then.
+    pub link: Digest,
+    /// How many records that were.
+    pub records: u64,
+    /// How the run stood.
+    pub status: Status,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// The graph's id.
+    pub graph: String,
+    /// The digest of the graph.
+    pub digest: Digest,
+    /// The SHA-256 of what it returned, as [`Audit::output`](crate::Audit::output) is.
+    pub output: Option<Digest>,
+    /// Whose key attested.
+    pub by: Fingerprint,
+    /// The fingerprint of the key that signed the journal.
+    pub journal_key: String,
+    /// All that is attested, as JSON, byte for byte what was signed.
+    pub statement: String,
+}
+
+/// Why an attestation proves nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttestationError {
+    /// It is no envelope.
+    #[error("it is no DSSE envelope: {0}")]
+    NotAnEnvelope(String),
+    /// No signature is the key's over what is in it.
+    #[error("it is not signed by {key}, or was changed since")]
+    Signature {
+        /// The fingerprint of the key that was expected.
+        key: Fingerprint,
+    },
+    /// What was signed is something else than a statement about a run.
+    #[error("it does not attest to a run: {0}")]
+    NotOfARun(String),
+    /// The journal was changed.
+    #[error("the run's journal is not whole: {0}")]
+    Journal(#[from] JournalError),
+    /// The journal is not the one that is attested to.
+    #[error("it attests to another journal of run `{0}`: the journal was put back or written anew")]
+    AnotherJournal(RunId),
+}
+
+impl Attestation {
+    /// Reads an envelope that [`attest`] wrote, or another tool in the same form, if one of its signatures is that of `key`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no such envelope, the signature is not good, or it is not about a run.
+    pub fn verify(envelope: &str, key: &PublicKey) -> Result<Self, AttestationError> {
+        let malformed = |error: String| AttestationError::NotAnEnvelope(error);
+        let envelope: Envelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
+        // Verifiers are to take both alphabets.
+        let decode = |text: &str| Base64::decode_vec(text).or_else(|_| Base64Url::decode_vec(text));
+        let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is no Base64".to_owned()))?;
+        let signed = encoded(&envelope.payload_type, &payload);
+        let is_good = envelope.signatures.iter().any(|one| {
+            let signature = decode(&one.sig).ok().and_then(|bytes| <[u8; 64]>::try_from(bytes).ok());
+            signature.is_some_and(|signature| key.verifies_bytes(&signed, &signature))
+        });
+        if !is_good {
+            return Err(AttestationError::Signature { key: key.fingerprint() });
+        }
+        // From here on it is what the key's holder signed.
+        let other = |what: String| AttestationError::NotOfARun(what);
+        if envelope.payload_type != PAYLOAD {
+            return Err(other(format!("its payload is `{}`", envelope.payload_type)));
+        }
+        let statement = String::from_utf8(payload).map_err(|_| other("it is not UTF-8".to_owned()))?;
+        let said: Kinds = serde_json::from_str(&statement).map_err(|error| other(error.to_string()))?;
+        if said.kind != STATEMENT || said.predicate_type != PREDICATE {
+            return Err(other(format!("it is a `{}` with a `{}`", said.kind, said.predicate_type)));
+        }
+        let read: Statement = serde_json::from_str(&statement).map_err(|error| other(error.to_string()))?;
+        let Predicate { graph, journal, status, steps, .. } = read.predicate;
+        let (run, link, output) = match read.subject.as_slice() {
+            [run, rest @ ..] => (&run.name, run.digest.sha256, rest.first().map(|output| output.digest.sha256)),
+            [] => return Err(other("it has no subject".to_owned())),
+        };
+        let run = RunId::new(run.as_str()).map_err(|error| other(error.to_string()))?;
+        Ok(Self {
+            run,
+            link,
+            records: journal.records,
+            status,
+            steps,
+            graph: graph.id,
+            digest: graph.digest.sha256,
+            output,
+            by: key.fingerprint(),
+            journal_key: journal.key,
+            statement,
+        })
+    }
+
+    /// Compares the attestation with the journal of its run, and returns how many records followed since.
+    ///
+    /// The journal's own key stands in its first record, which the attested link covers.
+    ///
+    /// # Errors
+    ///
+    /// If the journal is not whole, or is not the one that is attested to.
+    pub fn covers(&self, records: &[Sealed]) -> Result<u64, AttestationError> {
+        let other = || AttestationError::AnotherJournal(self.run.clone());
+        let last = self.records.checked_sub(1).and_then(|last| usize::try_from(last).ok());
+        let last = last.and_then(|last| records.get(last)).ok_or_else(other)?;
+        if last.link() != self.link {
+            return Err(other());
+        }
+        let first = records.first().and_then(|first| serde_json::from_str::<Record>(&first.body).ok());
+        let Some(Entry::Start(start)) = first.map(|first| first.entry) else { return Err(other()) };
+        // Written as 64 hex digits, as digests are.
+        let key = start.key.parse::<Digest>().ok().and_then(|bytes| PublicKey::from_bytes(bytes.as_bytes()).ok());
+        let key = key.filter(|key| key.fingerprint().as_str() == self.journal_key).ok_or_else(other)?;
+        Journal::verify(&self.run, records, &key)?;
+        Ok(records.len() as u64 - self.records)
+    }
+}
+
+/// What a statement is about, whatever the rest of it is.
+#[derive(Deserialize)]
+struct Kinds {
+    #[serde(rename = "_type")]
+    kind: String,
+    #[serde(rename = "predicateType")]
+    predicate_type: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_signed_is_encoded_as_the_protocol_shows() {
+        // The example of the DSSE protocol, version 1.
+        assert_eq!(
+            encoded("http://example.com/HelloWorld", b"hello world"),
+            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+        );
+    }
+}

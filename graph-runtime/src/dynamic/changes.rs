@@ -1,0 +1,99 @@
+//! What differs between a graph and what it was before, node by node.
+
+use std::fmt;
+
+use graph_model::program::Program;
+use graph_model::value::{Map, Value};
+
+/// What differs between two graphs. Where a node stands in its file does not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GraphChanges {
+    /// The nodes that were not there before.
+    pub added: Vec<String>,
+    /// The nodes that are not there any more.
+    pub removed: Vec<String>,
+    /// The nodes that do something else.
+    pub changed: Vec<String>,
+    /// What else is different: `start`, `settings`, `permissions`, `env` or `state`.
+    pub besides: Vec<String>,
+}
+
+impl fmt::Display for GraphChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [
+            ("added", &self.added),
+            ("removed", &self.removed),
+            ("changed", &self.changed),
+            ("changed besides nodes", &self.besides),
+        ];
+        let said = lists.iter().filter(|(_, names)| !names.is_empty());
+        let said: Vec<String> = said.map(|(what, names)| format!("{what}: `{}`", names.join("`, `"))).collect();
+        if said.is_empty() { f.write_str("nothing that a run would notice") } else { f.write_str(&said.join("; ")) }
+    }
+}
+
+/// The texts of a program, to be compared.
+#[derive(Debug)]
+pub(super) struct Texts {
+    nodes: Vec<(String, Value)>,
+    besides: Vec<(&'static str, Value)>,
+}
+
+impl Texts {
+    pub(super) fn of(program: &Program<'_>) -> Self {
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+        let node = |(name, body): &(&str, &str)| {
+            let mut body = read(body);
+            if let Value::Object(fields) = &mut body {
+                fields.shift_remove("line");
+                name_tool(fields, program);
+            }
+            ((*name).to_owned(), body)
+        };
+        let keys: Map<String, Value> =
+            program.keys.iter().map(|key| (key.name.to_owned(), key.initial.map_or(Value::Null, read))).collect();
+        let start = program.nodes.get(usize::from(program.start)).map_or("", |(name, _)| name);
+        Self {
+            nodes: program.nodes.iter().map(node).collect(),
+            besides: vec![
+                ("start", start.into()),
+                ("settings", read(program.settings)),
+                ("permissions", program.permissions.iter().copied().map(Value::from).collect()),
+                ("env", program.env.iter().copied().map(Value::from).collect()),
+                ("state", Value::Object(keys)),
+            ],
+        }
+    }
+}
+
+/// Writes the id of what a node calls in place of its number, which depends on the other nodes.
+fn name_tool(fields: &mut Map<String, Value>, program: &Program<'_>) {
+    let Some(Value::Object(does)) = fields.get_mut("does") else { return };
+    for (_, tool) in does.iter_mut() {
+        let row = tool.as_u64().and_then(|at| usize::try_from(at).ok()).and_then(|at| program.tools.get(at));
+        if let Some(row) = row {
+            *tool = format!("{} {} {}", row.verb.name(), row.item.name(), row.id).into();
+        }
+    }
+}
+
+impl GraphChanges {
+    pub(super) fn between(before: &Texts, after: &Texts) -> Self {
+        let find =
+            |texts: &Texts, name: &str| texts.nodes.iter().find(|(one, _)| one == name).map(|(_, body)| body.clone());
+        let names = |texts: &Texts| texts.nodes.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let mut changes = Self::default();
+        for name in names(after) {
+            match find(before, &name) {
+                None => changes.added.push(name),
+                Some(body) if Some(&body) != find(after, &name).as_ref() => changes.changed.push(name),
+                Some(_) => {}
+            }
+        }
+        changes.removed = names(before).into_iter().filter(|name| find(after, name).is_none()).collect();
+        let besides = before.besides.iter().zip(&after.besides).filter(|(before, after)| before != after);
+        changes.besides = besides.map(|((name, _), _)| (*name).to_owned()).collect();
+        changes
+    }
+}

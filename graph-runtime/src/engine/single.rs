@@ -1,0 +1,81 @@
+//! A single step: one node, and no further.
+
+use std::time::SystemTime;
+
+use graph_model::value::Value;
+
+use super::Engine;
+use crate::error::{Failure, LastError, RunError};
+use crate::machine::Notes;
+use crate::record::Status;
+
+/// What came of one node.
+pub(crate) struct Single {
+    pub(crate) node: String,
+    /// Where it leads; none where the run would end, or fail.
+    pub(crate) next: Option<String>,
+    pub(crate) failure: Option<Box<Failure>>,
+    /// How the run would stand.
+    pub(crate) status: Status,
+    /// What the run would return, if it would end; its secrets are hidden.
+    pub(crate) output: Option<Value>,
+    pub(crate) state: Value,
+    pub(crate) steps: u64,
+}
+
+impl Engine {
+    /// Visits the node that is next, and goes no further. Nothing is written down.
+    pub(crate) async fn single(mut self) -> Result<Single, RunError> {
+        let mut visits = Vec::new();
+        if let Some(error) = self.interruption().await {
+            return Err(error);
+        }
+        self.perform(&mut visits).await;
+        if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
+            return Err(*broken);
+        }
+        if visits.iter().any(|visit| visit.is_interrupted)
+            && let Some(error) = self.interruption().await
+        {
+            return Err(error);
+        }
+        self.settle(&mut visits);
+        if self.is_observed() {
+            self.observe_visits(self.standing.steps + 1, &visits);
+        }
+        let fatal = visits.iter().any(|visit| self.is_fatal(visit));
+        let (node, at, mut failure) = match visits.first() {
+            Some(visit) => (visit.activation.node, visit.at, visit.failure.clone()),
+            None => (self.standing.last, None::<SystemTime>, None),
+        };
+        let name = self.code().node(node).name.clone();
+        if !fatal {
+            self.move_frontier(&visits);
+            if let Err((_, mismatch)) = self.fold(&mut visits) {
+                let message = format!("what it wrote does not fit the state: {mismatch}");
+                failure = Some(Box::new(Failure::permanent(message)));
+                self.standing.steps -= 1;
+            }
+        }
+        let is_over = failure.is_some() && (fatal || visits.first().is_some_and(|visit| visit.failure.is_none()));
+        if is_over {
+            self.standing.steps += 1;
+            self.standing.frontier.clear();
+            let error = failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default();
+            self.standing.last_error = Some(LastError { node: name.clone(), error });
+        }
+        let next = self.standing.frontier.first().map(|at| self.code().node(at.node).name.clone());
+        let (status, output) = match &next {
+            _ if is_over => (Status::Error, None),
+            Some(_) => (Status::Running, None),
+            None => {
+                let (ended, _) = self.end(node, at, &mut Notes::default());
+                (ended.status, Some(ended.hidden.map_or(ended.output, |hidden| *hidden)))
+            }
+        };
+        let error = failure.as_ref().filter(|_| is_over).map(|failure| failure.message.clone());
+        self.observe_end(status, error.as_deref());
+        let state = self.state_value();
+        Ok(Single { node: name, next, failure, status, output, state, steps: self.standing.steps })
+    }
+}

@@ -1,0 +1,160 @@
+//! Forks: runs that begin where another one was.
+
+use graph_model::capability::Grants;
+use graph_model::digest::hex;
+use graph_model::name::RunId;
+use graph_model::value::{Map, Mismatch, Value};
+
+use super::{Past, TravelError};
+use crate::error::StartError;
+use crate::machine::Machine;
+use crate::record::{Chain, Origin, SnapshotDraft, Start};
+use crate::runtime::{Runtime, allowed, granted};
+use crate::store::StoreError;
+use crate::vault::{Place, Vault};
+
+/// Where a run begins that was another one before, and what is different in it.
+#[derive(Debug, Clone, Default)]
+pub struct Fork {
+    /// After how many visits of the other run; after its last if not named.
+    pub step: Option<u64>,
+    /// State keys that get another value; null unsets one.
+    pub set: Map<String, Value>,
+    /// The new run's id; made of the graph's name, the time and chance if not named.
+    pub run: Option<RunId>,
+}
+
+/// Why a run was not forked. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    /// The runtime has no store.
+    #[error("a runtime without a store has no runs to fork")]
+    NoStore,
+    /// A journal could not be read or written.
+    #[error("cannot fork run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The journal was changed, is another graph's, or there is no such step.
+    #[error("cannot fork run `{run}`: {reason}")]
+    Travel {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: TravelError,
+    },
+    /// The run had ended there.
+    #[error(
+        "cannot fork run `{run}` after step {step}: it had ended there, and nothing would be left to do; name an earlier step"
+    )]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// The step.
+        step: u64,
+    },
+    /// The graph has no such state key.
+    #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
+    UnknownKey {
+        /// What was to be changed.
+        key: String,
+        /// The keys that it has.
+        known: Vec<String>,
+    },
+    /// A value is not of the key's type.
+    #[error("the state key `{key}` cannot be changed so: {mismatch}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        mismatch: Mismatch,
+    },
+    /// The graph cannot run here.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl Runtime {
+    /// Begins a run where another one was, with the same inputs and some state keys changed if so wished. It stands still, as one
+    /// that was stopped: [`Runtime::resume`] goes on with it. The other run is not changed.
+    ///
+    /// Its journal names where it began and what was changed, and says its state in a snapshot. Its idempotency keys are its own,
+    /// so what the other run did after the step is done again. What the other run's caller did not let it use, it may not either.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run or step, the run had ended there, a key or value does not fit the graph, or the store fails.
+    pub async fn fork(&self, machine: &dyn Machine, origin: &RunId, fork: Fork) -> Result<RunId, ForkError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(ForkError::NoStore) };
+        let code = machine.code();
+        let travel = |reason| ForkError::Travel { run: origin.clone(), reason };
+        let failed = |source| ForkError::Store { run: origin.clone(), source };
+        let run = match fork.run {
+            Some(run) => run,
+            None => self.new_id(code)?,
+        };
+        let vault = Vault::open(code, &run, self.inner.seal.as_ref(), true)?;
+        let records = store.load(origin).await.map_err(failed)?;
+        let past = Past::open(machine, origin, &records, &key.public(), self.inner.seal.as_ref());
+        let mut past = past.map_err(|error| travel(error.into()))?;
+        past.go_to(fork.step).map_err(travel)?;
+        if past.standing.frontier.is_empty() {
+            return Err(ForkError::Ended { run: origin.clone(), step: past.standing.steps });
+        }
+        let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(crate::record::Sealed::link);
+        let from = Origin {
+            run: origin.clone(),
+            seq: past.when.1,
+            link: link.unwrap_or_else(|| graph_model::digest::Digest::of([])),
+            changed: fork.set.keys().cloned().collect(),
+        };
+        let Past { standing, seen, journal, .. } = past;
+        let super::Seen::Plain(mut state) = seen else {
+            return Err(travel(TravelError::Sealed(journal.start.seal.clone())));
+        };
+        for (name, value) in fork.set {
+            let Some(index) = code.keys.iter().position(|key| key.name == name) else {
+                let known = code.keys.iter().map(|key| key.name.clone()).collect();
+                return Err(ForkError::UnknownKey { key: name, known });
+            };
+            state.set(index, value).map_err(|mismatch| ForkError::Value { key: name, mismatch })?;
+        }
+        let capabilities = journal.start.capabilities.clone();
+        let ceiling: Vec<Grants> =
+            std::iter::once(self.inner.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();
+        allowed(machine, &ceiling)?;
+        let inputs = state.inputs().to_plain_value();
+        let start = Start {
+            graph: code.id.to_string(),
+            version: code.version.clone(),
+            digest: code.digest,
+            signer: code.signer.clone(),
+            key: hex(key.public().as_bytes()),
+            grants: granted(&ceiling),
+            inputs: match &vault {
+                Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
+                None => inputs,
+            },
+            seal: vault.as_deref().and_then(Vault::fingerprint),
+            parent: None,
+            from: Some(from),
+            depth: journal.start.depth,
+            limit: journal.start.limit,
+            capabilities,
+        };
+        let mut chain = Chain::new(run.clone());
+        let at = self.inner.clock.now();
+        let start = chain.seal("start", start, at, key);
+        let snapshot = SnapshotDraft { code, state: &*state, standing: &standing, vault: vault.as_deref() };
+        let records = vec![start, chain.seal("snapshot", snapshot, at, key)];
+        let created = store.create(&run, code.id.as_str(), records.clone()).await;
+        // It stands still, and who takes it up leases it.
+        drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);
+        self.recorded(&run, code, &records);
+        Ok(run)
+    }
+}

@@ -1,0 +1,746 @@
+//! Following a journal with a changed graph: where the run would have gone differently.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::SystemTime;
+
+use graph_model::capability::{Capability, Grants, Pattern};
+use graph_model::name::RunId;
+use graph_model::program::{OnError, OnMaxSteps};
+use graph_model::secret::Mask;
+use graph_model::signature::PublicKey;
+use graph_model::timestamp;
+use graph_model::value::{AsView, Map, Value, canonical_json};
+
+use super::{Difference, Past, TravelError, differences, opened};
+use crate::code::{Code, Foreach, Kind};
+use crate::error::{Category, Failure};
+use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request};
+use crate::record::{End, Entry, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
+use crate::runtime::replay_step;
+use crate::seal::SealKey;
+use crate::vault::hidden;
+
+/// How a run would have gone under another graph.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Replay {
+    /// Where it would have gone differently, in order; nothing if it would have gone the same way to where it is.
+    pub deviations: Vec<Deviation>,
+    /// How many nodes could be visited.
+    pub visits: u64,
+    /// Where and why it could not be followed any further, if it could not.
+    pub stopped: Option<Stopped>,
+    /// What it would have returned, if it would have come to an end; for secrets there stands `[secret]`.
+    pub output: Option<Value>,
+}
+
+/// Where a run cannot be followed any further.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Stopped {
+    /// The number that the visit would have had.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A place where a run would have gone differently.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Deviation {
+    /// The number of the visit under the changed graph.
+    pub step: u64,
+    /// The node; empty where no node is to blame.
+    pub node: String,
+    /// The number of the visit that it is compared with, if there is one.
+    pub recorded: Option<u64>,
+    /// What is different.
+    pub departure: Departure,
+}
+
+/// What is different.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Departure {
+    /// The run could not have begun with its inputs.
+    Inputs(String),
+    /// A node is visited that the run did not visit there.
+    Visits,
+    /// Nodes are left out that the run visited.
+    Skips(Vec<String>),
+    /// Another call is made. Arguments are not told of a graph with secrets.
+    Calls {
+        /// The item of a foreach.
+        item: Option<u64>,
+        /// The call that was made: tool and arguments.
+        recorded: Option<(String, Option<Value>)>,
+        /// The call that would be made.
+        now: (String, Option<Value>),
+    },
+    /// Something else is written to a key.
+    Writes {
+        /// The key.
+        key: String,
+        /// What was written, if anything.
+        recorded: Option<Value>,
+        /// What would be written.
+        now: Option<Value>,
+    },
+    /// It leads elsewhere.
+    Leads {
+        /// The nodes that were visited next; none where the run ended.
+        recorded: Vec<String>,
+        /// The nodes that would be.
+        now: Vec<String>,
+    },
+    /// The node fails where it did not, or in another way.
+    Fails(String),
+    /// The run ends in another way.
+    Ends {
+        /// How it stands.
+        recorded: Status,
+        /// How it would have ended.
+        now: Status,
+    },
+    /// Something else is returned.
+    Returns(Vec<Difference>),
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = |call: &(String, Option<Value>)| match &call.1 {
+            Some(arguments) => format!("`{}` with {arguments}", call.0),
+            None => format!("`{}`", call.0),
+        };
+        let value = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        let nodes = |nodes: &[String]| match nodes {
+            [] => "its end".to_owned(),
+            nodes => format!("`{}`", nodes.join("`, `")),
+        };
+        match self {
+            Self::Inputs(reason) => write!(f, "its inputs do not fit: {reason}"),
+            Self::Visits => f.write_str("is visited, and was not"),
+            Self::Skips(skipped) => write!(f, "is visited without {} before it", nodes(skipped)),
+            Self::Calls { item, recorded, now } => {
+                if let Some(item) = item {
+                    write!(f, "for item {item} ")?;
+                }
+                let recorded = recorded.as_ref().map_or("nothing".to_owned(), call);
+                write!(f, "calls {}, where it called {recorded}", call(now))
+            }
+            Self::Writes { key, recorded, now } => {
+                write!(f, "writes {} to `{key}`, where it wrote {}", value(now), value(recorded))
+            }
+            Self::Leads { recorded, now } => write!(f, "leads to {}, where it led to {}", nodes(now), nodes(recorded)),
+            Self::Fails(error) => write!(f, "fails: {error}"),
+            Self::Ends { recorded, now } => write!(f, "the run is {}, where it was {}", now.name(), recorded.name()),
+            Self::Returns(found) => {
+                let paths: Vec<&str> = found.iter().map(|one| one.path.as_str()).collect();
+                write!(f, "the run returns something else, at `{}`", paths.join("`, `"))
+            }
+        }
+    }
+}
+
+/// Follows a run's journal with a changed graph, and says where it would have gone differently. Nothing is called: where the changed
+/// graph makes the same call, of the same tool with the same arguments, it gets what is recorded, also where it makes it at another
+/// time; where no answer is recorded, the replay stops.
+///
+/// `original` is the run's own graph, which says what the calls were. Of a run that is still at work or was stopped, what it has
+/// done is followed. What hooks did, and what a failure held beside its text, is not written down.
+///
+/// # Errors
+///
+/// If the journal was changed or is not that of `original`, or its secrets are sealed with a key that is not there.
+pub fn replay(
+    original: &dyn Machine,
+    changed: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Replay, TravelError> {
+    let past = Past::open(original, run, records, key, seal)?;
+    let Some(state) = past.state() else {
+        return Err(TravelError::Sealed(past.journal.start.seal.clone()));
+    };
+    // Where a fork begins, both begin.
+    let begun = past.journal.start.from.is_some().then(|| {
+        crate::record::SnapshotDraft { code: past.code(), state, standing: &past.standing, vault: None }.to_owned()
+    });
+    let (inputs, limit) = (past.journal.start.inputs.clone(), past.journal.start.limit);
+    let granted = past.journal.records.iter().filter_map(|record| match &record.entry {
+        Entry::Resume(resume) => Some(resume.grants.as_slice()),
+        _ => None,
+    });
+    let granted: Vec<Grants> =
+        std::iter::once(past.journal.start.grants.as_slice()).chain(granted).map(grants).collect();
+    let end = match past.journal.records.last().map(|record| &record.entry) {
+        Some(Entry::End(end)) => Some(end.clone()),
+        _ => None,
+    };
+    let recorded = Recorded::read(past)?;
+    let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
+    let code = changed.code();
+    let mut standing = Standing::new(code);
+    standing.limit = limit.map(u64::from);
+    let state = opened(changed, inputs).and_then(|mut state| {
+        if let Some(snapshot) = &begun {
+            standing = snapshot.restore(code, &mut *state)?;
+        }
+        Ok(state)
+    });
+    let state = match state {
+        Ok(state) => state,
+        Err(reason) => {
+            let departure = Departure::Inputs(reason);
+            replay.deviations.push(Deviation { step: 0, node: String::new(), recorded: None, departure });
+            return Ok(replay);
+        }
+    };
+    let hides = !code.settings.secrets.is_empty() || !original.code().settings.secrets.is_empty();
+    let mut walk = Walk {
+        machine: changed,
+        code,
+        original: original.code(),
+        state,
+        standing,
+        recorded,
+        granted,
+        hides,
+        replay,
+        cursor: 0,
+    };
+    walk.follow(end.as_ref())?;
+    Ok(walk.replay)
+}
+
+fn grants(patterns: &[String]) -> Grants {
+    // What is no pattern grants nothing.
+    Grants::new(patterns.iter().filter_map(|text| Pattern::new(text.as_str()).ok()))
+}
+
+/// What makes two calls the same: the tool, and what it gets.
+type Identity = String;
+
+/// What a call came to.
+#[derive(Debug, Clone)]
+enum Answer {
+    Result(Value),
+    Failure(Failure),
+    /// It is not written down, because nothing was made of it.
+    Unknown,
+}
+
+/// The visits of a journal, with what they called.
+struct Recorded {
+    visits: Vec<RecordedVisit>,
+    /// Every answer, by its call; those that are not taken yet.
+    answers: HashMap<Identity, VecDeque<usize>>,
+    all: Vec<Option<Answer>>,
+}
+
+struct RecordedVisit {
+    visit: Visit,
+    at: SystemTime,
+    /// Where the step led that it was part of.
+    next: Vec<String>,
+    /// The calls: one, or one for each item.
+    calls: Vec<RecordedCall>,
+}
+
+struct RecordedCall {
+    identity: Identity,
+    tool: String,
+    arguments: Value,
+    answer: usize,
+}
+
+impl Recorded {
+    /// Reads what was visited, and plans each visit again to see what it called.
+    fn read(mut past: Past<'_>) -> Result<Self, TravelError> {
+        let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
+        loop {
+            let Some((seq, step, at)) = past.next_step() else { return Ok(recorded) };
+            let (step, at) = (step.clone(), timestamp::parse(at));
+            let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
+            let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
+            for (visit, activation) in step.visits.into_iter().zip(past.standing.frontier.clone()) {
+                let calls = recorded.calls(&past, &visit, &activation, at);
+                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), calls });
+            }
+            past.go_on()?;
+        }
+    }
+
+    fn calls(&mut self, past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemTime) -> Vec<RecordedCall> {
+        let Some(state) = past.state() else { return Vec::new() };
+        let (code, clock) = (past.code(), || at);
+        let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+        let sight = past.standing.sight(state, activation.node, &now);
+        let mut notes = Notes::default();
+        let mut known = |request: Request, answer: Answer| {
+            let (tool, arguments) = told(code, request);
+            let identity = identity(&tool, &arguments);
+            let at = self.all.len();
+            self.all.push(Some(answer));
+            self.answers.entry(identity.clone()).or_default().push_back(at);
+            RecordedCall { identity, tool, arguments, answer: at }
+        };
+        let failure = |message: &str| {
+            let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
+            Answer::Failure(Failure::of(category, message))
+        };
+        match past.machine.plan(activation, &sight, &mut notes) {
+            Ok(Plan::Call(request)) => {
+                let answer = match &visit.error {
+                    Some(error) if visit.result.is_null() => failure(error),
+                    _ => Answer::Result(visit.result.clone()),
+                };
+                vec![known(request, answer)]
+            }
+            Ok(Plan::Each { items, .. }) => {
+                let collected = visit.changes.values().next().and_then(Value::as_array);
+                let each = (0..).zip(&items).filter_map(|(index, item)| {
+                    let request = past.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+                    let failed = visit.items.iter().find(|failed| failed.item == index);
+                    let place = || collected?.get(usize::try_from(index).ok()?).cloned();
+                    let answer = match failed {
+                        Some(failed) => failure(&failed.error),
+                        None => place().map_or(Answer::Unknown, Answer::Result),
+                    };
+                    Some(known(request, answer))
+                });
+                each.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes the answer to a call: the one that `at` names, if it is that call's, or else any that was not taken.
+    fn take(&mut self, identity: &Identity, at: Option<&RecordedCall>) -> Option<Answer> {
+        let own = at.filter(|call| call.identity == *identity).map(|call| call.answer);
+        if let Some(answer) = own.and_then(|own| self.all[own].take()) {
+            return Some(answer);
+        }
+        let waiting = self.answers.get_mut(identity)?;
+        while let Some(next) = waiting.pop_front() {
+            if let Some(answer) = self.all[next].take() {
+                return Some(answer);
+            }
+        }
+        None
+    }
+}
+
+/// Returns a call's tool, and its arguments by their names.
+fn told(code: &Code, mut request: Request) -> (String, Value) {
+    let tool = code.tool(request.tool);
+    let id = request.id.as_ref().or(tool.and_then(|tool| tool.id.as_ref()));
+    let tool_name = id.map(ToString::to_string).unwrap_or_default();
+    let values: Vec<Value> = request.arguments.values_mut().iter_mut().map(std::mem::take).collect();
+    let arguments = match tool.and_then(|tool| tool.params.as_ref()) {
+        // An argument that is not given has no part in the call.
+        Some(names) => names.iter().cloned().zip(values).filter(|(_, value)| !value.is_null()).collect(),
+        None => values.into_iter().next().unwrap_or_default(),
+    };
+    let verb = tool.map_or("", |tool| tool.verb.name());
+    (if verb == "execute" { tool_name } else { format!("{verb} {tool_name}") }, arguments)
+}
+
+fn identity(tool: &str, arguments: &Value) -> Identity {
+    format!("{tool} {}", canonical_json(arguments))
+}
+
+/// Why a visit is not made.
+enum Halt {
+    Stopped(String),
+    /// The run ends with a failure.
+    Failed(String),
+}
+
+/// A run under the changed graph.
+struct Walk<'m> {
+    machine: &'m dyn Machine,
+    code: &'m Code,
+    original: &'m Code,
+    state: Box<dyn Cells>,
+    standing: Standing,
+    recorded: Recorded,
+    /// What was granted at the start and each time that the run was taken up.
+    granted: Vec<Grants>,
+    /// Whether arguments are not to be told.
+    hides: bool,
+    replay: Replay,
+    /// How many recorded visits are behind it.
+    cursor: usize,
+}
+
+/// A visit under the changed graph.
+struct Made {
+    visit: Visit,
+    next: Vec<Activation>,
+}
+
+impl Walk<'_> {
+    fn deviate(&mut self, step: u64, node: &str, pair: Option<usize>, departure: Departure) {
+        let recorded = pair.map(|pair| self.recorded.visits[pair].visit.step);
+        self.replay.deviations.push(Deviation { step, node: node.to_owned(), recorded, departure });
+    }
+
+    fn follow(&mut self, end: Option<&End>) -> Result<(), TravelError> {
+        let is_done = end.is_some_and(|end| matches!(end.status, Status::Completed | Status::CompletedWithErrors));
+        loop {
+            if self.standing.frontier.is_empty() {
+                self.finish(end.filter(|_| is_done), end.map_or(Status::Running, |end| end.status));
+                return Ok(());
+            }
+            // The run has not come any further.
+            if self.cursor == self.recorded.visits.len() && !is_done {
+                return Ok(());
+            }
+            let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
+            if self.standing.steps + self.standing.frontier.len() as u64 > most {
+                let exhausted = end.is_some_and(|end| end.exhausted);
+                let now =
+                    if self.code.settings.on_max_steps == OnMaxSteps::Fail { Status::Error } else { Status::Completed };
+                if !exhausted || now == Status::Error {
+                    let recorded = end.map_or(Status::Running, |end| end.status);
+                    let step = self.standing.steps;
+                    self.deviate(step, "", None, Departure::Fails(format!("Max steps exceeded ({most})")));
+                    self.deviate(step, "", None, Departure::Ends { recorded, now });
+                }
+                return Ok(());
+            }
+            if !self.step(end)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Visits the nodes that are next. False if the run cannot be followed any further.
+    fn step(&mut self, end: Option<&End>) -> Result<bool, TravelError> {
+        let frontier = std::mem::take(&mut self.standing.frontier);
+        let (mut visits, mut next) = (Vec::new(), Vec::<Activation>::new());
+        let (mut pairs, first) = (Vec::new(), self.standing.steps + 1);
+        for activation in &frontier {
+            self.standing.retries.shift_remove(&self.code.node(activation.node).name);
+        }
+        for (number, activation) in (first..).zip(&frontier) {
+            let name = self.code.node(activation.node).name.clone();
+            let pair = self.pair(number, &name);
+            match self.visit(number, activation, pair) {
+                Ok(made) => {
+                    if let Some(pair) = pair {
+                        self.compare(number, &made.visit, pair);
+                    }
+                    made.next.into_iter().for_each(|one| one.join(&mut next));
+                    visits.push(made.visit);
+                    pairs.push(pair);
+                }
+                Err(Halt::Stopped(reason)) => {
+                    self.replay.stopped = Some(Stopped { step: number, node: name, reason });
+                    return Ok(false);
+                }
+                Err(Halt::Failed(error)) => {
+                    self.deviate(number, &name, pair, Departure::Fails(error));
+                    let recorded = end.map_or(Status::Running, |end| end.status);
+                    self.deviate(number, &name, pair, Departure::Ends { recorded, now: Status::Error });
+                    return Ok(false);
+                }
+            }
+        }
+        let names: Vec<String> = next.iter().map(|at| self.code.node(at.node).name.clone()).collect();
+        if let Some(Some(last)) = pairs.last().copied()
+            && pairs.iter().all(Option::is_some)
+            && self.recorded.visits[last].next != names
+        {
+            let node = visits.last().map(|visit: &Visit| visit.node.clone()).unwrap_or_default();
+            let recorded = self.recorded.visits[last].next.clone();
+            self.deviate(first + pairs.len() as u64 - 1, &node, Some(last), Departure::Leads { recorded, now: names });
+        }
+        let target = |at: &Activation| Target {
+            node: self.code.node(at.node).name.clone(),
+            argument: at.argument.as_deref().cloned().unwrap_or_default(),
+        };
+        let step = Step { visits, next: next.iter().map(target).collect(), limit: None };
+        let taken = replay_step(self.code, self.machine, Some(&mut *self.state), &mut self.standing, &step);
+        self.replay.visits = self.standing.steps;
+        match taken {
+            Ok(()) => Ok(true),
+            Err(reason) => {
+                let node = step.visits.last().map(|visit| visit.node.clone()).unwrap_or_default();
+                let reason = format!("what it wrote does not fit the state: {reason}");
+                self.deviate(first, &node, pairs.first().copied().flatten(), Departure::Fails(reason));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Finds the recorded visit that one of a node is compared with, and says what was left out or came between.
+    fn pair(&mut self, step: u64, node: &str) -> Option<usize> {
+        let ahead = self.recorded.visits[self.cursor..].iter().position(|one| one.visit.node == node);
+        let Some(ahead) = ahead else {
+            self.deviate(step, node, None, Departure::Visits);
+            return None;
+        };
+        let at = self.cursor + ahead;
+        if ahead > 0 {
+            let skipped = self.recorded.visits[self.cursor..at].iter().map(|one| one.visit.node.clone()).collect();
+            self.deviate(step, node, Some(at), Departure::Skips(skipped));
+        }
+        self.cursor = at + 1;
+        Some(at)
+    }
+
+    /// Says what a visit writes that it did not.
+    fn compare(&mut self, step: u64, visit: &Visit, pair: usize) {
+        let was = &self.recorded.visits[pair].visit;
+        let mut found = Vec::new();
+        if visit.error != was.error
+            && let Some(error) = &visit.error
+        {
+            found.push(Departure::Fails(error.clone()));
+        }
+        let shown = |code: &Code, key: &str, value: Option<&Value>| {
+            let mask: Option<&Mask> = code.settings.secrets.keys.get(key);
+            value.map(|value| hidden(mask, value.clone()))
+        };
+        let names = was.changes.keys().chain(visit.changes.keys().filter(|key| !was.changes.contains_key(*key)));
+        for key in names {
+            let (before, after) = (was.changes.get(key), visit.changes.get(key));
+            if before != after {
+                found.push(Departure::Writes {
+                    key: key.clone(),
+                    recorded: shown(self.original, key, before),
+                    now: shown(self.code, key, after),
+                });
+            }
+        }
+        for departure in found {
+            self.deviate(step, &visit.node, Some(pair), departure);
+        }
+    }
+
+    fn visit(&mut self, number: u64, activation: &Activation, pair: Option<usize>) -> Result<Made, Halt> {
+        let node = self.code.node(activation.node);
+        let (at, told_now) = match pair {
+            Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
+            None => (self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at), None),
+        };
+        let clock = move || at;
+        let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
+        let plan = {
+            let sight = self.standing.sight(&*self.state, activation.node, &now);
+            self.machine.plan(activation, &sight, &mut Notes::default())
+        };
+        let (mut answer, mut results, mut items) = (None, None, Vec::new());
+        match plan {
+            Err(failure) => answer = Some(Answer::Failure(*failure)),
+            Ok(Plan::Compute | Plan::Finish) => {}
+            Ok(Plan::Call(request)) => answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?),
+            Ok(Plan::Each { items: over, .. }) => {
+                let mut each = Vec::new();
+                for (index, item) in (0..).zip(&over) {
+                    let request = {
+                        let sight = self.standing.sight(&*self.state, activation.node, &now);
+                        self.machine.plan_item(activation, &sight, item, &mut Notes::default())
+                    };
+                    let answer = match request {
+                        Ok(request) => self.answer(number, node.name.as_str(), request, pair, Some(index))?,
+                        Err(failure) => Answer::Failure(*failure),
+                    };
+                    each.push(match answer {
+                        Answer::Result(value) => value,
+                        Answer::Failure(failure) => {
+                            let value = graph_model::value::View::Object(&failure).to_value();
+                            items.push(ItemFailure { item: index, error: failure.message });
+                            value
+                        }
+                        Answer::Unknown => {
+                            if let Kind::Foreach(Foreach { collect: Some(_), .. }) = &node.kind {
+                                return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+                            }
+                            Value::Null
+                        }
+                    });
+                }
+                results = Some(each);
+            }
+        }
+        let failure = match (&answer, items.as_slice()) {
+            (Some(Answer::Failure(failure)), _) => Some(failure.clone()),
+            (_, [first, others @ ..]) => {
+                let others = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
+                Some(Failure::permanent(format!("item {}: {}{others}", first.item, first.error)))
+            }
+            _ => None,
+        };
+        let result = match answer {
+            Some(Answer::Result(value)) => value,
+            Some(Answer::Unknown) => return Err(Halt::Stopped("what its call returned was not kept".to_owned())),
+            _ => Value::Null,
+        };
+        let mut visit = self.blank(number, activation);
+        let (mut notes, mut changes) = (Notes::default(), Vec::new());
+        let sight = self.standing.sight(&*self.state, activation.node, &now);
+        let advanced = match &failure {
+            Some(failure) => Err(Box::new(failure.clone())),
+            None => {
+                let outcome = match (&mut results, &node.kind) {
+                    (Some(results), _) => Outcome::Each(results),
+                    (None, Kind::Action(_)) => Outcome::Done(result.view()),
+                    _ => Outcome::None,
+                };
+                self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes)
+            }
+        };
+        let next = match advanced {
+            Ok(next) => next,
+            Err(failure) => {
+                // As the engine mends it.
+                visit.error = Some(failure.message.clone());
+                if let (Kind::Foreach(_), Some(Change { value: Value::Array(collected), .. })) =
+                    (&node.kind, changes.pop())
+                {
+                    results = Some(collected);
+                }
+                changes.clear();
+                match node.on_error {
+                    Some(target) => Next::Mend(target),
+                    None => {
+                        let is_over = self.code.settings.on_error == OnError::Fail
+                            || matches!(node.kind, Kind::Gate | Kind::Return(_));
+                        let outcome = match &node.kind {
+                            Kind::Foreach(_) => Outcome::Each(results.get_or_insert_default()),
+                            _ => Outcome::Failed(&failure),
+                        };
+                        let along = (!is_over)
+                            .then(|| self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes));
+                        match along {
+                            Some(Ok(next)) => {
+                                visit.suppressed = true;
+                                next
+                            }
+                            _ => return Err(Halt::Failed(failure.message)),
+                        }
+                    }
+                }
+            }
+        };
+        visit.result = result;
+        visit.items = items;
+        visit.edge = next.edge();
+        visit.changes =
+            changes.into_iter().map(|change| (self.code.keys[change.key].name.clone(), change.value)).collect();
+        let next = match next {
+            Next::End | Next::Out(_) => Vec::new(),
+            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
+            Next::All(activations) => activations,
+        };
+        Ok(Made { visit, next })
+    }
+
+    fn blank(&self, step: u64, activation: &Activation) -> Visit {
+        Visit {
+            step,
+            node: self.code.node(activation.node).name.clone(),
+            argument: activation.argument.as_deref().cloned().unwrap_or_default(),
+            result: Value::Null,
+            calls: 0,
+            run: None,
+            items: Vec::new(),
+            error: None,
+            category: None,
+            suppressed: false,
+            changes: Map::new(),
+            edge: None,
+            now: None,
+            ms: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Finds what is recorded of a call, and says if another was made there.
+    fn answer(
+        &mut self,
+        step: u64,
+        node: &str,
+        request: Request,
+        pair: Option<usize>,
+        item: Option<u64>,
+    ) -> Result<Answer, Halt> {
+        let code = self.code;
+        if let Some(tool) = code.tool(request.tool) {
+            let id = request.id.as_ref().or(tool.id.as_ref());
+            let is_internal = id.is_some_and(|id| id.as_str().starts_with(graph_model::program::INTERNAL));
+            let capability = Capability::new(tool.verb, tool.item, id);
+            if !is_internal && !self.granted.iter().any(|grants| grants.allow(&capability)) {
+                return Err(Halt::Stopped(format!("the run was not granted `{capability}`")));
+            }
+        }
+        let (tool, arguments) = told(code, request);
+        let identity = identity(&tool, &arguments);
+        let place = item.and_then(|item| usize::try_from(item).ok()).unwrap_or_default();
+        let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place));
+        let shown = |arguments: &Value| (!self.hides).then(|| arguments.clone());
+        let departure = match was {
+            Some(was) if was.identity == identity => None,
+            Some(was) => Some(Some((was.tool.clone(), shown(&was.arguments)))),
+            None => Some(None),
+        };
+        if pair.is_some()
+            && let Some(recorded) = departure
+        {
+            let now = (tool.clone(), shown(&arguments));
+            self.deviate(step, node, pair, Departure::Calls { item, recorded, now });
+        }
+        // Two parts of the recording are borrowed: the call that was made there, and the answers that are left.
+        let own = pair.and_then(|pair| {
+            let call = self.recorded.visits[pair].calls.get_mut(place)?;
+            Some(RecordedCall {
+                identity: call.identity.clone(),
+                tool: String::new(),
+                arguments: Value::Null,
+                answer: call.answer,
+            })
+        });
+        self.recorded
+            .take(&identity, own.as_ref())
+            .ok_or_else(|| Halt::Stopped(format!("no answer is recorded to its call of `{tool}`")))
+    }
+
+    /// Compares how the run ends.
+    fn finish(&mut self, end: Option<&End>, stands: Status) {
+        let now = match self.standing.suppressed.is_empty() {
+            true => Status::Completed,
+            false => Status::CompletedWithErrors,
+        };
+        let at = self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at);
+        let clock = move || at;
+        let told = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
+        let now_told = Now::known_at(&clock, told);
+        let sight = self.standing.sight(&*self.state, self.standing.last, &now_told);
+        let output = self.code.output(self.standing.last, &sight, &mut Notes::default());
+        let output = hidden(self.code.settings.secrets.output.as_ref(), output);
+        let (step, node) = (self.standing.steps, self.code.node(self.standing.last).name.clone());
+        let left: Vec<String> = self.recorded.visits[self.cursor..].iter().map(|one| one.visit.node.clone()).collect();
+        if !left.is_empty() {
+            self.deviate(step, &node, None, Departure::Skips(left));
+        }
+        if stands != now {
+            self.deviate(step, &node, None, Departure::Ends { recorded: stands, now });
+        }
+        if let Some(end) = end {
+            let was = hidden(self.original.settings.secrets.output.as_ref(), end.output.clone());
+            let found = differences(&was, &output);
+            if !found.is_empty() {
+                self.deviate(step, &node, None, Departure::Returns(found));
+            }
+        }
+        self.replay.output = Some(output);
+    }
+}
