@@ -321,7 +321,10 @@ impl<'m> Walk<'m> {
                 self.used.insert(call.tool);
             }
             if visit.cached && !self.code.node(activation.node).cached {
-                return Err(format!("what node `{}` returned is not to be cached, and it says that it was", visit.node));
+                return Err(format!(
+                    "what node `{}` returned is not to be cached, and it says that it was",
+                    visit.node
+                ));
             }
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);

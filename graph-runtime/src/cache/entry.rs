@@ -77,8 +77,7 @@ impl CacheEntry {
         if !signer.verifies_bytes(format!("{SIGNED}{{{rest}").as_bytes(), &signature) {
             return Err(CacheEntryError::Signature(signer.fingerprint()));
         }
-        let form: Form =
-            serde_json::from_str(&format!("{{{rest}")).map_err(|error| unreadable(&error.to_string()))?;
+        let form: Form = serde_json::from_str(&format!("{{{rest}")).map_err(|error| unreadable(&error.to_string()))?;
         if form.schema != SCHEMA || form.kind != KIND {
             return Err(unreadable("it is of another form"));
         }

@@ -63,7 +63,9 @@ impl Observer for Progress {
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
             Event::StepStarted { .. } | Event::Recorded { .. } => {}
-            Event::StepCompleted { run, step, node, kind, elapsed, total, error, cached, new_keys, warnings, .. } => {
+            Event::StepCompleted {
+                run, step, node, kind, elapsed, total, error, cached, new_keys, warnings, ..
+            } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",
                     (None, Kind::Return) => "⏹",

@@ -76,7 +76,12 @@ fn builder(cache: &MemoryCache) -> Builder {
     Runtime::builder().sign_with(key()).grant("*").unwrap().cache(cache)
 }
 
-async fn start(runtime: &Runtime, name: &str, machine: Interpreted, inputs: Value) -> Result<Finished<Value>, RunError> {
+async fn start(
+    runtime: &Runtime,
+    name: &str,
+    machine: Interpreted,
+    inputs: Value,
+) -> Result<Finished<Value>, RunError> {
     let inputs = inputs.as_object().unwrap().clone();
     runtime.start_as(id(name), machine, inputs).await.unwrap().await
 }
@@ -129,8 +134,7 @@ async fn another_graph_node_tool_version_or_value_is_another_call() {
     let n = || json!({"n": 7});
     start(&runtime, "a", tool.machine(&TWICE), n()).await.unwrap();
     assert_eq!(tool.calls(), 1);
-    let renamed: Vec<(&str, String)> =
-        TWICE.nodes.iter().map(|(name, body)| (*name, body.to_string())).collect();
+    let renamed: Vec<(&str, String)> = TWICE.nodes.iter().map(|(name, body)| (*name, body.to_string())).collect();
     let mut renamed: Vec<(&str, &str)> = renamed.iter().map(|(name, body)| (*name, body.as_str())).collect();
     renamed[0].0 = "double";
     for (what, program) in [
@@ -268,7 +272,10 @@ async fn an_entry_that_was_changed_moved_or_made_by_somebody_else_is_not_believe
         assert!(!visit.cached && visit.warnings.len() == 1, "{:?}", visit.warnings);
         assert!(visit.warnings[0].contains("is not used, and the call is made: it "), "{:?}", visit.warnings);
         let repaired = &cache.entries()[key_of_one];
-        assert!(CacheEntry::read(repaired, key_of_one, &key().public()).is_ok(), "the call's own result is there again");
+        assert!(
+            CacheEntry::read(repaired, key_of_one, &key().public()).is_ok(),
+            "the call's own result is there again"
+        );
     }
 }
 
@@ -310,7 +317,10 @@ async fn of_a_foreach_each_call_is_kept_by_itself() {
         audit(&tool.machine(&EACH), &id(name), &records, &key().public(), None).unwrap();
         before.push(visit.changes["all"].clone());
     }
-    assert_eq!(before[1], json!([{"z": 1.5, "n": 4, "a": null}, {"z": 1.5, "n": 8, "a": null}, {"z": 1.5, "n": 2, "a": null}]));
+    assert_eq!(
+        before[1],
+        json!([{"z": 1.5, "n": 4, "a": null}, {"z": 1.5, "n": 8, "a": null}, {"z": 1.5, "n": 2, "a": null}])
+    );
     // Another graph with the same items has its own.
     let other = Program { digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..EACH };
     start(&runtime, "d", tool.machine(&other), json!({"list": [1, 2]})).await.unwrap();
@@ -322,12 +332,7 @@ async fn a_run_that_is_taken_up_sees_what_it_saw_whatever_is_in_the_cache_by_the
     let (cache, inner, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).build().unwrap();
     start(&runtime, "a", tool.machine(&TWICE), json!({"n": 7})).await.unwrap();
-    let store = Failing {
-        inner: inner.clone(),
-        left: AtomicUsize::new(1),
-        seen: Arc::default(),
-        cache: cache.clone(),
-    };
+    let store = Failing { inner: inner.clone(), left: AtomicUsize::new(1), seen: Arc::default(), cache: cache.clone() };
     let crashed = builder(&cache).store(store).build().unwrap();
     start(&crashed, "b", tool.machine(&TWICE), json!({"n": 7})).await.unwrap_err();
     tool.calls();
