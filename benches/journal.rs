@@ -1,15 +1,20 @@
-//! What a long journal costs: taking up a run of 100,000 steps, proving it, and how many bytes a step has in it.
+//! What a long journal costs: taking up a run of 100,000 steps, proving it, and how many bytes a step has in it; and what a step costs
+//! late in a long run, and beside a large state.
 //!
 //! Run with `cargo bench --bench journal`. The reference is SHA-256 over the same bytes, which no reader of the journal can do without.
 
+#[path = "journal/flat.rs"]
+mod flat;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use graph_model::digest::Digest;
 use graph_runtime::record::Sealed;
 use graph_runtime::{
-    ActionError, Call, Map, MemoryStore, Options, RunId, Runtime, SecretKey, SqliteStore, Status, Store, audit,
+    ActionError, Call, Map, MemoryStore, Options, RunId, Runtime, SecretKey, SqliteStore, Store, audit,
 };
 use state_graphs::{Tally, tally};
 
@@ -18,17 +23,23 @@ const STEPS: u32 = 100_000;
 /// How often each figure is measured; the median counts.
 const ROUNDS: usize = 5;
 
-/// Counts down; its future is ready when it is first asked.
-struct Counter(AtomicI64);
+/// How many steps of a long run are made and timed at a time.
+const SEGMENT: u64 = 600;
+
+/// Counts down, and notes when it is asked; its future is ready when it is first asked.
+struct Counter(AtomicI64, Arc<Mutex<Vec<Instant>>>);
 
 impl tally::Actions for Counter {
     async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+        if let Ok(mut asked) = self.1.lock() {
+            asked.push(Instant::now());
+        }
         Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
     }
 }
 
 fn graph() -> Tally<Counter> {
-    Tally::new(Counter(AtomicI64::new(i64::MAX)))
+    Tally::new(Counter(AtomicI64::new(i64::MAX), Arc::default()))
 }
 
 fn key() -> SecretKey {
@@ -83,6 +94,30 @@ async fn measure() {
     taken.sort();
     let taken = taken[ROUNDS / 2];
     println!("taking it up from SQLite: {taken:.1?}, {:.1} times SHA-256", taken.as_secs_f64() / hashed.as_secs_f64());
+    flat::measure(&records).await;
+}
+
+/// Makes a long run out of its journal; returns how many steps it has.
+async fn begin_long(store: &SqliteStore, records: &[Sealed]) -> u64 {
+    flat::copy(store, &run(), records).await;
+    u64::from(STEPS)
+}
+
+/// Makes steps of a run that has so many, and returns how long each took.
+async fn timed_steps(store: &SqliteStore, run: &RunId, known: u64) -> Vec<Duration> {
+    let asked = Arc::<Mutex<Vec<Instant>>>::default();
+    let graph = Tally::new(Counter(AtomicI64::new(i64::MAX), Arc::clone(&asked)));
+    let most = u32::try_from(known + SEGMENT).expect("it fits");
+    let options = Options { run: Some(run.clone()), max_steps: Some(most), ..Options::default() };
+    let runtime = runtime(store.clone());
+    let run = match known {
+        0 => runtime.start_with(options, graph, Map::new()).await.expect("the run starts"),
+        _ => runtime.resume_with(options, graph, run).await.expect("the run goes on"),
+    };
+    run.await.expect_err("it may take so many steps and no more");
+    let asked = asked.lock().expect("nothing panics");
+    // The first hundred of a run are not timed.
+    asked.windows(2).skip(100).map(|pair| pair[1] - pair[0]).collect()
 }
 
 fn median(once: &mut dyn FnMut() -> Duration) -> Duration {
@@ -96,13 +131,8 @@ async fn taken_up(records: &[Sealed]) -> Duration {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.expect("a store");
-    let lease = store.create(&run(), "bench/tally", records[..1].to_vec()).await.expect("a run");
-    let mut known = 1;
-    for batch in records[1..].chunks(1000) {
-        store.append(&lease, known, batch.to_vec(), Status::Error).await.expect("room");
-        known += batch.len() as u64;
-    }
-    drop((lease, store));
+    flat::copy(&store, &run(), records).await;
+    drop(store);
     let runtime = runtime(SqliteStore::open(&path).await.expect("a store"));
     let began = Instant::now();
     let taken = runtime.resume_with(options(STEPS + 1), graph(), &run()).await.expect("the run goes on");

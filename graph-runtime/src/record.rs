@@ -12,6 +12,8 @@
 mod snapshot;
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::thread::{self, available_parallelism};
 use std::time::SystemTime;
 
 use graph_model::capability::Pattern;
@@ -669,19 +671,17 @@ impl<'s> Verified<'s> {
     /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
     /// they begin as the chain asks.
     pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
-        let mut chain = Chain::new(run.clone());
-        let Some((last, earlier)) = sealed.split_last() else { return Err(JournalError::Empty) };
-        let mut links = Vec::with_capacity(sealed.len());
-        for (at, one) in sealed.iter().enumerate() {
-            let digest = one.digest();
-            let is_next = one.seq == chain.seq && chain.starts(&one.body);
-            if !is_next || (at == earlier.len() && !key.verifies(&digest, &one.signature)) {
-                return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
-            }
-            links.push(chain.prev);
-            chain.seq += 1;
-            chain.prev = link(&digest, &one.signature);
+        let Some(last) = sealed.last() else { return Err(JournalError::Empty) };
+        let links = follow(run, sealed);
+        let at = links.len();
+        let is_whole = at == sealed.len();
+        if !is_whole || !key.verifies(&last.digest(), &last.signature) {
+            let at = at.min(sealed.len() - 1);
+            let prev = at.checked_sub(1).map_or_else(|| Digest::of([]), |before| sealed[before].link());
+            let chain = Chain { run: run.clone(), seq: at as u64, prev };
+            return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
         }
+        let chain = Chain { run: run.clone(), seq: at as u64, prev: last.link() };
         let shown = last.end.map(Digest::of);
         let EndOnly { end } = read(last.seq, &last.body)?;
         if Some(end) != shown {
@@ -722,6 +722,47 @@ impl<'s> Verified<'s> {
         }
         Ok(Journal { chain, start, started, records, due })
     }
+}
+
+/// How many records are followed by one thread at least.
+const A_THREAD: usize = 10_000;
+
+/// Follows a chain from its first record as far as each begins as the one before it asks, and returns what those name as the one
+/// before them. A long chain is followed in parts at the same time: where one begins is told by the record before it.
+fn follow(run: &RunId, sealed: &[Sealed]) -> Vec<Digest> {
+    let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
+    if threads == 1 {
+        return follow_part(run, sealed, 0..sealed.len());
+    }
+    let part = sealed.len().div_ceil(threads);
+    let parts = (0..sealed.len()).step_by(part).map(|from| from..sealed.len().min(from + part));
+    let mut links = Vec::with_capacity(sealed.len());
+    thread::scope(|scope| {
+        let parts: Vec<_> = parts.map(|part| (part.clone(), scope.spawn(|| follow_part(run, sealed, part)))).collect();
+        for (part, followed) in parts {
+            // What a thread that could not finish did not follow does not count.
+            links.extend(followed.join().unwrap_or_default());
+            if links.len() < part.end {
+                break;
+            }
+        }
+    });
+    links
+}
+
+fn follow_part(run: &RunId, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest> {
+    let prev = part.start.checked_sub(1).map_or_else(|| Digest::of([]), |before| sealed[before].link());
+    let mut chain = Chain { run: run.clone(), seq: part.start as u64, prev };
+    let mut links = Vec::with_capacity(part.len());
+    for one in &sealed[part] {
+        if one.seq != chain.seq || !chain.starts(&one.body) {
+            break;
+        }
+        links.push(chain.prev);
+        chain.seq += 1;
+        chain.prev = one.link();
+    }
+    links
 }
 
 impl Chain {

@@ -500,6 +500,17 @@ impl Runtime {
         if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
             return Ok(Taken::Ended(Box::new(ended)));
         }
+        let add_up = |journal: &Journal| {
+            let replayed = replay(code, &*machine, journal).map_err(misfit)?;
+            if replayed.standing.frontier.is_empty() {
+                // A run's last step and its end are written together: somebody took the end away.
+                let reason = "the run had ended, and the record of its end is missing".to_owned();
+                return Err(misfit(JournalError::Misfit { seq: journal.chain.len(), reason }));
+            }
+            Ok(replayed)
+        };
+        // All that can fail is tried before the lease is taken, which other holders see.
+        let mut replayed = add_up(&journal)?;
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
@@ -516,13 +527,9 @@ impl Runtime {
             if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
                 return Ok(Taken::Ended(Box::new(ended)));
             }
+            replayed = add_up(&journal)?;
         }
-        let Replayed { state, mut standing, done } = replay(code, &*machine, &journal).map_err(misfit)?;
-        if standing.frontier.is_empty() {
-            // A run's last step and its end are written together: somebody took the end away.
-            let reason = "the run had ended, and the record of its end is missing".to_owned();
-            return Err(misfit(JournalError::Misfit { seq: journal.chain.len(), reason }));
-        }
+        let Replayed { state, mut standing, done } = replayed;
         if let Some(most) = begin.max_steps {
             standing.limit = Some(u64::from(most));
         }

@@ -86,7 +86,7 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
             return Err(Error::new(format!("there is no store at {}", path.display())));
         }
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let store = tokio.block_on(SqliteStore::open(path))?;
+        let store = tokio.block_on(SqliteStore::open_read_only(path))?;
         let records = tokio.block_on(store.load(&attestation.run))?;
         match attestation.covers(&records) {
             Ok(more) => since = Some(more),

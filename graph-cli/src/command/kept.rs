@@ -47,7 +47,7 @@ impl Kept {
         };
         let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let store = tokio.block_on(SqliteStore::open(&self.store))?;
+        let store = tokio.block_on(SqliteStore::open_read_only(&self.store))?;
         Ok(Opened { tokio, store, key, seal })
     }
 }

@@ -123,7 +123,13 @@ impl Store for MemoryStore {
         })
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        mut records: Vec<Sealed>,
+        status: Status,
+    ) -> Storing<'a, ()> {
         Box::pin(async move {
             let mut runs = self.runs();
             let id = lease.run();
@@ -135,8 +141,11 @@ impl Store for MemoryStore {
             if found != expected {
                 return Err(StoreError::Conflict { run: id.clone(), expected, found });
             }
+            if let Some(last) = run.records.last_mut().filter(|_| !records.is_empty()) {
+                last.end = None;
+            }
+            Sealed::forget_ends(&mut records);
             run.records.extend(records);
-            Sealed::forget_ends(&mut run.records);
             if run.status != status {
                 (run.status, run.updated) = (status, SystemTime::now());
                 run.holder = (status == Status::Running).then(|| lease.wish().clone());

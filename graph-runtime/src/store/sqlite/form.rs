@@ -12,8 +12,7 @@ use crate::store::StoreError;
 pub(super) const APPLICATION: i64 = 0x6772_7068;
 /// The newest form of the tables.
 pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
-/// The number of the row behind a run's records, on the page that they are written to: it says how many they are, in place of a
-/// text, and holds the token of the last one in place of a signature.
+/// The lower half of a key: a record's number is smaller. In form 2, that of a row behind the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
 
 /// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last page of
@@ -30,7 +29,7 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 pub(super) const MIGRATIONS: [Migration; 3] = [tables, ends, facts];
 
 /// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
-/// writes there and nowhere else: each page more is four kilobytes more to wait for.
+/// writes there and nowhere else, and what it writes is the last of the run's: each page more is four kilobytes more to wait for.
 fn tables(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "CREATE TABLE runs (
@@ -69,7 +68,8 @@ fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
 }
 
 /// Form 3 says of a run what it is inside of, and when it began and changed; who is at work and when that was heard of last;
-/// and who wishes that a run stop.
+/// and who wishes that a run stop. And the token of the last record is in its row: with a row behind the records, none is the last of
+/// the tree, and SQLite splits pages in the middle for each few of them.
 fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "ALTER TABLE runs ADD COLUMN parent TEXT;
@@ -90,6 +90,13 @@ fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
             name TEXT PRIMARY KEY,
             value INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID;",
+    )?;
+    transaction.execute_batch(
+        "ALTER TABLE records ADD COLUMN token BLOB;
+        UPDATE records SET token =
+            coalesce((SELECT signature FROM records behind WHERE behind.key = records.key | 4294967295), x'')
+            WHERE key IN (SELECT max(key) FROM records WHERE key & 4294967295 <> 4294967295 GROUP BY key >> 32);
+        DELETE FROM records WHERE key & 4294967295 = 4294967295;",
     )?;
     // What the rows lack the journals say. One that cannot be read is for whoever verifies it.
     transaction.execute_batch(
@@ -174,6 +181,10 @@ fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), S
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
                     0 AS created, 0 AS updated, 0 AS leased, 0 AS stop FROM main.runs;
+                CREATE TEMP VIEW records AS SELECT key, body, signature,
+                    (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
+                        AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token
+                    FROM main.records it WHERE it.key & 4294967295 <> 4294967295;
                 CREATE TEMP TABLE holders (name TEXT, process INTEGER, host TEXT, machine TEXT, beat INTEGER);",
             )
             .map_err(|error| explain(&error, path))?;

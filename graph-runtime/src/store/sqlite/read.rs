@@ -134,20 +134,16 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
         .map_err(|error| explain(&error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))?;
     let mut statement = connection
-        .prepare_cached("SELECT key, body, signature FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
+        .prepare_cached("SELECT key, body, signature, token FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
         .map_err(|error| explain(&error, path))?;
     let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
     let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
-        let (mut records, mut rows) = (Vec::<Sealed>::new(), statement.query([first, last])?);
+        let (mut records, mut rows) = (Vec::new(), statement.query([first, last])?);
         while let Some(row) = rows.next()? {
-            match (row.get::<_, i64>(0)? & END, records.last_mut()) {
-                (END, Some(last)) => last.end = row.get::<_, Vec<u8>>(2)?.try_into().ok(),
-                (END, None) => {}
-                (seq, _) => {
-                    let seq = u64::try_from(seq).unwrap_or_default();
-                    records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end: None });
-                }
-            }
+            let seq = u64::try_from(row.get::<_, i64>(0)? & END).unwrap_or_default();
+            let token: Option<Vec<u8>> = row.get(3)?;
+            let end = token.and_then(|token| token.try_into().ok());
+            records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end });
         }
         Ok(records)
     };

@@ -294,9 +294,6 @@ fn do_one(
                 ])?;
             let number = transaction.last_insert_rowid();
             insert(transaction, number, records)?;
-            transaction
-                .prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?
-                .execute(params![(number << 32) | END, records.len().to_string(), end_of(records)])?;
             Done::Token(token)
         }
         Work::Append { run, token, expected, records, status } => {
@@ -307,11 +304,11 @@ fn do_one(
             if !has_room(*expected, records) {
                 return Ok(Err(StoreError::TooLong(run.clone())));
             }
-            let (key, known) = ((number << 32) | END, expected.to_string());
-            let count = (expected + records.len() as u64).to_string();
+            // Only the last record has a token.
+            let last = i64::try_from(*expected).unwrap_or(END).checked_sub(1).map(|seq| (number << 32) | seq);
             let follows = transaction
-                .prepare_cached("UPDATE records SET body = ?3, signature = ?4 WHERE key = ?1 AND body = ?2")?
-                .execute(params![key, known, count, end_of(records)])?;
+                .prepare_cached("UPDATE records SET token = NULL WHERE key = ?1 AND token IS NOT NULL")?
+                .execute([last])?;
             if follows != 1 {
                 let found = transaction
                     .prepare_cached(COUNT)?
@@ -421,15 +418,13 @@ fn has_room(expected: u64, records: &[Sealed]) -> bool {
 }
 
 fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Result<(), rusqlite::Error> {
-    let mut statement = transaction.prepare_cached("INSERT INTO records (key, body, signature) VALUES (?1, ?2, ?3)")?;
-    for Sealed { seq, body, signature, .. } in records {
+    let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
+    let (mut statement, last) = (transaction.prepare_cached(insert)?, records.len().saturating_sub(1));
+    for (at, Sealed { seq, body, signature, end }) in records.iter().enumerate() {
         let key = (number << 32) | i64::try_from(*seq).unwrap_or(END - 1);
-        statement.execute(params![key, body, signature])?;
+        // One that came without a token is the last one all the same.
+        let token = (at == last).then(|| end.as_ref().map_or(&[][..], <[u8; 32]>::as_slice));
+        statement.execute(params![key, body, signature, token])?;
     }
     Ok(())
-}
-
-/// Returns the token of the last record, or nothing.
-fn end_of(records: &[Sealed]) -> &[u8] {
-    records.last().and_then(|last| last.end.as_ref()).map_or(&[], <[u8; 32]>::as_slice)
 }
