@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The requirements up to this one all have their rows; of later ones, those that are met.
-const LAST: u16 = 268;
+const LAST: u16 = 312;
 
 /// A row of the page.
 struct Row {

@@ -61,6 +61,12 @@ enum Verb {
     Replay(command::replay::Arguments),
     /// Begin a run where another one was
     Fork(command::fork::Arguments),
+    /// Make the files that a project keeps of its runs anew, and verify them
+    #[command(subcommand)]
+    Files(command::files::Files),
+    /// List and remove what is kept of the results of nodes
+    #[command(subcommand)]
+    Cache(command::cache::Caches),
 }
 
 fn main() -> std::process::ExitCode {
@@ -88,6 +94,8 @@ fn main() -> std::process::ExitCode {
         Verb::Diff(diff) => command::show::diff(&diff),
         Verb::Replay(replay) => command::replay::run(&replay),
         Verb::Fork(fork) => command::fork::run(&fork),
+        Verb::Files(files) => command::files::run(&files),
+        Verb::Cache(caches) => command::cache::run(&caches),
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {

@@ -378,6 +378,10 @@ codes! {
     SECRET_IN_SIGHT = "G0184", "a secret stands in the file",
         "A default or `const` is the value of something that `x-secret` marks. Everybody who has the file has it. Give the value \
          when the run starts.";
+    NOT_CACHED = "G0190", "a result that cannot be cached",
+        "`cache_result: true` has what a call returned returned again where a node makes the same call. That is no use where there is \
+         more to a call than what it returns, or where that depends on more than the call: not of a graph, whose nodes may say it \
+         themselves; not of items, which are files that may change; not of an agent's thread. What has secrets in it is not kept.";
 }
 
 #[cfg(test)]

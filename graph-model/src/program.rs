@@ -4,6 +4,7 @@
 //! code is data that rustc reads in microseconds a node; the runtime resolves the names and parses the texts once, when
 //! the graph is first used. Both ways to run a graph, compiled and interpreted, begin with the same `Program`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -206,6 +207,10 @@ pub struct Settings {
     /// Where the graph has secrets.
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
+    /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices: another contract is another
+    /// tool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contracts: BTreeMap<u16, String>,
 }
 
 impl Default for Settings {
@@ -222,6 +227,7 @@ impl Default for Settings {
             required: Vec::new(),
             schema: None,
             secrets: Secrets::default(),
+            contracts: BTreeMap::new(),
         }
     }
 }
@@ -378,6 +384,9 @@ pub struct Body {
     /// Whether the node sees its own last result: `visit.previous`.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub feedback: bool,
+    /// Whether what its calls return is kept, where the program has a cache (R295).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 fn yes() -> bool {

@@ -315,8 +315,16 @@ impl<'m> Walk<'m> {
             let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
             same("argument of the visit", &visit.argument, argument)?;
             self.permitted(activation.node)?;
-            if let Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) = &self.code.node(activation.node).kind {
+            if let Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) = &self.code.node(activation.node).kind
+                && !visit.cached
+            {
                 self.used.insert(call.tool);
+            }
+            if visit.cached && !self.code.node(activation.node).cached {
+                return Err(format!(
+                    "what node `{}` returned is not to be cached, and it says that it was",
+                    visit.node
+                ));
             }
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);
@@ -344,6 +352,9 @@ impl<'m> Walk<'m> {
                 return Err(format!("node `{}` makes no such call", node.name));
             }
             self.permitted(at)?;
+            if done.cached && !node.cached {
+                return Err(format!("what node `{}` returned is not to be cached, and it says that it was", node.name));
+            }
             if self.done.insert((done.step, done.item), done.clone()).is_some() {
                 return Err(format!("node `{}` made a call again that was done", node.name));
             }

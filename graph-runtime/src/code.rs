@@ -86,6 +86,8 @@ pub(crate) struct Node {
     pub(crate) retry: Option<Retry>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) remote: Option<Arc<str>>,
+    /// Whether what its calls return is kept.
+    pub(crate) cached: bool,
     /// Whether it looks at what its last visit returned.
     pub(crate) looks_back: bool,
     /// Whether all it does is at most to call a tool of the program once, compute, and route.

@@ -27,6 +27,7 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
 
+use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
 use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
@@ -122,6 +123,10 @@ struct Visit {
     calls: u64,
     /// The nested run.
     run: Option<RunId>,
+    /// Whether nothing was called, since all that it would have returned was in the cache.
+    cached: bool,
+    /// What its calls returned that is to be kept.
+    fresh: Vec<Fresh>,
     /// Whether a hook ended the run after the failure.
     is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the visit was done.
@@ -538,8 +543,14 @@ impl Engine {
         if ended.is_none() {
             records.extend(self.seal_snapshot());
         }
-        if self.is_kept {
-            self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+        let fresh = take_fresh(visits);
+        match &mut self.journal {
+            Some(journal) => {
+                journal.keep(fresh);
+                self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+            }
+            None if fresh.is_empty() => {}
+            None => self.runtime.keep(self.machine.code(), fresh).await,
         }
         if self.is_observed() {
             self.observe_visits(first, visits);
@@ -844,6 +855,7 @@ impl Engine {
                 total,
                 error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
                 edge: visit.next.edge(),
+                cached: visit.cached,
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
             });
@@ -870,6 +882,8 @@ impl Visit {
         self.items.clear();
         self.calls = 0;
         self.run = None;
+        self.cached = false;
+        self.fresh.clear();
         self.is_ended = false;
         self.is_interrupted = false;
         self.broken = None;
@@ -900,6 +914,7 @@ impl Visit {
             result: self.outcome(slot),
             failure: self.failure.as_deref(),
             suppressed: self.suppressed,
+            cached: self.cached,
             calls: self.calls,
             run: self.run.as_ref(),
             items: &self.items,
@@ -934,6 +949,11 @@ pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -
 fn keys<'s>(code: &'s Code, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
     let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
     set.map(|(index, key)| (key.name.clone(), state.get(index)))
+}
+
+/// Takes what the calls of a step returned that is to be kept when it is committed; nothing of a node that could not use it.
+fn take_fresh(visits: &mut [Visit]) -> Vec<Fresh> {
+    visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.

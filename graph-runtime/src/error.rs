@@ -288,6 +288,11 @@ pub enum BuildError {
         "a store needs a key that signs its journals: name one with `sign_with`, as in `SecretKey::load_or_generate(directory)`"
     )]
     NoKey,
+    /// A cache without a key to sign what it keeps.
+    #[error(
+        "a cache needs a key that signs what is in it: name one with `sign_with`, as in `SecretKey::load_or_generate(directory)`"
+    )]
+    NoCacheKey,
     /// A grant that can never match.
     #[error("`grant` does not understand {0}")]
     Grant(#[from] graph_model::capability::PatternError),

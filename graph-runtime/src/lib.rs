@@ -27,6 +27,7 @@
 mod attest;
 mod audit;
 mod backoff;
+pub mod cache;
 mod call;
 pub mod classify;
 mod clock;

@@ -218,6 +218,9 @@ pub struct Visit {
     /// Whether the run went on along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
+    /// Whether nothing was called, since what it would have returned was in the cache; of a foreach, of each of its items (R299).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
     /// What it wrote.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub changes: Map<String, Value>,
@@ -270,6 +273,9 @@ pub struct Done {
     /// The run of the nested graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
+    /// Whether it was not made, since what it would have returned was in the cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
     /// The time that the visit was told before the call, in milliseconds since the Unix epoch, if it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
@@ -476,6 +482,7 @@ pub(crate) struct VisitDraft<'a> {
     pub(crate) result: View<'a>,
     pub(crate) failure: Option<&'a Failure>,
     pub(crate) suppressed: bool,
+    pub(crate) cached: bool,
     pub(crate) calls: u64,
     pub(crate) run: Option<&'a RunId>,
     pub(crate) items: &'a [ItemFailure],
@@ -514,6 +521,7 @@ impl VisitDraft<'_> {
             error: text(&self.failure),
             category: self.failure.map(|failure| failure.category.name().to_owned()),
             suppressed: self.suppressed,
+            cached: self.cached,
             changes,
             edge: self.edge,
             now: self.now,
@@ -552,6 +560,9 @@ impl Serialize for VisitDraft<'_> {
         }
         if self.suppressed {
             map.serialize_entry("suppressed", &true)?;
+        }
+        if self.cached {
+            map.serialize_entry("cached", &true)?;
         }
         if !self.changes.is_empty() {
             match &self.covered {

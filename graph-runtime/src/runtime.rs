@@ -13,6 +13,7 @@ use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
 
+use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) classifier: Option<Classifier>,
     pub(crate) items: Option<Arc<Operations>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
+    pub(crate) cache: Option<NodeCache>,
     pub(crate) keeps_history: bool,
     pub(crate) tools: Arc<ToolConfig>,
 }
@@ -78,6 +80,7 @@ pub struct Builder {
     classifier: Option<Classifier>,
     spaces: Option<Spaces>,
     threads: Option<Arc<dyn Threads>>,
+    cache: Option<NodeCache>,
     keeps_history: bool,
     tools: ToolConfig,
 }
@@ -158,6 +161,14 @@ impl Builder {
         self
     }
 
+    /// Keeps what the calls of nodes with `cache_result: true` return, and gives it to who would make the same call (R295). Without
+    /// one every call is made. It needs a key, [`Builder::sign_with`], which signs what is kept.
+    #[must_use]
+    pub fn cache(mut self, cache: NodeCache) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
     /// Keeps every visit of a run, with what it returned, for [`Finished::history`](crate::Finished::history). Takes memory for
     /// each step; of runs in a store, [`Runtime::history`] tells at any time.
     #[must_use]
@@ -177,15 +188,18 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If there is a store and no key.
+    /// If there is a store or a cache, and no key.
     pub fn build(self) -> Result<Runtime, BuildError> {
         if self.store.is_some() && self.key.is_none() {
             return Err(BuildError::NoKey);
         }
+        if self.cache.is_some() && self.key.is_none() {
+            return Err(BuildError::NoCacheKey);
+        }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, seal, grants, observers, mut hooks, classifier, threads, tools, keeps_history, .. } =
-            self;
+        let Self { store, key, seal, grants, observers, mut hooks, classifier, threads, cache, .. } = self;
+        let (tools, keeps_history) = (self.tools, self.keeps_history);
         let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = Inner {
@@ -199,6 +213,7 @@ impl Builder {
             classifier,
             items,
             threads,
+            cache,
             tools,
             keeps_history,
         };

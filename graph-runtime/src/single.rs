@@ -238,6 +238,7 @@ impl Runtime {
             classifier: inner.classifier.clone(),
             items: inner.items.clone(),
             threads: inner.threads.clone(),
+            cache: None,
             keeps_history: false,
             tools: Arc::clone(&inner.tools),
         };

@@ -64,6 +64,7 @@ graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
 graph!("tests/engines/graphs/outputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/permissions_are_patterns.yaml");
 graph!("tests/engines/graphs/poll_until_done.yaml");
+graph!("tests/engines/graphs/results_may_be_kept.yaml");
 graph!("tests/engines/graphs/retry_after_any_failure.yaml");
 graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
 graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
@@ -274,6 +275,10 @@ super::all_machines! {
     "poll_until_done" poll_until_done PollUntilDone {
         jobs_status(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         jobs_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "results_may_be_kept" results_may_be_kept ResultsMayBeKept {
+        test_typed(results_may_be_kept::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> results_may_be_kept::TestTypedResult;
+        test_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "retry_after_any_failure" retry_after_any_failure RetryAfterAnyFailure {
         test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

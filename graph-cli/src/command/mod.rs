@@ -1,9 +1,11 @@
 //! The verbs, one file each.
 
 pub(crate) mod attest;
+pub(crate) mod cache;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod gc;
 pub(crate) mod kept;
@@ -65,6 +67,39 @@ fn replace(path: &Path, text: &str) -> Result<(), Error> {
         drop(fs::remove_file(&temporary));
         Error::file("write", path, &error)
     })
+}
+
+/// Finds the project's directory: the one that is named, or the nearest one above the working directory that holds `.ai`.
+fn project_here(named: Option<&PathBuf>) -> Result<PathBuf, Error> {
+    match named {
+        Some(directory) => Ok(directory.clone()),
+        None => project_around(&std::env::current_dir()?).ok_or_else(|| {
+            Error::new("there is no project here: neither the working directory nor one above it holds .ai; name one with an option")
+        }),
+    }
+}
+
+/// Finds the nearest directory that holds `.ai`: the one that is named, or one above it, or above a file. One that belongs to somebody
+/// else than what is named does is passed over: in a directory where all can write, as `/tmp`, a stranger's `.ai` would bring keys to
+/// trust.
+fn project_around(path: &Path) -> Option<PathBuf> {
+    let owner = owner(path)?;
+    let is_project = |directory: &&Path| {
+        let space = directory.join(".ai");
+        space.is_dir() && [Some(owner), Some(0)].contains(&self::owner(&space))
+    };
+    path.ancestors().skip(usize::from(!path.is_dir())).find(is_project).map(Path::to_owned)
+}
+
+#[cfg(unix)]
+fn owner(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().ok().map(|metadata| metadata.uid())
+}
+
+#[cfg(not(unix))]
+fn owner(_: &Path) -> Option<u32> {
+    Some(0)
 }
 
 /// Loads the key to sign with: the named file, or the person's own.

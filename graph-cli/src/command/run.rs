@@ -2,6 +2,7 @@
 
 mod authority;
 mod background;
+mod caching;
 mod inputs;
 mod signals;
 mod single;
@@ -19,12 +20,12 @@ use graph_model::name::ItemId;
 use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
-    Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ResumeError, RunError, RunId, Runtime, SealKey,
-    Spaces, SqliteStore, StartError, ToolConfig, Value,
+    Builder, Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError, RunError,
+    RunId, Runtime, SealKey, Spaces, SqliteStore, StartError, ToolConfig, Value,
 };
 use serde_json::json;
 
-use super::{kept, signing_key};
+use super::{kept, project_around, signing_key};
 use crate::outcome::Error;
 use authority::Authority;
 use background::Log;
@@ -113,6 +114,18 @@ pub(crate) struct Run {
     /// The secret key that signs the store's journals and items [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Keep the files of the run in the project's .ai: transcript, state, page, objects, registry
+    #[arg(long, requires = "store", conflicts_with = "node")]
+    files: bool,
+    /// The directory in whose .ai results of nodes with `cache_result` are kept and found [default: with a store, the project's]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Keep no results of nodes, and use none
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
+    /// What results that are kept depend on besides, as the version of a program that is called
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "no_cache", hide_default_value = true)]
+    cache_salt: String,
     /// Return as soon as the run has begun, and let it go on in a process of its own
     #[arg(long, requires = "store")]
     background: bool,
@@ -270,6 +283,8 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     if !voice.quiet {
         builder = builder.observer(Progress::stderr());
     }
+    let cache = caching::cache(arguments, places.project.as_deref())?;
+    let (files, mut watched) = (caching::project_of_files(arguments, places.project.as_deref())?, None);
     let options = Options {
         run: arguments.run_id.clone(),
         capabilities: authority.inherited.clone(),
@@ -287,8 +302,11 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
                 if resume.is_some() && !path.exists() {
                     return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
                 }
+                let files = files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone()));
+                watched = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
                 let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
-                builder.store(store).sign_with(key)
+                let builder = builder.store(store).sign_with(key);
+                watched.iter().fold(builder, |builder, files| builder.observer(files.clone()))
             }
             // What a run did before it failed, only its journal tells; nobody else ever sees this one.
             None if arguments.history => {
@@ -298,6 +316,13 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             }
             None => builder,
         };
+        let builder = match &cache {
+            Some(_) if arguments.store.is_some() => builder,
+            // What is kept is signed with the person's own key, which others can verify, and later runs.
+            Some(_) => builder.sign_with(signing_key(arguments.key.as_ref())?),
+            None => builder,
+        };
+        let builder = cache.into_iter().fold(builder, Builder::cache);
         let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
         if let Some(node) = &arguments.node {
             return single::perform(arguments, &runtime, graph, inputs, resume.as_ref(), node, options, &authority)
@@ -316,7 +341,9 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             Some(run) => Beginning::Resume(run),
             None => Beginning::Start(inputs),
         };
-        perform(arguments, &runtime, Job { graph, begun, options, log }, &authority, voice).await
+        let ended = perform(arguments, &runtime, Job { graph, begun, options, log }, &authority, voice).await;
+        watched.iter().for_each(|files| caching::tell_problems(files, arguments));
+        ended
     });
     // Whatever still waits for a pipe or a lock is not waited for.
     tokio.shutdown_background();
@@ -408,28 +435,6 @@ impl Places {
             user: arguments.user.clone().or_else(variable).or_else(std::env::home_dir),
         }
     }
-}
-
-/// Finds the nearest directory above the file that holds `.ai`. One that belongs to somebody else than the file does is passed
-/// over: in a directory where all can write, as `/tmp`, a stranger's `.ai` would bring keys to trust.
-fn project_around(file: &Path) -> Option<PathBuf> {
-    let owner = owner(file)?;
-    let is_project = |directory: &&Path| {
-        let space = directory.join(".ai");
-        space.is_dir() && [Some(owner), Some(0)].contains(&self::owner(&space))
-    };
-    file.ancestors().skip(1).find(is_project).map(Path::to_owned)
-}
-
-#[cfg(unix)]
-fn owner(path: &Path) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
-    path.metadata().ok().map(|metadata| metadata.uid())
-}
-
-#[cfg(not(unix))]
-fn owner(_: &Path) -> Option<u32> {
-    Some(0)
 }
 
 fn tools(arguments: &Run, library: &Library) -> Result<ToolConfig, Failure> {

@@ -11,6 +11,8 @@ mod run;
 mod seeds;
 #[cfg(unix)]
 mod store;
+#[cfg(unix)]
+mod views;
 
 use std::fs;
 use std::path::Path;
@@ -63,6 +65,12 @@ fn the_help_says_what_there_is() {
         &["diff", "--help"],
         &["replay", "--help"],
         &["fork", "--help"],
+        &["files", "--help"],
+        &["files", "rebuild", "--help"],
+        &["files", "verify", "--help"],
+        &["cache", "--help"],
+        &["cache", "ls", "--help"],
+        &["cache", "clear", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

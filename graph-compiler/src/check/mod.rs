@@ -6,6 +6,7 @@
 mod assigned;
 mod assignments;
 mod budget;
+mod cached;
 mod cases;
 mod conditions;
 mod dollars;
@@ -40,7 +41,7 @@ use graph_model::program::{self, Body, Each, Hook, Kind, Settings};
 use graph_model::value::{Map, Value};
 
 use crate::definition::{
-    Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
+    Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::{Budget, Graph, Inner, Node, Outline};
@@ -113,6 +114,7 @@ const RULES: &[Rule] = &[
     conditions::check,
     foreach::check,
     items::check,
+    cached::check,
     parameters::check,
     permissions::check,
     sinks::check,
@@ -172,6 +174,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             secrets,
+            contracts: cached::contracts(facts),
             ..definition.settings.clone()
         },
         needs: needs(definition),
@@ -228,6 +231,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
         timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
+        cached: conduct.is_some_and(Conduct::caches),
     };
     Node { name: node.name.to_string(), next, body }
 }

@@ -1,9 +1,9 @@
-//! Conduct: how a node's calls are made, by `retry`, `timeout`, `remote` and `feedback`.
+//! Conduct: how a node's calls are made, by `retry`, `timeout`, `remote`, `feedback` and `cache_result`.
 
 use graph_model::program::Retry;
 
 use super::duration;
-use super::reader::{Fields, Reader};
+use super::reader::{Fields, Reader, Spanned};
 use crate::diagnostic::{Place, code};
 use crate::tree::{Node, Tree};
 
@@ -18,6 +18,15 @@ pub struct Conduct {
     pub remote: Option<String>,
     /// Whether the node may look at what its last visit returned.
     pub feedback: bool,
+    /// Whether what a call returned is kept, and returned again where the same call would be made (R295).
+    pub cache_result: Option<Spanned<bool>>,
+}
+
+impl Conduct {
+    /// Whether what a call returned is kept.
+    pub fn caches(&self) -> bool {
+        self.cache_result.as_ref().is_some_and(|caches| caches.value)
+    }
 }
 
 /// The fields of `retry`.
@@ -33,11 +42,16 @@ pub(crate) const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanen
 pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
     // Nothing, and an empty text, are no place (R11).
     let remote = reader.optional_text(fields, "remote").map(|text| text.value).filter(|name| !name.is_empty());
+    let cache_result = fields.get("cache_result").and_then(|tree| {
+        let value = reader.boolean(tree, "`cache_result`")?;
+        Some(Spanned { value, span: tree.span.clone() })
+    });
     Conduct {
         retry: fields.get("retry").and_then(|tree| parse_retry(reader, tree)),
         timeout_ms: fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`")),
         remote,
         feedback: fields.get("feedback").and_then(|tree| reader.boolean(tree, "`feedback`")).unwrap_or(true),
+        cache_result,
     }
 }
 

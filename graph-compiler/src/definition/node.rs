@@ -192,10 +192,10 @@ impl NodeDefinition {
 /// The fields of every node.
 const COMMON: [&str; 3] = ["type", "description", "comment"];
 /// The fields of nodes that make calls.
-const CALLING: [&str; 8] = ["action", "next", "on_error", "env_requires", "retry", "timeout", "remote", "feedback"];
+const CALLING: [&str; 9] =
+    ["action", "next", "on_error", "env_requires", "retry", "timeout", "remote", "feedback", "cache_result"];
 /// The fields that only a foreach has.
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
-const NOT_SUPPORTED: [&str; 1] = ["cache_result"];
 
 /// The fields of an edge.
 pub(crate) const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
@@ -438,8 +438,7 @@ fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str
             );
         }
     }
-    reader.unsupported(fields, &NOT_SUPPORTED);
-    reader.only(fields, whose, known, &[inert, &NOT_SUPPORTED].concat())
+    reader.only(fields, whose, known, inert)
 }
 
 fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment> {

@@ -223,19 +223,6 @@ impl Reader<'_> {
             diagnostic.note(format!("its fields are {}", list.join(", ")));
         }
     }
-
-    /// Reports fields of the format that this version does not run.
-    pub(super) fn unsupported(&mut self, fields: &Fields<'_>, names: &[&str]) {
-        for (key, _) in fields.entries {
-            if names.contains(&key.name.as_str()) {
-                let place = Place::new(self.source, key.span.clone());
-                let message = format!("`{}` is not supported by this version", key.name);
-                self.diagnostics
-                    .error(code::NOT_SUPPORTED, place, message)
-                    .note("it is part of the format, and refused rather than ignored");
-            }
-        }
-    }
 }
 
 /// The part of `span` on its first line: a whole mapping is too much to point at.

@@ -497,6 +497,7 @@ impl Format {
             "timeout" => duration(),
             "remote" => json!({ "type": "string" }),
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
+            "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
             "output" => return reference("value"),
             // A text that is no template is no list.

@@ -89,6 +89,11 @@ pub(super) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "feedback",
         "`false`: the node does not see what it returned last",
     ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
+        "cache_result",
+        "`true`: what a call returned is returned again where the same call would be made",
+    ),
     ("How calls are made: `retry`, `timeout`, `remote`", "attempts", "how often the call is made in all, 1 to 100"),
     ("How calls are made: `retry`, `timeout`, `remote`", "delay", "the first pause"),
     (

@@ -111,7 +111,8 @@ impl Loader<'_> {
         };
         let assign = body.assign.iter().map(|(key, value)| Ok((self.key(key)?, self.term(value)?)));
         let timeout = body.timeout_ms.map(Duration::from_millis);
-        let is_plain = !asks_of_visits && timeout.is_none() && body.remote.is_none() && self.is_plain(&kind);
+        let is_plain =
+            !asks_of_visits && timeout.is_none() && body.remote.is_none() && !body.cached && self.is_plain(&kind);
         let shows = settings.on_no_match == OnNoMatch::Fail;
         Ok(Node {
             name: name.to_owned(),
@@ -122,6 +123,7 @@ impl Loader<'_> {
             retry: body.retry,
             timeout,
             remote: body.remote.map(Arc::from),
+            cached: body.cached,
             looks_back: looks_back && body.feedback,
             is_plain,
         })

@@ -113,6 +113,7 @@ impl Engine {
             result,
             calls: if made.calls > 1 { made.calls } else { 0 },
             run: made.run.clone(),
+            cached: made.cached,
             now: made.at.map(timestamp::unix_milliseconds),
             warnings: made.warnings.clone(),
         });
@@ -128,6 +129,7 @@ impl Engine {
             value: Some(done.result.clone()),
             calls: done.calls.max(1),
             run: done.run.clone(),
+            cached: done.cached,
             at: done.now.map(timestamp::from_unix_milliseconds),
             warnings: done.warnings.clone(),
             ..Made::default()

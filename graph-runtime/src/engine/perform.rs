@@ -14,6 +14,7 @@ use tokio::task::yield_now;
 
 use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
 use crate::backoff;
+use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
 use crate::classify::{Classifier, Evidence};
 use crate::code::{Kind, Tool};
@@ -50,6 +51,10 @@ pub(super) struct Made {
     pub(super) broken: Option<Box<RunError>>,
     /// The nested run.
     pub(super) run: Option<RunId>,
+    /// Whether it was not made, since what it would have returned was in the cache.
+    pub(super) cached: bool,
+    /// Under which key what it returned is to be kept.
+    pub(super) key: Option<Digest>,
     pub(super) warnings: Vec<String>,
     /// The time of the last plan, if anything asked for it.
     pub(super) at: Option<std::time::SystemTime>,
@@ -65,6 +70,9 @@ struct Calls {
     failures: Vec<(usize, Made)>,
     warnings: Vec<String>,
     calls: u64,
+    /// How many were not made, since what they would have returned was in the cache.
+    cached: usize,
+    fresh: Vec<Fresh>,
 }
 
 impl Engine {
@@ -94,6 +102,10 @@ impl Engine {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
+        if let Some(key) = made.key.filter(|_| made.failure.is_none()) {
+            let result = made.value.clone().unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+            visit.fresh.push(Fresh { key, node: visit.activation.node, result });
+        }
         if !is_alone && self.is_kept && made.failure.is_none() {
             let result = made.value.clone().unwrap_or_else(|| slot.lane.outcome().to_plain_value());
             self.lay(&job, &made, &result);
@@ -129,7 +141,7 @@ impl Engine {
                 Ok(request) => {
                     let tool = request.tool;
                     let answer = self.attempt(job, slot, request, made).await;
-                    self.guarded(tool, slot, answer)
+                    self.guarded(tool, slot, answer, made)
                 }
                 Err(failure) => Err(self.scrubbed(failure, None)),
             };
@@ -187,6 +199,7 @@ impl Engine {
         let node = machine.code().node(job.at.node);
         let tool = machine.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
+        (made.cached, made.key) = (false, None);
         match tool.by {
             Performer::Graph => {
                 let nested = self.run_nested(job, request, made);
@@ -201,6 +214,15 @@ impl Engine {
                 let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
                 if is_thread {
                     self.tell_parent(tool, &mut request);
+                }
+                let asked = Asked { code: machine.code(), node: job.at.node, tool, request: &mut request };
+                if let Some(key) = self.runtime.cache_key(asked) {
+                    let found = self.bounded(node.timeout, self.runtime.cached(&key, &mut made.warnings)).await?;
+                    if found.is_some() {
+                        made.cached = true;
+                        return Ok(found);
+                    }
+                    made.key = Some(key);
                 }
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
@@ -230,6 +252,7 @@ impl Engine {
         tool: u16,
         slot: &Slot,
         answer: Result<Option<Value>, Box<Failure>>,
+        made: &mut Made,
     ) -> Result<Option<Value>, Box<Failure>> {
         let Some(vault) = &self.vault else { return answer };
         let mask = self.code().settings.secrets.tools.get(&tool);
@@ -238,6 +261,10 @@ impl Engine {
         let mut plain = value.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
         vault.learn(mask, &plain);
         let is_clean = !vault.scrub_value(&mut plain, mask);
+        if !is_clean {
+            // What had a secret in it is not kept, also without it.
+            made.key = None;
+        }
         Ok(if in_lane && is_clean { None } else { Some(plain) })
     }
 
@@ -417,7 +444,7 @@ impl Engine {
     fn lot(&self, job: &Job<'_>, attempt: u32) -> f64 {
         let item = job.item.map_or(0, |(index, _)| index + 1);
         let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.step);
-        let digest = graph_model::digest::Digest::of(text);
+        let digest = Digest::of(text);
         let bytes = digest.as_bytes();
         f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
     }
@@ -434,6 +461,8 @@ impl Engine {
             failures: Vec::new(),
             warnings: Vec::new(),
             calls: 0,
+            cached: 0,
+            fresh: Vec::new(),
         });
         let width = width.clamp(1, items.len().max(1));
         if width == 1 {
@@ -482,8 +511,12 @@ impl Engine {
             {
                 let mut calls = calls();
                 calls.calls += made.calls;
+                calls.cached += usize::from(made.cached);
                 calls.warnings.append(&mut made.warnings);
                 if let Some(result) = result {
+                    if let Some(key) = made.key {
+                        calls.fresh.push(Fresh { key, node: at.node, result: result.clone() });
+                    }
                     calls.results[index] = if is_thread { element(result) } else { result };
                 } else {
                     calls.over |= stops || made.is_ended || made.is_interrupted || made.broken.is_some();
@@ -516,6 +549,7 @@ impl Visit {
         self.is_interrupted = made.is_interrupted;
         self.broken = made.broken;
         self.run = made.run;
+        self.cached = made.cached && self.called;
         self.at = made.at;
         self.warnings.extend(made.warnings);
     }
@@ -525,6 +559,8 @@ impl Visit {
         calls.failures.sort_by_key(|(index, _)| *index);
         self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
         self.warnings.append(&mut calls.warnings);
+        self.cached = calls.cached > 0 && calls.cached == calls.results.len();
+        self.fresh.append(&mut calls.fresh);
         let count = calls.failures.len();
         for (index, made) in &mut calls.failures {
             self.is_ended |= made.is_ended;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
+use crate::cache::Fresh;
 use crate::machine::Machine;
 use crate::observer::Event;
 use crate::record::{Chain, Due, Sealed, Status};
@@ -49,6 +50,8 @@ const WAITING: usize = 256;
 pub(crate) struct Writing {
     pub(crate) chain: Chain,
     pub(crate) due: Due,
+    /// What is to be kept in the cache when what is appended next is durable.
+    fresh: Vec<Fresh>,
     to: Arc<To>,
     pen: Pen,
 }
@@ -63,7 +66,7 @@ struct To {
 enum Pen {
     Sync,
     Async(Option<Queue>),
-    Exit(Vec<Sealed>),
+    Exit(Vec<Sealed>, Vec<Fresh>),
 }
 
 /// The steps that wait for the store.
@@ -78,6 +81,8 @@ struct Batch {
     /// How many records there are before.
     known: u64,
     records: Vec<Sealed>,
+    /// What calls of these steps returned that is to be kept.
+    fresh: Vec<Fresh>,
     status: Status,
 }
 
@@ -94,9 +99,14 @@ impl Writing {
         let pen = match durability {
             Durability::Sync => Pen::Sync,
             Durability::Async => Pen::Async(Some(Queue::open(&to))),
-            Durability::Exit => Pen::Exit(Vec::new()),
+            Durability::Exit => Pen::Exit(Vec::new(), Vec::new()),
         };
-        Self { chain, due, to, pen }
+        Self { chain, due, fresh: Vec::new(), to, pen }
+    }
+
+    /// Keeps what calls returned in the cache as soon as the records that are appended next are durable, and not before.
+    pub(crate) fn keep(&mut self, fresh: Vec<Fresh>) {
+        self.fresh = fresh;
     }
 
     /// Writes, chains and signs a record, which is to be appended next.
@@ -135,15 +145,16 @@ impl Writing {
                     None => Ok(()),
                 }
             }
-            Pen::Exit(kept) => {
-                let Batch { known, records, status } = batch;
+            Pen::Exit(kept, kept_fresh) => {
+                let Batch { known, records, fresh, status } = batch;
                 let known = known - kept.len() as u64;
                 kept.extend(records);
+                kept_fresh.extend(fresh);
                 if status == Status::Running {
                     return Ok(());
                 }
-                let records = std::mem::take(kept);
-                self.to.write(Batch { known, records, status }).await
+                let (records, fresh) = (std::mem::take(kept), std::mem::take(kept_fresh));
+                self.to.write(Batch { known, records, fresh, status }).await
             }
         }
     }
@@ -157,22 +168,26 @@ impl Writing {
         tokio::spawn(async move { to.write(batch).await }).await.unwrap_or(Err(StoreError::Closed))
     }
 
-    fn batch(&self, records: Vec<Sealed>, status: Status) -> Batch {
-        Batch { known: self.chain.len() - records.len() as u64, records, status }
+    fn batch(&mut self, records: Vec<Sealed>, status: Status) -> Batch {
+        let fresh = std::mem::take(&mut self.fresh);
+        Batch { known: self.chain.len() - records.len() as u64, records, fresh, status }
     }
 }
 
 impl To {
-    /// Writes records, waits until they are durable, and shows them to observers.
+    /// Writes records, waits until they are durable, shows them to observers, and keeps what is to be kept.
     async fn write(&self, batch: Batch) -> Result<(), StoreError> {
         let Self { runtime, machine, lease } = self;
-        let Batch { known, records, status } = batch;
+        let Batch { known, records, fresh, status } = batch;
         let store = runtime.store.as_ref().expect("a run with a journal has a store");
         let seen = (!runtime.observers.is_empty()).then(|| records.clone());
         store.append(lease, known, records, status).await?;
         if let Some(records) = seen {
             let event = Event::Recorded { run: lease.run(), graph: machine.code(), records: &records };
             runtime.observers.iter().for_each(|observer| observer.observe(&event));
+        }
+        if !fresh.is_empty() {
+            runtime.keep(machine.code(), fresh).await;
         }
         Ok(())
     }
@@ -211,6 +226,7 @@ async fn write_all(to: Arc<To>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<
     while let Some(mut batch) = waiting.recv().await {
         while let Ok(next) = waiting.try_recv() {
             batch.records.extend(next.records);
+            batch.fresh.extend(next.fresh);
             batch.status = next.status;
         }
         if let Err(error) = to.write(batch).await {

@@ -69,6 +69,25 @@ impl Disk {
         }
     }
 
+    /// Returns the names of what is in a directory; of one that is not there, none.
+    pub(super) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
+        let entries = match self.root.read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.failed("read", directory)(error)),
+        };
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        names.collect::<Result<_, _>>().map_err(self.failed("read", directory))
+    }
+
+    /// Removes a file; one that is not there is no error.
+    pub(super) fn remove(&self, file: &str) -> Result<(), FilesError> {
+        match self.root.remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", file)(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Makes the directories above a file.
     pub(super) fn make_parents(&self, file: &str) -> Result<(), FilesError> {
         match file.rsplit_once('/') {

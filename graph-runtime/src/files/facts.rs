@@ -277,7 +277,7 @@ impl Facts {
         };
         let result = Object::new("node_result", [("result", result)]);
         let mut fields = vec![
-            ("cache_hit", Value::Bool(false)),
+            ("cache_hit", Value::Bool(visit.cached)),
             ("elapsed_ms", Value::from(visit.ms)),
             ("node_input_hash", Value::from(input.to_hex())),
             ("node_result_hash", Value::from(result.hash.to_hex())),
@@ -421,7 +421,7 @@ fn completed(
     put("next_node", Value::from(next));
     if let Some((input, result)) = receipt {
         put("thread_id", Value::from(thread.unwrap_or_default()));
-        put("cache_hit", Value::Bool(false));
+        put("cache_hit", Value::Bool(visit.cached));
         put("node_input_hash", Value::from(input.to_hex()));
         put("node_result_hash", Value::from(result.map_or_else(String::new, |hash| hash.to_hex())));
     }

@@ -5,6 +5,7 @@
 //! while the run is at work and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A file that cannot be
 //! written stops no run.
 
+mod cache;
 mod disk;
 mod facts;
 mod item;
@@ -28,6 +29,7 @@ use graph_model::signature::{SecretKey, SignatureError};
 pub use graph_model::name::GraphId;
 pub use graph_model::signature::{KeyRing, PublicKey};
 
+pub use cache::ProjectCache;
 pub use item::{StateItem, read_state_item};
 pub use objects::{Objects, Trace};
 #[cfg(feature = "sqlite")]

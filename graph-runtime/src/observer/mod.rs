@@ -64,6 +64,8 @@ pub enum Event<'a> {
         error: Option<&'a str>,
         /// The edge that was taken, by its index in the node's list.
         edge: Option<u16>,
+        /// Whether nothing was called, since what it would have returned was in the cache.
+        cached: bool,
         /// The state keys that it set and that were not set before, sorted.
         new_keys: &'a [String],
         /// What was noticed.

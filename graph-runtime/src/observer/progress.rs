@@ -63,7 +63,9 @@ impl Observer for Progress {
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
             Event::StepStarted { .. } | Event::Recorded { .. } => {}
-            Event::StepCompleted { run, step, node, kind, elapsed, total, error, new_keys, warnings, .. } => {
+            Event::StepCompleted {
+                run, step, node, kind, elapsed, total, error, cached, new_keys, warnings, ..
+            } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",
                     (None, Kind::Return) => "⏹",
@@ -75,6 +77,7 @@ impl Observer for Progress {
                     (None, _) if new_keys.is_empty() => String::new(),
                     (None, _) => format!(" (+{})", new_keys.join(", ")),
                 };
+                let detail = if *cached { format!(" (cached){detail}") } else { detail };
                 let nodes = self.nodes(run);
                 let elapsed = shown(if *kind == Kind::Return { *total } else { *elapsed });
                 self.line(run, format_args!("step {step}/{nodes} {node} {icon}{elapsed}{detail}"));

@@ -97,6 +97,12 @@ impl ToolConfig {
         self
     }
 
+    /// Returns what is allowed as a text, with directories as they are now.
+    pub(crate) fn shown(&self) -> String {
+        let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        format!("{:?}", Self { root_path: root, ..self.clone() })
+    }
+
     pub(super) fn directory(&self) -> Option<&Arc<Dir>> {
         self.root.as_ref()
     }

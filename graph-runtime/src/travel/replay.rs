@@ -736,6 +736,7 @@ impl Walk<'_> {
             error: None,
             category: None,
             suppressed: false,
+            cached: false,
             changes: Map::new(),
             edge: None,
             now: None,

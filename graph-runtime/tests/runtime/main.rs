@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod attest;
+mod cache;
 mod cancel;
 mod durability;
 mod engine;

@@ -1,0 +1,158 @@
+//! `graph cache`: what a project keeps of the results of nodes, listed and removed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use graph_runtime::cache::{CacheEntry, Digest};
+use graph_runtime::files::{ProjectCache, PublicKey};
+use serde_json::{Value, json};
+
+use super::kept::public_key;
+use super::{project_here, signing_key};
+use crate::outcome::{Done, Error, Outcome};
+
+#[derive(Subcommand)]
+pub(crate) enum Caches {
+    /// List what is kept
+    Ls(Ls),
+    /// Remove it, so that calls are made again
+    Clear(Clear),
+}
+
+#[derive(Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    of: Of,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Clear {
+    #[command(flatten)]
+    of: Of,
+    /// Only results of nodes of this graph
+    #[arg(long, value_name = "ID")]
+    graph: Option<String>,
+    /// Only results of nodes of this name
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which cache, and who signed what is in it.
+#[derive(Args)]
+struct Of {
+    /// The directory in whose .ai the results are [default: the nearest one above the working directory that holds .ai]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The public key of who keeps them, a PEM file [default: your own]
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
+}
+
+/// An entry: what it says, or why it would not be used.
+struct Found {
+    key: Digest,
+    bytes: usize,
+    entry: Result<CacheEntry, String>,
+}
+
+impl Found {
+    /// Says what it is on a line.
+    fn line(&self) -> String {
+        match &self.entry {
+            Ok(entry) => format!("{:.12}  {}  {} of {}", self.key, entry.cached_at, entry.node, entry.graph),
+            Err(problem) => format!("{:.12}  not used: {problem}", self.key),
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        let entry = self.entry.as_ref().ok();
+        json!({
+            "key": self.key,
+            "graph_id": entry.map(|entry| &entry.graph),
+            "graph_hash": entry.map(|entry| entry.digest),
+            "node_name": entry.map(|entry| &entry.node),
+            "cached_at": entry.map(|entry| &entry.cached_at),
+            "node_result_hash": entry.map(CacheEntry::node_result_hash),
+            "bytes": self.bytes,
+            "error": self.entry.as_ref().err(),
+        })
+    }
+}
+
+impl Of {
+    fn open(&self) -> Result<(ProjectCache, Vec<Found>), Error> {
+        let cache = ProjectCache::in_directory(project_here(self.cache.as_ref())?)?;
+        let keys = cache.keys()?;
+        let signer: PublicKey = match &self.public_key {
+            Some(pem) => public_key(pem)?,
+            None => signing_key(None)?.public(),
+        };
+        let mut all = Vec::new();
+        for key in keys {
+            // One that somebody else removed meanwhile is not there.
+            let (bytes, entry) = match cache.text(&key) {
+                Ok(None) => continue,
+                Ok(Some(text)) => {
+                    (text.len(), CacheEntry::read(&text, &key, &signer).map_err(|error| error.to_string()))
+                }
+                Err(error) => (0, Err(Error::from(error).to_string())),
+            };
+            all.push(Found { key, bytes, entry });
+        }
+        Ok((cache, all))
+    }
+}
+
+pub(crate) fn run(caches: &Caches) -> Done {
+    match caches {
+        Caches::Ls(ls) => self::ls(ls),
+        Caches::Clear(clear) => self::clear(clear),
+    }
+}
+
+fn ls(arguments: &Ls) -> Done {
+    let (_, all) = arguments.of.open()?;
+    if arguments.json {
+        let shown: Vec<Value> = all.iter().map(Found::as_json).collect();
+        anstream::println!("{:#}", json!({"success": true, "entries": shown, "count": all.len()}));
+    } else {
+        all.iter().for_each(|found| anstream::println!("{}", found.line()));
+    }
+    Ok(Outcome::Well)
+}
+
+fn clear(arguments: &Clear) -> Done {
+    let (cache, all) = arguments.of.open()?;
+    let Clear { graph, node, dry_run, .. } = arguments;
+    let is_one_of = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted == is);
+    let is_meant = |found: &&Found| match &found.entry {
+        Ok(entry) => is_one_of(graph, &entry.graph) && is_one_of(node, &entry.node),
+        // Whose it is nobody vouches for.
+        Err(_) => graph.is_none() && node.is_none(),
+    };
+    let meant: Vec<&Found> = all.iter().filter(is_meant).collect();
+    if !dry_run {
+        meant.iter().try_for_each(|found| cache.remove(&found.key))?;
+    }
+    if arguments.json {
+        let keys: Vec<Digest> = meant.iter().map(|found| found.key).collect();
+        let result = json!({"success": true, "dry_run": dry_run, "removed": keys, "count": keys.len()});
+        anstream::println!("{result:#}");
+        return Ok(Outcome::Well);
+    }
+    let done = if *dry_run { "would remove" } else { "removed" };
+    meant.iter().for_each(|found| anstream::println!("{done} {}", found.line()));
+    let (count, left) = (meant.len(), all.len() - meant.len());
+    let results = if count == 1 { "result" } else { "results" };
+    anstream::println!("{done} {count} {results}; {left} stay");
+    Ok(Outcome::Well)
+}

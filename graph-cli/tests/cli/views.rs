@@ -1,0 +1,180 @@
+//! What a project keeps of runs besides their journals: their files, and the results of nodes.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, Ran};
+use crate::run::commands;
+
+const TRANSCRIPT: &str = ".ai/state/threads/r/transcript.jsonl";
+const ITEM: &str = ".ai/knowledge/graphs/test/g/r.md";
+const CACHE: &str = ".ai/state/objects/cache/nodes";
+
+/// A graph whose first command writes a line for each time that it is run, and whose result may be kept.
+fn cached(command: &str) -> String {
+    let graph = commands(&format!("echo x >> calls; {command}"), "echo b");
+    graph.replace("assign: { first:", "cache_result: true\n      assign: { first:")
+}
+
+impl Place {
+    fn calls(&self) -> usize {
+        fs::read_to_string(self.path("calls")).unwrap_or_default().lines().count()
+    }
+
+    fn entries(&self) -> usize {
+        fs::read_dir(self.path(CACHE)).map_or(0, Iterator::count)
+    }
+}
+
+fn json_of(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[test]
+fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
+    let place = Place::with_graph(&commands("echo a", "echo b"));
+    let ran = place.run(&["--store", "runs.db", "--run-id", "r", "--files"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let (transcript, item) = (place.read(TRANSCRIPT), place.read(ITEM));
+    let files = |arguments: &[&str]| place.graph(&[&["files"], arguments, &["--store", "runs.db"]].concat());
+    let well = files(&["verify", "r"]);
+    assert_eq!(well.code, 0, "{}", well.err);
+    assert!(well.out.starts_with("r: its files are what its journal says, and signed by "), "{}", well.out);
+    // A line that was changed is found, and made anew byte for byte.
+    place.write(TRANSCRIPT, &transcript.replace("\"one\"", "\"two\""));
+    fs::remove_file(place.path(ITEM)).unwrap();
+    let bad = files(&["verify", "r", "--json"]);
+    let told = json_of(&bad);
+    assert_eq!((bad.code, &told["success"], told["differing"].as_array().map(Vec::len)), (1, &json!(false), Some(2)));
+    assert!(told["error"].as_str().unwrap().starts_with("there is no "), "{told}");
+    assert!(bad.err.contains("transcript.jsonl is not what the journal says"), "{}", bad.err);
+    assert!(bad.err.ends_with("help: `graph files rebuild r --store runs.db`\n"), "{}", bad.err);
+    assert_eq!(place.read(TRANSCRIPT), transcript.replace("\"one\"", "\"two\""), "a look changes nothing");
+    let rebuilt = files(&["rebuild", "r"]);
+    assert_eq!((rebuilt.code, rebuilt.out.as_str()), (0, "rebuilt the files of r\n"), "{}", rebuilt.err);
+    assert_eq!((place.read(TRANSCRIPT), place.read(ITEM)), (transcript.clone(), item));
+    assert_eq!(json_of(&files(&["verify", "r", "--json"]))["transcript_bytes"], json!(transcript.len()));
+    // A run whose files were not kept gets them too.
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "s"]).code, 0);
+    assert!(!place.path(".ai/state/threads/s/transcript.jsonl").exists());
+    assert_eq!(files(&["verify", "s"]).code, 1);
+    assert_eq!(json_of(&files(&["rebuild", "--all", "--json"]))["rebuilt"].as_array().map(Vec::len), Some(2));
+    assert_eq!(files(&["verify", "s"]).code, 0);
+    let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+    database.execute("UPDATE records SET body = replace(body, '\"a\"', '\"c\"')", []).unwrap();
+    drop(database);
+    let refused = files(&["rebuild", "r", "none"]);
+    assert_eq!((refused.code, refused.out.as_str()), (1, ""));
+    assert!(
+        refused.err.contains("the files of run `r` were not rebuilt: the run's journal does not hold"),
+        "{}",
+        refused.err
+    );
+    assert!(
+        refused.err.contains("the files of run `none` were not rebuilt: there is no run `none`"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(place.read(TRANSCRIPT), transcript, "nothing is signed of a journal that was changed");
+}
+
+#[test]
+fn files_are_kept_in_a_project_and_of_runs_in_a_store() {
+    let place = Place::with_graph(&commands("echo a", "echo b"));
+    let no_store = place.run(&["--files"]);
+    assert!(no_store.code == 2 && no_store.err.contains("--store"), "{}", no_store.err);
+    let named = place.run(&["--store", "runs.db", "--run-id", "r", "--files", "--project", "elsewhere"]);
+    assert_eq!((named.code, place.path("runs.db").exists()), (3, false), "{}", named.err);
+    assert!(named.err.contains("cannot open elsewhere"), "{}", named.err);
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let named = place.run(&["--store", "runs.db", "--run-id", "r", "--files", "--project", "elsewhere"]);
+    assert_eq!(named.code, 0, "{}", named.err);
+    assert!(place.path("elsewhere").join(ITEM).exists() && !place.path(ITEM).exists());
+    let verify = |more: &[&str]| place.graph(&[&["files", "verify", "r", "--store", "runs.db"], more].concat());
+    assert_eq!((verify(&[]).code, verify(&["--project", "elsewhere"]).code), (1, 0));
+    // What cannot be written is said, and the run is whole.
+    fs::write(place.path("elsewhere/.ai/knowledge/graphs/test/h"), "in the way").unwrap();
+    place.sign("graphs/h.yaml", &commands("echo a", "echo b"));
+    let graph = ["run", "graphs/h.yaml", "--store", "runs.db", "--run-id", "h", "--files", "--project", "elsewhere"];
+    let hindered = place.graph(&graph);
+    assert_eq!(hindered.code, 0, "{}", hindered.err);
+    assert!(hindered.err.contains("warning: the files of run `h` could not be kept: "), "{}", hindered.err);
+    assert!(hindered.err.contains("`graph files rebuild h --store runs.db` makes them anew"), "{}", hindered.err);
+}
+
+#[test]
+fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
+    let place = Place::with_graph(&cached("echo a"));
+    let first = place.run(&["--store", "runs.db", "--run-id", "r", "--files"]);
+    assert_eq!((first.code, place.calls(), place.entries()), (0, 1, 1), "{}", first.err);
+    let second = place.run(&["--store", "runs.db", "--run-id", "s", "--files"]);
+    assert_eq!((second.code, place.calls()), (0, 1), "{}", second.err);
+    assert!(second.err.contains("one ✓ (cached) (+first)"), "{}", second.err);
+    assert_eq!(json_of(&first)["output"], json_of(&second)["output"]);
+    let transcript = place.read(".ai/state/threads/s/transcript.jsonl");
+    assert!(transcript.contains("\"cache_hit\":true") && !place.read(TRANSCRIPT).contains("\"cache_hit\":true"));
+    for (verb, run) in [("verify-run", "s"), ("verify-run", "r")] {
+        let proven = place.graph(&[verb, run, "--store", "runs.db"]);
+        assert_eq!(proven.code, 0, "{}", proven.err);
+    }
+    // Only with a store, where nothing else is said.
+    for (more, calls) in [
+        (&[][..], 2),
+        (&["--cache", "."], 2),
+        (&["--cache", ".", "--cache-salt", "2"], 3),
+        (&["--store", "runs.db", "--no-cache"], 4),
+        (&["--store", "runs.db", "--history"], 4),
+    ] {
+        let ran = place.run(more);
+        assert_eq!((ran.code, place.calls()), (0, calls), "{more:?}: {}", ran.err);
+    }
+    // In another directory a command is another one, and a changed graph has none of the old one's results.
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let mut away = place.command(&["run", "../graphs/g.yaml", "--cache", "..", "--quiet"]);
+    let away = place.ran(away.current_dir(place.path("elsewhere")).output().unwrap());
+    assert_eq!((away.code, place.read("elsewhere/calls").as_str()), (0, "x\n"), "{}", away.err);
+    place.sign("graphs/g.yaml", &cached("echo c"));
+    assert_eq!(place.run(&["--cache", "."]).code, 0);
+    assert_eq!(place.calls(), 5);
+    let missing = place.run(&["--cache", "nowhere"]);
+    assert!(missing.code == 3 && missing.err.contains("cannot open nowhere"), "{}", missing.err);
+}
+
+#[test]
+fn what_is_kept_is_listed_and_removed() {
+    let place = Place::with_graph(&cached("echo a"));
+    place.sign("graphs/h.yaml", &cached("echo h"));
+    let cache = |arguments: &[&str]| place.graph(&[&["cache"], arguments].concat());
+    assert_eq!((cache(&["ls"]).code, cache(&["ls"]).out.as_str()), (0, ""));
+    for graph in ["graphs/g.yaml", "graphs/h.yaml"] {
+        assert_eq!(place.graph(&["run", graph, "--cache", ".", "--quiet"]).code, 0);
+    }
+    let listed = json_of(&cache(&["ls", "--json"]));
+    let mut graphs: Vec<&str> =
+        listed["entries"].as_array().unwrap().iter().map(|entry| entry["graph_id"].as_str().unwrap()).collect();
+    graphs.sort_unstable();
+    assert_eq!((&listed["count"], graphs), (&json!(2), vec!["test/g", "test/h"]));
+    let lines = cache(&["ls"]).out;
+    assert!(lines.lines().count() == 2 && lines.contains("  one of test/h\n"), "{lines}");
+    let dry = cache(&["clear", "--graph", "test/h", "--dry-run"]);
+    assert!(dry.out.ends_with("would remove 1 result; 1 stay\n"), "{}", dry.out);
+    assert_eq!((cache(&["clear", "--node", "two"]).code, place.entries()), (0, 2));
+    let cleared = json_of(&cache(&["clear", "--graph", "test/h", "--json"]));
+    assert_eq!((&cleared["count"], place.entries()), (&json!(1), 1));
+    // What somebody changed is shown as what it is, belongs to no graph, and goes with the rest.
+    let left = fs::read_dir(place.path(CACHE)).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&left).unwrap();
+    fs::write(&left, text.replace("\"stdout\":\"a\"", "\"stdout\":\"z\"")).unwrap();
+    let listed = cache(&["ls"]).out;
+    assert!(listed.contains("  not used: it was not signed with "), "{listed}");
+    let ran = place.run(&["--cache", "."]);
+    assert_eq!(json_of(&ran)["output"]["first"], json!("a"));
+    assert!(ran.err.contains("is not used, and the call is made: it was not signed with "), "{}", ran.err);
+    fs::write(&left, "{}").unwrap();
+    assert_eq!((cache(&["clear", "--graph", "test/g"]).code, place.entries()), (0, 1));
+    assert_eq!((cache(&["clear"]).code, place.entries()), (0, 0));
+    let mut lost = place.command(&["cache", "ls"]);
+    let lost = place.ran(lost.current_dir("/").output().unwrap());
+    assert!(lost.code == 3 && lost.err.contains("there is no project here"), "{}", lost.err);
+}

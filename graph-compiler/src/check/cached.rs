@@ -1,0 +1,58 @@
+//! A result is cached only where the call is all that it depends on (R295).
+
+use std::collections::BTreeMap;
+
+use graph_model::digest::Digest;
+use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
+
+use super::facts::Facts;
+use super::index;
+use crate::definition::{Call, NodeDefinition};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (node, call) in cached(facts) {
+        let Some(cache_result) = node.conduct().and_then(|conduct| conduct.cache_result.as_ref()) else { continue };
+        let tool = facts.tool(call);
+        let id = call.id().map_or("", |id| id.as_str());
+        let (reason, help) = match tool.by {
+            Performer::Graph => {
+                let reason = format!("it runs the graph {}, whose run would be missing", call.shown());
+                (reason, "write `cache_result: true` on the nodes of that graph whose results may be kept")
+            }
+            Performer::Items => {
+                let reason = format!("it does something with {}, which may be another by then", call.shown());
+                (reason, "remove it")
+            }
+            Performer::Program if id == THREAD_DIRECTIVE || id.starts_with(INTERNAL) => {
+                (format!("{} begins or asks for work that is done elsewhere", call.shown()), "remove it")
+            }
+            Performer::Program if tool.result.mask().is_some() => {
+                (format!("what {} returns has secrets in it, which are not kept", call.shown()), "remove it")
+            }
+            Performer::Program => continue,
+        };
+        diagnostics
+            .error(
+                code::NOT_CACHED,
+                facts.place(&cache_result.span),
+                format!("the result of `{}` cannot be cached: {reason}", node.name),
+            )
+            .help(help);
+    }
+}
+
+/// Returns the digests of the contracts of the tools whose results are cached, by the tools' indices.
+pub(super) fn contracts(facts: &Facts<'_>) -> BTreeMap<u16, String> {
+    let contract = |(_, call): (&NodeDefinition, &Call)| {
+        let contract = facts.tool(call).contract?;
+        Some((index(facts.tool_index(call)), Digest::of(&contract.source.text).to_hex()))
+    };
+    cached(facts).filter_map(contract).collect()
+}
+
+/// Returns the nodes whose results are cached, with what they call.
+fn cached<'d>(facts: &Facts<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d Call)> {
+    let caches = |node: &&NodeDefinition| node.conduct().is_some_and(|conduct| conduct.caches());
+    facts.definition.nodes.iter().filter(caches).filter_map(|node| Some((node, node.call()?)))
+}
