@@ -14,6 +14,7 @@ use graph_runtime::{
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::journal::forged;
 
 const KEY: [u8; 32] = [1; 32];
 
@@ -270,6 +271,46 @@ async fn a_store_that_fails_while_items_are_at_work_stops_the_run_and_no_more_ar
     assert!(matches!(error, RunError::Store { step: 1, .. }), "{error}");
     let made = called.lock().unwrap().len();
     assert!(made < 20, "{made} calls were made");
+}
+
+/// Changes the first record of a kind and signs all again, as only the holder of the key can; says what an audit finds.
+fn found_in(machine: &Interpreted, records: &[Sealed], kind: &str, from: &str, to: &str) -> String {
+    let at = kinds(records).iter().position(|one| one == kind).unwrap();
+    assert!(records[at].body.contains(from), "{}", records[at].body);
+    let forged = forged(records, |seq, body| if seq == at { body.replacen(from, to, 1) } else { body.to_owned() });
+    proven(machine, &forged).unwrap_err()
+}
+
+#[tokio::test]
+async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_rest_does_not() {
+    let (store, called) = (MemoryStore::new(), Called::default());
+    runtime(store.clone()).start_as(id(), round(10_000), Map::new()).await.unwrap().await.unwrap();
+    let (machine, records) = (round(10_000), store.load(&id()).await.unwrap());
+    assert_eq!(proven(&machine, &forged(&records, |_, body| body.to_owned())), Ok(Status::Completed));
+    for (from, to, why) in [
+        ("\"keys\":{\"n\":", "\"keys\":{\"n\":1", "it says that `n` is something else than what was written to it"),
+        (
+            "\"next\":[{\"node\":\"round\"}]",
+            "\"next\":[{\"node\":\"end\"}]",
+            "stands elsewhere than where its steps led",
+        ),
+        ("\"steps\":", "\"steps\":1", "stands elsewhere than where its steps led"),
+    ] {
+        let found = found_in(&machine, &records, "snapshot", from, to);
+        assert!(found.contains(why), "{found}");
+    }
+    let store = MemoryStore::new();
+    runtime(store.clone()).start_as(id(), doubling(&called, None), list()).await.unwrap().await.unwrap();
+    let (machine, records) = (doubling(&called, None), store.load(&id()).await.unwrap());
+    for (from, to, why) in [
+        ("{\"double\":2}", "{\"double\":3}", "node `each` returned something else than when its call was done"),
+        ("\"step\":1", "\"step\":2", "visit 2 is not one of the next step"),
+        ("\"node\":\"each\"", "\"node\":\"end\"", "it says that the node that makes a call is end, and it is each"),
+        ("\"item\":0", "\"item\":9", "node `each` returned something else than when its call was done"),
+    ] {
+        let found = found_in(&machine, &records, "calls", from, to);
+        assert!(found.contains(why), "{found}");
+    }
 }
 
 /// One node leads to two, which are visited together and lead to the end.

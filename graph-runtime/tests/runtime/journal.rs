@@ -119,7 +119,7 @@ async fn the_known_journal_is_what_the_page_says_and_what_the_runtime_writes() {
 }
 
 /// Changes the texts of a journal and signs all of it again, as only the holder of the key can.
-fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String) -> Vec<Sealed> {
+pub(crate) fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String) -> Vec<Sealed> {
     let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
     let mut prev = Digest::of([]);
     let forge = |(seq, record): (usize, &Sealed)| {

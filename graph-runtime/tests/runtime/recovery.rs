@@ -12,6 +12,7 @@ use graph_runtime::record::{Sealed, Status};
 use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
+    audit,
 };
 use serde_json::json;
 
@@ -187,8 +188,11 @@ async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpret
     }
 }
 
-/// Resumes from what was tampered with; returns why it is refused.
+/// Proves and resumes what was tampered with, and returns why that is refused.
 async fn refused(records: Vec<Sealed>) -> String {
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = audit(&chain(&Calls::default()), &id(), &records, &key, None);
+    assert!(proven.is_err(), "an audit finds it too");
     resume(records, &id(), 1, chain(&Calls::default())).await.unwrap_err()
 }
 
