@@ -90,7 +90,7 @@ impl Found {
 
 impl Of {
     fn open(&self) -> Result<(ProjectCache, Vec<Found>), Error> {
-        let cache = ProjectCache::in_directory(project_here(self.cache.as_ref())?)?;
+        let cache = ProjectCache::in_directory(project_here(self.cache.as_ref(), "--cache DIR")?)?;
         let keys = cache.keys()?;
         let signer: PublicKey = match &self.public_key {
             Some(pem) => public_key(pem)?,

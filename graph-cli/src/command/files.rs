@@ -70,16 +70,18 @@ struct Desk {
     opened: Opened,
     files: ProjectFiles,
     ring: KeyRing,
+    signer: String,
 }
 
 impl Of {
     fn open(&self) -> Result<Desk, Error> {
-        let project = project_here(self.project.as_ref())?;
+        let project = project_here(self.project.as_ref(), "--project DIR")?;
         let key = signing_key(self.key.as_ref())?;
         let opened = self.kept.open()?;
         let ring = KeyRing::of(&key.public(), "the key of the files");
+        let signer = key.public().fingerprint().to_string();
         let files = ProjectFiles::in_directory(&project, key)?;
-        Ok(Desk { opened, files, ring })
+        Ok(Desk { opened, files, ring, signer })
     }
 
     /// Loads the graph of a run.
@@ -150,14 +152,14 @@ fn verify(arguments: &Verify) -> Done {
     let is_well = differing.is_empty() && signed.is_ok();
     let problem = signed.as_ref().err().map(ToString::to_string);
     if arguments.json {
-        let turns = signed.as_ref().ok().map(|(item, _)| item.transcript.bytes);
+        let bytes = signed.as_ref().ok().map(|(item, _)| item.transcript.bytes);
         let result = json!({
             "success": is_well, "run_id": run, "graph_id": summary.graph, "differing": differing,
-            "error": problem, "transcript_bytes": turns,
+            "error": problem, "transcript_bytes": bytes,
         });
         anstream::println!("{result:#}");
     } else if is_well {
-        anstream::println!("{run}: its files are what its journal says, and signed by {}", key_of(arguments)?);
+        anstream::println!("{run}: its files are what its journal says, and signed by {}", desk.signer);
     }
     if let Some(problem) = problem {
         anstream::eprintln!("error: {run}: {problem}");
@@ -169,8 +171,4 @@ fn verify(arguments: &Verify) -> Done {
         anstream::eprintln!("help: `graph files rebuild {run} --store {}`", arguments.of.kept.store.display());
     }
     Ok(Outcome::of(is_well))
-}
-
-fn key_of(arguments: &Verify) -> Result<String, Error> {
-    Ok(signing_key(arguments.of.key.as_ref())?.public().fingerprint().to_string())
 }

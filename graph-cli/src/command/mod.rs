@@ -69,12 +69,15 @@ fn replace(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Finds the project's directory: the one that is named, or the nearest one above the working directory that holds `.ai`.
-fn project_here(named: Option<&PathBuf>) -> Result<PathBuf, Error> {
+/// Finds the project's directory: the one that is named, or the nearest one above the working directory that holds `.ai`. An error
+/// says which `option` names it.
+fn project_here(named: Option<&PathBuf>, option: &str) -> Result<PathBuf, Error> {
     match named {
         Some(directory) => Ok(directory.clone()),
         None => project_around(&std::env::current_dir()?).ok_or_else(|| {
-            Error::new("there is no project here: neither the working directory nor one above it holds .ai; name one with an option")
+            Error::new(format!(
+                "there is no project here: neither the working directory nor one above it holds .ai; name one with `{option}`"
+            ))
         }),
     }
 }

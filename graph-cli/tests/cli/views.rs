@@ -176,5 +176,9 @@ fn what_is_kept_is_listed_and_removed() {
     assert_eq!((cache(&["clear"]).code, place.entries()), (0, 0));
     let mut lost = place.command(&["cache", "ls"]);
     let lost = place.ran(lost.current_dir("/").output().unwrap());
-    assert!(lost.code == 3 && lost.err.contains("there is no project here"), "{}", lost.err);
+    assert!(
+        lost.code == 3 && lost.err.contains("there is no project here") && lost.err.ends_with("with `--cache DIR`\n"),
+        "{}",
+        lost.err
+    );
 }
