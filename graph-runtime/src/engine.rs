@@ -289,6 +289,7 @@ impl Engine {
                 node: None,
                 now: None,
                 exhausted: true,
+                signal: None,
                 unfit: false,
                 warnings: Vec::new(),
             };
@@ -535,8 +536,18 @@ impl Engine {
         {
             let (status, steps) = (*status, *steps);
             let output = self.sealed_output(steps, output);
-            let end =
-                End { status, steps, output, error: None, node: None, now, exhausted: false, unfit: false, warnings };
+            let end = End {
+                status,
+                steps,
+                output,
+                error: None,
+                node: None,
+                now,
+                exhausted: false,
+                signal: None,
+                unfit: false,
+                warnings,
+            };
             records.push(self.seal("end", &end));
         }
         self.clear_desk();
@@ -732,6 +743,7 @@ impl Engine {
                 node,
                 now: None,
                 exhausted: false,
+                signal: self.facts.stop.signal().filter(|_| status == Status::Cancelled),
                 unfit,
                 warnings: Vec::new(),
             };

@@ -325,6 +325,9 @@ pub struct End {
     /// Whether it ended because it had taken all the steps it may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
+    /// The number of the signal that it was cancelled by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
     /// Whether it failed on what the node's calls returned: they are made again if the run is taken up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,

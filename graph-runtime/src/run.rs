@@ -47,6 +47,11 @@ impl Canceller {
     pub fn cancel(&self) {
         self.0.set();
     }
+
+    /// Stops the run because its process got a signal, whose number the journal then has (R221).
+    pub fn cancel_by(&self, signal: i32) {
+        self.0.set_by(signal);
+    }
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use tokio::sync::Notify;
 
@@ -13,6 +13,8 @@ pub(crate) struct Stop(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     wished: AtomicBool,
+    /// The signal that it is wished by; 0 where that is none.
+    signal: AtomicI32,
     told: Notify,
 }
 
@@ -21,6 +23,19 @@ impl Stop {
     pub(crate) fn set(&self) {
         self.0.wished.store(true, Ordering::Release);
         self.0.told.notify_waiters();
+    }
+
+    /// Wishes it because a signal came. The first that came counts.
+    pub(crate) fn set_by(&self, signal: i32) {
+        if !self.is_set() {
+            self.0.signal.store(signal, Ordering::Release);
+        }
+        self.set();
+    }
+
+    /// Returns the signal that it is wished by, if one is.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        Some(self.0.signal.load(Ordering::Acquire)).filter(|signal| *signal != 0)
     }
 
     /// Whether somebody wishes it.

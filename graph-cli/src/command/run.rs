@@ -525,7 +525,7 @@ async fn perform(
                     add_history(arguments, runtime, &id, &mut result).await;
                     return Ok(Ended { result, code: signal.exit_code() });
                 }
-                canceller.cancel();
+                canceller.cancel_by(signal.number());
                 voice.note(format_args!("{signal}: the run stops after this step; once more, and it stops at once"));
                 stopped = Some(signal);
             }

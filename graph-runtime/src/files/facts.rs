@@ -304,8 +304,9 @@ impl Facts {
                 let payload = json!({"error": end.error, "node": end.node, "steps": steps, "elapsed_s": elapsed_s});
                 ("graph_error", payload)
             }
-            // Which signal it was is not in the journal.
-            Status::Cancelled => ("graph_cancelled", json!({"steps": steps, "elapsed_s": elapsed_s, "signal": null})),
+            Status::Cancelled => {
+                ("graph_cancelled", json!({"steps": steps, "elapsed_s": elapsed_s, "signal": end.signal}))
+            }
             _ => ("graph_completed", json!({"status": end.status.name(), "steps": steps, "elapsed_s": elapsed_s})),
         };
         self.end = Some(end);
@@ -376,13 +377,16 @@ impl Facts {
 
     /// Returns what went wrong (R199).
     fn errors(&self) -> Vec<Value> {
-        let Some(End { error: Some(message), node, status, .. }) = &self.end else { return self.suppressed.clone() };
+        let Some(End { error: Some(message), node, status, signal, .. }) = &self.end else {
+            return self.suppressed.clone();
+        };
         let code = match (status, node) {
             (Status::Cancelled, _) => "cancelled",
             (_, Some(_)) => "node_error",
             (_, None) if message.starts_with("Max steps exceeded") => "max_steps_exceeded",
             (_, None) => "run_error",
         };
+        let message = signal.map_or_else(|| message.clone(), |signal| format!("Signal {signal}"));
         let mut error = json!({"code": code, "message": message, "phase": "execution"});
         if let (Some(node), Some(error)) = (node, error.as_object_mut()) {
             error.insert("node".to_owned(), Value::from(node.as_str()));

@@ -472,13 +472,15 @@ async fn a_run_that_is_cancelled_says_so_and_where_it_goes_on() {
     });
     let run = runtime(kept.store.clone(), &kept.files).start_as(id(), machine, Map::new()).await.unwrap();
     called.notified().await;
-    run.canceller().cancel();
+    run.canceller().cancel_by(15);
     stopped.notify_one();
     let error = run.await.unwrap_err();
     assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
     let (item, _) = kept.files.verify(&graph(), &id(), &ring()).unwrap();
     assert_eq!((item.status, item.steps, item.current_node.as_str()), (Status::Cancelled, 1, "b"));
-    assert!(kept.events().iter().any(|event| event["event_type"] == "graph_cancelled"));
+    let events = kept.events();
+    let event = events.iter().find(|event| event["event_type"] == "graph_cancelled").unwrap();
+    assert_eq!(event["payload"]["signal"], 15);
 }
 
 const PAGE: &str = ".ai/knowledge/agent/threads/test/graph/run-1.md";

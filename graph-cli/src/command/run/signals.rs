@@ -13,6 +13,14 @@ pub(super) enum Signal {
 }
 
 impl Signal {
+    /// Returns its number.
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => 2,
+            Self::Terminate => 15,
+        }
+    }
+
     /// Returns the code with which shells report a program that the signal ended.
     pub(super) fn exit_code(self) -> u8 {
         match self {
