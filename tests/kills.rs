@@ -28,6 +28,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use graph_model::timestamp;
+use graph_runtime::dynamic::Interpreted;
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::{Call, Durability, Options, RunId, SqliteStore, Status, Store, audit, audit_tree};
 
@@ -41,6 +42,12 @@ const DIRECTORY: &str = "GRAPH_KILLS_DIRECTORY";
 const BATCH: &str = "GRAPH_KILLS_BATCH";
 /// How often the process of a batch is killed. Then it is let to its end: runs that are `exit` come to none in a moment.
 const MOST: u64 = 14;
+
+/// The graph that is run, and the one inside it.
+struct Graphs {
+    rounds: Interpreted,
+    inner: Interpreted,
+}
 
 /// A run of a batch.
 struct Planned {
@@ -84,17 +91,17 @@ async fn work(directory: &Path, batch: u64) {
             tell("at work");
         }
     };
-    let graphs = Graphs::open(&directory.join("graphs"), Work::new(2_000, note));
+    let machine = graph(&directory.join("graphs"), "rounds", Work::new(2_000, note));
     let store = SqliteStore::open(directory.join("runs.db")).await.unwrap();
     let known: BTreeSet<RunId> = store.list().await.unwrap().into_iter().map(|summary| summary.run).collect();
     let runtime = runtime(store);
     let mut runs = Vec::new();
     for Planned { run, size, rounds, durability } in plan(batch) {
         let options = Options { durability, run: Some(run.clone()), ..Options::default() };
-        let graph = graphs.rounds.clone();
+        let machine = machine.clone();
         runs.push(match known.contains(&run) {
-            true => runtime.resume_with(options, graph, &run).await.unwrap(),
-            false => runtime.start_with(options, graph, inputs(size, rounds)).await.unwrap(),
+            true => runtime.resume_with(options, machine, &run).await.unwrap(),
+            false => runtime.start_with(options, machine, inputs(size, rounds)).await.unwrap(),
         });
     }
     for run in runs {
@@ -129,7 +136,6 @@ struct Seen {
     steps: BTreeMap<RunId, BTreeMap<u64, String>>,
     /// Calls of steps that were not done.
     calls: BTreeSet<(RunId, u64, Option<u64>)>,
-    records: u64,
     snapshots: u64,
     parts: u64,
     unfinished: u64,
@@ -187,7 +193,8 @@ fn a_process_that_is_killed_at_any_moment_loses_nothing_and_commits_nothing_twic
 fn one_batch(batch: u64, chance: &mut Chance, tally: &mut Tally) {
     let tree = tree();
     let directory = tree.path("").parent().unwrap().to_owned();
-    let graphs = Graphs::open(&tree.path(""), Work::new(1, |_, _| panic!("nothing is called here")));
+    let load = |name: &str| graph(&tree.path(""), name, Work::new(1, |_, _| panic!("nothing is called here")));
+    let graphs = Graphs { rounds: load("rounds"), inner: load("inner") };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let look = || tokio.block_on(look(&graphs, &directory));
     let (mut seen, mut keys, mut read) = (Seen::default(), BTreeMap::new(), 0);
@@ -286,7 +293,6 @@ async fn look(graphs: &Graphs, directory: &Path) -> Result<Seen, String> {
             return Err(format!("{run}: the list says {:?}, and the journal {:?}", summary.status, proven.status));
         }
         seen.unfinished += u64::from(proven.status != Status::Completed);
-        seen.records += records.len() as u64;
         let steps = seen.steps.entry(run.clone()).or_default();
         for sealed in records {
             match serde_json::from_str::<Record>(&sealed.body).map_err(|error| error.to_string())?.entry {

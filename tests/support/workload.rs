@@ -122,19 +122,10 @@ pub(crate) fn tree() -> Tree {
     tree
 }
 
-/// The graph that is run, and the one inside it.
-pub(crate) struct Graphs {
-    pub(crate) rounds: Interpreted,
-    pub(crate) inner: Interpreted,
-}
-
-impl Graphs {
-    /// Loads them from the tree in a directory.
-    pub(crate) fn open(tree: &Path, tools: impl Tools) -> Self {
-        let library = Library::open(tree, tools);
-        let load = |name: &str| library.graph(&tree.join(name)).unwrap_or_else(|error| panic!("{error}"));
-        Self { rounds: load("rounds.yaml"), inner: load("inner.yaml") }
-    }
+/// Loads a graph of a tree: `rounds`, or `inner`, which runs inside it.
+pub(crate) fn graph(tree: &Path, name: &str, tools: impl Tools) -> Interpreted {
+    let library = Library::open(tree, tools);
+    library.graph(&tree.join(format!("{name}.yaml"))).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What a run is given.

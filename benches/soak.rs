@@ -1,0 +1,419 @@
+//! Two hundred runs at once, for minutes, in a process that is killed, on a disk that fills up and is freed, while runs are cancelled
+//! and forked.
+//!
+//! Run with `SOAK=10m cargo bench --bench soak`; without `SOAK` it takes some seconds. At the end every run must have come to its end
+//! and to the output that it has undisturbed, every journal be proven, and the process take no more memory late than before.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails here is the answer")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+#[path = "../tests/support/tree.rs"]
+#[expect(dead_code, reason = "nothing is compiled here")]
+mod tree;
+#[path = "../tests/support/workload.rs"]
+mod workload;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use graph_model::digest::Digest;
+use graph_model::timestamp::unix_milliseconds;
+use graph_model::value::canonical_json;
+use graph_runtime::dynamic::Interpreted;
+use graph_runtime::store::StoreError;
+use graph_runtime::travel::Fork;
+use graph_runtime::{Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
+
+use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};
+
+/// How many runs are at work at once.
+const LANES: u64 = 200;
+/// How often each run goes round.
+const ROUNDS: u64 = 4;
+/// Says of a process that it is the one to be killed, and where it works.
+const DIRECTORY: &str = "GRAPH_SOAK_DIRECTORY";
+/// When it begins no more runs, in milliseconds since the Unix epoch.
+const UNTIL: &str = "GRAPH_SOAK_UNTIL";
+/// The number of the process.
+const LAUNCH: &str = "GRAPH_SOAK_LAUNCH";
+/// How long a call takes at most, in microseconds.
+const PACE: &str = "GRAPH_SOAK_PACE";
+
+fn main() {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match std::env::var_os(DIRECTORY) {
+        Some(directory) => {
+            end_with_parent();
+            tokio.block_on(work(Path::new(&directory)));
+        }
+        None => soak(&tokio),
+    }
+}
+
+fn number(name: &str) -> u64 {
+    std::env::var(name).unwrap().parse().unwrap()
+}
+
+/// A number that follows from a run's id: what it is like.
+fn number_of(run: &RunId) -> u64 {
+    run.as_str().bytes().map(u64::from).sum()
+}
+
+fn size_of(run: &RunId) -> u64 {
+    // A fork has the inputs of the run that it began in.
+    let origin = RunId::new(run.as_str().trim_end_matches("fork")).unwrap();
+    if number_of(&origin).is_multiple_of(20) { 20_000 } else { 200 }
+}
+
+/// What the lanes of a process share.
+struct Shared {
+    graph: Interpreted,
+    runtime: Runtime,
+    until: i64,
+    launch: u64,
+    next: AtomicU64,
+    /// Runs that are to be taken up.
+    waiting: Mutex<VecDeque<RunId>>,
+}
+
+/// Keeps so many runs at work until the time is over, and then until all have ended.
+async fn work(directory: &Path) {
+    let graph = graph(&directory.join("graphs"), "rounds", Work::new(number(PACE), |_, _| {}));
+    let waiting = fs::read_to_string(directory.join("unfinished")).unwrap();
+    let waiting = Mutex::new(waiting.lines().map(|run| RunId::new(run).unwrap()).collect());
+    let store = loop {
+        match SqliteStore::open(directory.join("runs.db")).await {
+            Ok(store) => break store,
+            Err(error) => {
+                tell(&format!("not opened: {error}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    let (until, launch, next) = (i64::try_from(number(UNTIL)).unwrap(), number(LAUNCH), AtomicU64::new(0));
+    let shared = Arc::new(Shared { graph, runtime: runtime(store), until, launch, next, waiting });
+    let lanes: Vec<_> = (0..LANES).map(|_| tokio::spawn(lane(Arc::clone(&shared)))).collect();
+    for lane in lanes {
+        lane.await.unwrap();
+    }
+}
+
+/// Takes up or begins one run after another.
+async fn lane(shared: Arc<Shared>) {
+    loop {
+        let known = shared.waiting.lock().unwrap().pop_front();
+        let is_known = known.is_some();
+        let run = match known {
+            Some(run) => run,
+            None if unix_milliseconds(SystemTime::now()) >= shared.until => return,
+            None => {
+                let number = shared.next.fetch_add(1, Ordering::Relaxed);
+                RunId::new(format!("p{}n{number}", shared.launch)).unwrap()
+            }
+        };
+        if let Err(again) = one_run(&shared, &run, is_known).await {
+            tell(again.word());
+            if again != Again::Gone {
+                shared.waiting.lock().unwrap().push_back(run);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Why a run is to be taken up again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    Cancelled,
+    /// The store failed.
+    Failed,
+    /// There is no such run: the store failed when it was begun.
+    Gone,
+}
+
+impl Again {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+async fn one_run(shared: &Shared, run: &RunId, is_known: bool) -> Result<(), Again> {
+    let options = Options { durability: durability(number_of(run)), run: Some(run.clone()), ..Options::default() };
+    let graph = shared.graph.clone();
+    let begun = match is_known {
+        true => match shared.runtime.resume_with(options, graph, run).await {
+            Ok(run) => run,
+            Err(ResumeError::Store { source: StoreError::NotFound(_), .. }) => return Err(Again::Gone),
+            Err(ResumeError::Store { .. }) => return Err(Again::Failed),
+            Err(error) => broken(&error),
+        },
+        // Whether there is a run then, who takes it up finds out.
+        false => match shared.runtime.start_with(options, graph, inputs(size_of(run), ROUNDS)).await {
+            Ok(run) => run,
+            Err(_) => return Err(Again::Failed),
+        },
+    };
+    let mut chance =
+        Chance::of(u64::from(std::process::id()) ^ (number_of(run) << 32) ^ shared.next.load(Ordering::Relaxed));
+    if chance.below(10) == 0 {
+        let (canceller, wait) = (begun.canceller(), Duration::from_micros(chance.below(number(PACE) * 10)));
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            canceller.cancel();
+        });
+    }
+    let finished = match begun.await {
+        Ok(finished) => finished,
+        Err(RunError::Cancelled { .. }) => return Err(Again::Cancelled),
+        Err(RunError::Store { .. }) => return Err(Again::Failed),
+        Err(error) => broken(&error),
+    };
+    if chance.below(10) == 0 && !run.as_str().ends_with("fork") {
+        let fork = RunId::new(format!("{run}fork")).unwrap();
+        let step = Some(chance.below(finished.steps));
+        let fork = Fork { step, run: Some(fork), ..Fork::default() };
+        match shared.runtime.fork(&shared.graph, run, fork).await {
+            Ok(fork) => shared.waiting.lock().unwrap().push_back(fork),
+            Err(error) => tell(&format!("not forked: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Says what must not happen, and ends the process.
+fn broken(error: &dyn std::error::Error) -> ! {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    tell(&format!("broken: {text}"));
+    std::process::exit(2);
+}
+
+/// What the processes said, by their first words.
+type Said = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// How long things take: from a least time to so much more.
+struct Gap(Duration, Duration);
+
+impl Gap {
+    fn draw(&self, chance: &mut Chance) -> Duration {
+        self.0 + Duration::from_millis(chance.below(u64::try_from(self.1.as_millis()).unwrap().max(1)))
+    }
+}
+
+struct Soak<'a> {
+    directory: &'a Path,
+    tokio: &'a tokio::runtime::Runtime,
+    until: SystemTime,
+    pace: u64,
+    launches: u64,
+    said: Said,
+}
+
+impl Soak<'_> {
+    /// Starts the process that works, and tells it what is to be taken up.
+    fn launch(&mut self) -> Worker {
+        let unfinished: String = self.unfinished().iter().flat_map(|run| [run.as_str(), "\n"]).collect();
+        fs::write(self.directory.join("unfinished"), unfinished).unwrap();
+        self.launches += 1;
+        // A write beyond the limit is to fail, and not to end the process with a signal.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\""]).arg(std::env::current_exe().unwrap());
+        command.env(DIRECTORY, self.directory).env(LAUNCH, self.launches.to_string());
+        command.env(UNTIL, unix_milliseconds(self.until).to_string()).env(PACE, self.pace.to_string());
+        let mut worker = Worker::start(&mut command);
+        let (lines, said) = (BufReader::new(worker.output()).lines(), Arc::clone(&self.said));
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok).filter(|line| !line.is_empty()) {
+                *said.lock().unwrap().entry(line).or_default() += 1;
+            }
+        });
+        worker
+    }
+
+    fn store(&self) -> SqliteStore {
+        self.tokio.block_on(SqliteStore::open(self.directory.join("runs.db"))).unwrap()
+    }
+
+    fn unfinished(&self) -> Vec<RunId> {
+        let all = self.tokio.block_on(self.store().list()).unwrap();
+        let is_unfinished = |status| !matches!(status, Status::Completed | Status::CompletedWithErrors);
+        all.into_iter().filter(|one| one.parent.is_none() && is_unfinished(one.status)).map(|one| one.run).collect()
+    }
+
+    /// Has runs cancelled by whoever is at work on them; returns how many.
+    fn cancel_some(&self, chance: &mut Chance) -> u64 {
+        let store = self.store();
+        let unfinished = self.unfinished();
+        let picked = (0..5).filter_map(|_| unfinished.get(usize::try_from(chance.below(LANES)).unwrap()));
+        picked.filter(|run| self.tokio.block_on(store.cancel(run)).is_ok()).count() as u64
+    }
+}
+
+fn soak(tokio: &tokio::runtime::Runtime) {
+    let length = std::env::var("SOAK").ok().map_or(Duration::from_secs(6), |text| {
+        graph_model::duration::parse(&text).unwrap_or_else(|error| panic!("SOAK: {error}"))
+    });
+    let seed = unix_milliseconds(SystemTime::now()).unsigned_abs();
+    let is_long = length >= Duration::from_secs(60);
+    println!("a soak of {length:?}, seed {seed}");
+    let mut chance = Chance::of(seed);
+    let (second, tree) = (Duration::from_millis(if is_long { 1000 } else { 100 }), tree());
+    let directory = tree.path("").parent().unwrap().to_owned();
+    let (began, until) = (Instant::now(), SystemTime::now() + length);
+    let pace = if is_long { 800_000 } else { 60_000 };
+    let mut soak = Soak { directory: &directory, tokio, until, pace, launches: 0, said: Arc::default() };
+    let (kill_gap, fill_gap) = (Gap(5 * second, 25 * second), Gap(3 * second, 12 * second));
+    let full_gap = Gap(second / 5, 2 * second);
+    let (mut kills, mut fills, mut cancels) = (0, 0, 0);
+    let mut memory: Vec<(Duration, u64)> = Vec::new();
+    let mut worker = soak.launch();
+    let mut launched = Instant::now();
+    let mut kill_at = began + kill_gap.draw(&mut chance);
+    let mut fill_at = began + fill_gap.draw(&mut chance);
+    let mut free_at = None;
+    let (mut look_at, mut cancel_at) = (began, began);
+    while began.elapsed() < length {
+        thread::sleep(Duration::from_millis(20));
+        let now = Instant::now();
+        if worker.0.try_wait().unwrap().is_some() {
+            break;
+        }
+        if now >= kill_at {
+            worker.kill();
+            kills += 1;
+            worker = soak.launch();
+            (launched, free_at) = (Instant::now(), None);
+            kill_at = launched + kill_gap.draw(&mut chance);
+        }
+        if now >= fill_at && free_at.is_none() {
+            // Somewhere in the log, or before all of it.
+            limit(&worker.0, Some(chance.below(2_000_000)));
+            fills += 1;
+            free_at = Some(now + full_gap.draw(&mut chance));
+        }
+        if free_at.is_some_and(|at| now >= at) {
+            limit(&worker.0, None);
+            (free_at, fill_at) = (None, now + fill_gap.draw(&mut chance));
+        }
+        if now >= look_at && launched.elapsed() > 3 * second {
+            memory.extend(resident(&worker.0).map(|bytes| (began.elapsed(), bytes)));
+            look_at = now + second / 2;
+        }
+        if now >= cancel_at {
+            cancels += soak.cancel_some(&mut chance);
+            cancel_at = Instant::now() + 3 * second;
+        }
+    }
+    limit(&worker.0, None);
+    let waited = Instant::now();
+    let ended = loop {
+        match worker.0.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if waited.elapsed() > Duration::from_secs(180) => break None,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    drop(worker);
+    let said = soak.said.lock().unwrap().clone();
+    println!("said: {said:?}");
+    assert!(ended.is_some_and(|status| status.success()), "the process that nobody kills comes to its end: {ended:?}");
+    let proven = tokio.block_on(prove(&directory));
+    let Proven { runs, forks, inside, steps, resumes, wrong } = proven;
+    let count =
+        |word: &str| said.iter().filter(|(line, _)| line.starts_with(word)).map(|(_, count)| count).sum::<u64>();
+    println!(
+        "{length:?} with {LANES} runs at once: {runs} runs, {forks} of them forks, and {inside} inside them; {steps} steps; {kills} kills, \
+         {} cancelled ({cancels} from outside), {fills} times a full disk that {} runs met, {resumes} times taken up; {} not proven",
+        count("cancelled"),
+        count("failed"),
+        wrong.len()
+    );
+    let third = |number: u32| {
+        let of = |at: &Duration| *at >= length / 3 * number && *at < length / 3 * (number + 1);
+        let all: Vec<u64> = memory.iter().filter(|(at, _)| of(at)).map(|(_, bytes)| *bytes).collect();
+        all.iter().sum::<u64>() as f64 / all.len().max(1) as f64 / 1e6
+    };
+    let (middle, last) = (third(1), third(2));
+    println!("memory: {:.1} MB, then {middle:.1} MB, then {last:.1} MB on average of each third", third(0));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count("broken") == 0, "what must not be said was said");
+    assert!(!is_long || last <= middle * 1.1, "it takes more and more memory");
+}
+
+#[derive(Default)]
+struct Proven {
+    runs: u64,
+    forks: u64,
+    inside: u64,
+    steps: u64,
+    resumes: u64,
+    wrong: Vec<String>,
+}
+
+/// Proves every run, with those inside it, and that it came to its end.
+async fn prove(directory: &Path) -> Proven {
+    let tools = Work::new(1, |_, _| panic!("nothing is called here"));
+    let machine = Arc::new(graph(&directory.join("graphs"), "rounds", tools));
+    let store = SqliteStore::open(directory.join("runs.db")).await.unwrap();
+    let expected = |size| Some(Digest::of(canonical_json(&output(size, ROUNDS))));
+    let (small, large) = (expected(200), expected(20_000));
+    let mut proven = Proven::default();
+    for summary in store.list().await.unwrap() {
+        if summary.parent.is_some() {
+            continue;
+        }
+        let run = summary.run;
+        match audit_tree(machine.clone(), &run, &store, &key().public(), None).await {
+            Ok(audits) => {
+                let (first, inside) = audits.split_first().unwrap();
+                proven.runs += 1;
+                proven.forks += u64::from(first.from.is_some());
+                proven.inside += inside.len() as u64;
+                proven.steps += audits.iter().map(|audit| audit.steps).sum::<u64>();
+                proven.resumes += audits.iter().map(|audit| audit.resumes).sum::<u64>();
+                let is_expected = first.output == if size_of(&run) == 200 { small } else { large };
+                if first.status != Status::Completed || !is_expected || first.from.is_some() != first.is_origin_proven {
+                    proven.wrong.push(format!("{run}: {first:?}"));
+                }
+            }
+            Err(error) => proven.wrong.push(format!("{run}: {error}")),
+        }
+    }
+    proven
+}
+
+/// Lets no file of a process grow beyond so many bytes, which for it is a full disk, or lifts that.
+#[cfg(target_os = "linux")]
+fn limit(child: &Child, bytes: Option<u64>) {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let limited = prlimit(Some(Pid::from_child(child)), Resource::Fsize, Rlimit { current: bytes, maximum: None });
+    // A process that has ended has no limits.
+    assert!(limited.is_ok() || bytes.is_none(), "the disk of the process cannot be filled: {limited:?}");
+}
+
+/// Elsewhere no process can set the limits of another.
+#[cfg(not(target_os = "linux"))]
+fn limit(_: &Child, _: Option<u64>) {}
+
+/// Returns how much memory a process has, where the system says.
+fn resident(child: &Child) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
