@@ -6,8 +6,8 @@
 use std::hint::black_box;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{Criterion, criterion_group};
@@ -59,6 +59,20 @@ fn tokio() -> Tokio {
 impl tally::Actions for Counter {
     async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
         Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+    }
+}
+
+/// As [`Counter`], and looks at the clock when it is called first and last.
+struct Clocked {
+    counter: Counter,
+    between: Arc<Mutex<Option<(Instant, Instant)>>>,
+}
+
+impl tally::Actions for Clocked {
+    async fn bench_tick(&self, call: &Call, params: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+        let now = Instant::now();
+        self.between.lock().expect("nobody panics").get_or_insert((now, now)).1 = now;
+        tally::Actions::bench_tick(&self.counter, call, params).await
     }
 }
 
@@ -266,6 +280,8 @@ fn bytes_a_step(tokio: &Tokio, directory: &Path) -> usize {
 
 /// How often each figure is measured.
 const PAIRS: usize = 31;
+/// How often steps and bare commits take turns: what else the disk has to do changes meanwhile, and is shared alike.
+const TURNS: usize = 201;
 /// After how many commits the log of a store has been written into its file once, and is used again from its beginning.
 const LOG: u64 = 4_500;
 
@@ -303,14 +319,21 @@ fn pairs() {
     // As long as its log grows, a file's size is written too. Both logs have come round once when it counts.
     time(&tokio, &runtime, Tally::new(Counter::from(LOG)));
     (0..LOG).for_each(|_| bare.commit());
-    let ratio = measure(|| {
-        // The beginning of the run is a commit too, and so is its last step.
-        let steps = time(&tokio, &runtime, Tally::new(Counter::from(COMMITS - 2)));
+    let ratio = measured(TURNS, || {
+        let steps = between_calls(&tokio, &runtime, COMMITS);
         let began = Instant::now();
         (0..COMMITS).for_each(|_| bare.commit());
         steps.as_secs_f64() / began.elapsed().as_secs_f64()
     });
     println!("a durable signed step, over a bare commit: {:.2} times", ratio.median);
+}
+
+/// Times as many steps in the middle of a run: from one call of the tool to a later one.
+fn between_calls(tokio: &Tokio, runtime: &Runtime, steps: u64) -> Duration {
+    let between = Arc::default();
+    time(tokio, runtime, Tally::new(Clocked { counter: Counter::from(steps + 1), between: Arc::clone(&between) }));
+    let (first, last) = between.lock().expect("nobody panics").expect("the tool is called");
+    last - first
 }
 
 /// A figure that was measured several times.
@@ -325,10 +348,14 @@ impl std::fmt::Display for Figure {
     }
 }
 
-fn measure(mut once: impl FnMut() -> f64) -> Figure {
-    let mut all: Vec<f64> = (0..PAIRS).map(|_| once()).collect();
+fn measure(once: impl FnMut() -> f64) -> Figure {
+    measured(PAIRS, once)
+}
+
+fn measured(times: usize, mut once: impl FnMut() -> f64) -> Figure {
+    let mut all: Vec<f64> = (0..times).map(|_| once()).collect();
     all.sort_by(f64::total_cmp);
-    Figure { least: all[0], median: all[PAIRS / 2] }
+    Figure { least: all[0], median: all[times / 2] }
 }
 
 criterion_group!(benches, in_memory, routing, durable);

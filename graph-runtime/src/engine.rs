@@ -37,6 +37,7 @@ use crate::observer::Event;
 use crate::record::{
     self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
 };
+use crate::run::had_others_turn;
 use crate::runtime::Inner;
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
@@ -314,11 +315,12 @@ impl Engine {
 
     #[inline(never)]
     fn is_turn_over(&mut self) -> bool {
+        let had_turn = had_others_turn();
         let is_over = self.turn.elapsed() >= TURN;
         if is_over {
             self.turn = Instant::now();
         }
-        is_over
+        is_over && !had_turn
     }
 
     fn code(&self) -> &Code {

@@ -1,5 +1,6 @@
 //! A run as its caller sees it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -71,7 +72,7 @@ async fn wait(run: &RunId, work: Work) -> Result<Ended, RunError> {
 
 /// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
 fn spawn(engine: Engine) -> JoinHandle<Result<Ended, RunError>> {
-    tokio::spawn(RUN.scope((), engine.drive()))
+    tokio::spawn(RUN.scope(Cell::new(false), engine.drive()))
 }
 
 /// Drives a run in a task of its own, which ends if nobody waits for it any more.
@@ -80,7 +81,7 @@ fn spawn(engine: Engine) -> JoinHandle<Result<Ended, RunError>> {
 pub(crate) async fn drive_apart(engine: Engine) -> Result<Ended, RunError> {
     let run = engine.facts.id.clone();
     let mut task = JoinSet::new();
-    task.spawn(RUN.scope((), engine.drive()));
+    task.spawn(RUN.scope(Cell::new(false), engine.drive()));
     let stopped = |reason: String| Err(RunError::Stopped { run, reason });
     match task.join_next().await {
         Some(Ok(ended)) => ended,
@@ -90,14 +91,26 @@ pub(crate) async fn drive_apart(engine: Engine) -> Result<Ended, RunError> {
 }
 
 tokio::task_local! {
-    /// Set in the tasks of runs.
-    static RUN: ();
+    /// Set in the tasks of runs: whether the other tasks of the thread have had a turn while this one waited where it stood.
+    static RUN: Cell<bool>;
 }
 
 /// Whether the caller is the task of a run.
 #[cfg(feature = "sqlite")]
 pub(crate) fn is_run() -> bool {
-    RUN.try_with(|()| ()).is_ok()
+    RUN.try_with(|_| ()).is_ok()
+}
+
+/// Notes that the other tasks of the thread have had a turn.
+#[cfg(feature = "sqlite")]
+pub(crate) fn others_had_turn() {
+    // Who is not a run's task takes no turns.
+    RUN.try_with(|had| had.set(true)).unwrap_or_default();
+}
+
+/// Whether the other tasks of the thread have had a turn since this was asked last.
+pub(crate) fn had_others_turn() -> bool {
+    RUN.try_with(|had| had.replace(false)).unwrap_or(false)
 }
 
 /// What a run returned.

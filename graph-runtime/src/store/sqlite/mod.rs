@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 use super::{Lease, RunSummary, Store, StoreError, Storing, parent_of};
 use crate::clock::{Clock, SystemClock};
 use crate::record::{Sealed, Status};
-use crate::run::is_run;
+use crate::run::{is_run, others_had_turn};
 use read::{Eyes, Found};
 use write::{Done, Held, Request, Work, Writer, locked};
 
@@ -178,6 +178,7 @@ impl SqliteStore {
         check_place(&path)?;
         let mut writer = form::connect(&path, options.patience)?;
         form::prepare(&mut writer, &path)?;
+        form::forget_ends(&writer).map_err(|error| explain(&error, &path))?;
         Self::writing(path, writer, options)
     }
 
@@ -196,6 +197,7 @@ impl SqliteStore {
             clock: Arc::clone(&options.clock),
             ttl: options.lease_ttl,
             beat: None,
+            numbers: HashMap::new(),
         };
         let writing = Writing { requests, queued: Arc::default(), writer: Arc::new(Mutex::new(writer)), own };
         let (writer, queued) = (Arc::clone(&writing.writer), Arc::clone(&writing.queued));
@@ -329,7 +331,9 @@ impl Writing {
             Err(TryLockFailed::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(TryLockFailed::WouldBlock) => return None,
         };
-        Some(tokio::task::block_in_place(|| writer.write_one(work)))
+        let done = tokio::task::block_in_place(|| writer.write_one(work));
+        others_had_turn();
+        Some(done)
     }
 }
 

@@ -199,6 +199,46 @@ async fn a_holder_that_was_not_heard_of_for_too_long_loses_its_lease_and_writes_
 }
 
 #[tokio::test]
+async fn who_held_a_run_that_was_removed_writes_nothing_into_the_one_that_has_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let hangs = open_at(&path, 0).await;
+    let old = hangs.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    let later = open_at(&path, 31).await;
+    later.remove(&run()).await.unwrap();
+    let other = RunId::new("other").unwrap();
+    let _lease = later.create(&other, "test/graph", vec![record(0, 30)]).await.unwrap();
+    let place = Connection::open(&path).unwrap();
+    let place = place.query_row("SELECT number FROM runs WHERE id = 'other'", [], |row| row.get::<_, i64>(0));
+    assert_eq!(place.unwrap(), 1, "the place of the run that was removed");
+    let error = hangs.append(&old, 1, vec![record(1, 10)], Status::Running).await.unwrap_err();
+    assert!(matches!(error, StoreError::LeaseLost(_)), "{error:?}");
+    assert_eq!(later.load(&other).await.unwrap(), [record(0, 30)]);
+}
+
+#[tokio::test]
+async fn records_that_do_not_follow_are_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();
+    let error = store.create(&run(), "test/graph", vec![record(0, 10), record(2, 10)]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Conflict { .. }), "{error:?}");
+    let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    for (expected, records) in [
+        (0, vec![record(0, 20)]),
+        (1, vec![record(2, 20)]),
+        (1, vec![record(1, 20), record(3, 20)]),
+        (2, vec![record(2, 20)]),
+        (2, vec![]),
+    ] {
+        let error = store.append(&lease, expected, records, Status::Running).await.unwrap_err();
+        assert!(matches!(error, StoreError::Conflict { found: 1, .. }), "{error:?}");
+        assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10)]);
+    }
+    store.append(&lease, 1, vec![record(1, 20), record(2, 20)], Status::Running).await.unwrap();
+    assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10), record(1, 20), record(2, 20)]);
+}
+
+#[tokio::test]
 async fn a_holder_says_that_it_is_alive_also_while_it_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");

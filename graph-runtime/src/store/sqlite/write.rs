@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
 use super::form::END;
@@ -105,6 +105,34 @@ pub(super) struct Writer {
     pub(super) ttl: Duration,
     /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
     pub(super) beat: Option<i64>,
+    /// Where the rows of runs at work are. Each is looked at before it is believed.
+    pub(super) numbers: HashMap<RunId, i64>,
+}
+
+/// A transaction that writes, and is rolled back if it is dropped. As [`rusqlite::Transaction`], but what begins and ends it is
+/// not compiled each time, which is much of what a step costs.
+struct Transaction<'c>(&'c Connection);
+
+impl<'c> Transaction<'c> {
+    fn begin(connection: &'c Connection) -> Result<Self, rusqlite::Error> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(Self(connection))
+    }
+
+    fn commit(self) -> Result<(), rusqlite::Error> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        // Some failures have rolled it back already.
+        if !self.0.is_autocommit()
+            && let Err(error) = self.0.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "a transaction could not be rolled back");
+        }
+    }
 }
 
 /// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
@@ -220,21 +248,58 @@ impl Writer {
         }
     }
 
+    /// Appends a record in one statement, as nearly all are: it is one, the lease still is this one, and of the run's row nothing
+    /// changes. False if that is not so: nothing was written then.
+    fn append_one(&self, work: &Work) -> Result<bool, rusqlite::Error> {
+        let Work::Append { run, token, expected, records, status: Status::Running } = work else { return Ok(false) };
+        let (Some(number), [record]) = (self.numbers.get(run), records.as_slice()) else { return Ok(false) };
+        if *expected == 0 || !has_room(*expected, records) || !is_next(*expected, records) {
+            return Ok(false);
+        }
+        let appended = self
+            .connection
+            .prepare_cached(
+                // No record is before -1, so none is inserted.
+                "INSERT INTO records (key, body, signature, token) VALUES (
+                    coalesce((SELECT ?1 FROM runs
+                        WHERE number = ?5 AND id = ?6 AND token = ?7 AND stop <> token AND status = 'running'), -1),
+                    ?2, ?3, ?4)",
+            )?
+            .execute(params![
+                key(*number, record),
+                record.body,
+                record.signature,
+                end(record),
+                number,
+                run.as_str(),
+                token
+            ])?;
+        Ok(appended == 1)
+    }
+
     fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
         let now = self.now();
-        let beats = self.is_due(now)
+        let is_due = self.is_due(now);
+        if let [work] = works
+            && !is_due
+            && self.append_one(work)?
+        {
+            return Ok(vec![Ok(Done::Appended { stops: false })]);
+        }
+        let beats = is_due
             && (self.beat.is_some()
                 || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let Self { ref connection, ref holder, ref host, ref machine, ref mut numbers, .. } = *self;
+        let transaction = Transaction::begin(connection)?;
         let results =
-            works.iter().map(|work| do_one(&transaction, work, &self.holder, now)).collect::<Result<Vec<_>, _>>()?;
+            works.iter().map(|work| do_one(connection, work, holder, numbers, now)).collect::<Result<Vec<_>, _>>()?;
         if beats {
-            transaction
+            connection
                 .prepare_cached(
                     "INSERT INTO holders (name, process, host, machine, beat) VALUES (?1, ?2, ?3, ?4, ?5)
                      ON CONFLICT (name) DO UPDATE SET beat = ?5",
                 )?
-                .execute(params![self.holder, std::process::id(), self.host, self.machine, now])?;
+                .execute(params![holder, std::process::id(), host, machine, now])?;
         }
         transaction.commit()?;
         if beats {
@@ -256,26 +321,38 @@ impl Writer {
     }
 }
 
+/// What the row of a run says.
+struct Row {
+    number: i64,
+    token: u64,
+    stop: u64,
+}
+
+fn find(transaction: &Connection, run: &RunId) -> Result<Option<Row>, rusqlite::Error> {
+    transaction
+        .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
+        .query_row([run.as_str()], |row| Ok(Row { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
+        .optional()
+}
+
 /// Does one request. What the request itself is to blame for is found before anything is written for it.
 fn do_one(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     work: &Work,
     holder: &str,
+    numbers: &mut HashMap<RunId, i64>,
     now: i64,
 ) -> Result<Result<Done, StoreError>, rusqlite::Error> {
-    let find = |run: &RunId| {
-        transaction
-            .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
-            .query_row([run.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?)))
-            .optional()
-    };
     Ok(Ok(match work {
         Work::Create { run, graph, parent, records } => {
-            if find(run)?.is_some() {
+            if find(transaction, run)?.is_some() {
                 return Ok(Err(StoreError::Exists(run.clone())));
             }
             if !has_room(0, records) {
                 return Ok(Err(StoreError::TooLong(run.clone())));
+            }
+            if !is_next(0, records) {
+                return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
             }
             let token = 1 + removed(transaction)?;
             transaction
@@ -294,28 +371,27 @@ fn do_one(
                 ])?;
             let number = transaction.last_insert_rowid();
             insert(transaction, number, records)?;
+            numbers.insert(run.clone(), number);
             Done::Token(token)
         }
         Work::Append { run, token, expected, records, status } => {
-            let Some((number, current, stop)) = find(run)? else { return Ok(Err(gone(transaction, run, *token)?)) };
-            if current != *token {
-                return Ok(Err(StoreError::LeaseLost(run.clone())));
-            }
             if !has_room(*expected, records) {
                 return Ok(Err(StoreError::TooLong(run.clone())));
             }
-            // Only the last record has a token.
-            let last = i64::try_from(*expected).unwrap_or(END).checked_sub(1).map(|seq| (number << 32) | seq);
-            let follows = transaction
-                .prepare_cached("UPDATE records SET token = NULL WHERE key = ?1 AND token IS NOT NULL")?
-                .execute([last])?;
-            if follows != 1 {
-                let found = transaction
-                    .prepare_cached(COUNT)?
-                    .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))?;
-                return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
+            let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
+                return Ok(Err(gone(transaction, run, *token)?));
+            };
+            if current != *token {
+                numbers.remove(run);
+                return Ok(Err(StoreError::LeaseLost(run.clone())));
             }
-            insert(transaction, number, records)?;
+            let follows = !records.is_empty() && *expected > 0 && is_next(*expected, records);
+            if !follows || !insert(transaction, number, records)? {
+                let found = count(transaction, number)?;
+                if !records.is_empty() || found != *expected {
+                    return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
+                }
+            }
             // A run that ended is held by nobody.
             let holder = if *status == Status::Running { holder } else { "" };
             transaction
@@ -323,19 +399,24 @@ fn do_one(
                     "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
                 )?
                 .execute(params![number, status.name(), holder, now])?;
+            if *status != Status::Running {
+                numbers.remove(run);
+            }
             Done::Appended { stops: stop == *token }
         }
-        Work::Lease { run, seen } => match find(run)? {
+        Work::Lease { run, seen } => match find(transaction, run)? {
             None => return Ok(Err(StoreError::NotFound(run.clone()))),
-            Some((number, current, _)) if current == *seen => {
+            Some(Row { number, token, .. }) if token == *seen => {
                 transaction
                     .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1")?
-                    .execute(params![number, current + 1, holder, now])?;
-                Done::Token(current + 1)
+                    .execute(params![number, token + 1, holder, now])?;
+                numbers.insert(run.clone(), number);
+                Done::Token(token + 1)
             }
             Some(_) => Done::Raced,
         },
         Work::Release { run, token } => {
+            numbers.remove(run);
             transaction
                 .prepare_cached("UPDATE runs SET holder = '', stop = 0 WHERE id = ?1 AND token = ?2 AND holder = ?3")?
                 .execute(params![run.as_str(), token, holder])?;
@@ -375,7 +456,7 @@ fn do_one(
 
 /// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is
 /// worth nothing.
-fn removed(transaction: &Transaction<'_>) -> Result<u64, rusqlite::Error> {
+fn removed(transaction: &Connection) -> Result<u64, rusqlite::Error> {
     let found = transaction
         .prepare_cached("SELECT value FROM marks WHERE name = 'removed'")?
         .query_row([], |row| row.get(0))
@@ -384,13 +465,13 @@ fn removed(transaction: &Transaction<'_>) -> Result<u64, rusqlite::Error> {
 }
 
 /// Says why a run that was leased is not there.
-fn gone(transaction: &Transaction<'_>, run: &RunId, token: u64) -> Result<StoreError, rusqlite::Error> {
+fn gone(transaction: &Connection, run: &RunId, token: u64) -> Result<StoreError, rusqlite::Error> {
     let was_removed = token <= removed(transaction)?;
     Ok(if was_removed { StoreError::LeaseLost(run.clone()) } else { StoreError::NotFound(run.clone()) })
 }
 
 /// Deletes some records of a run that was removed, and its row when there are none left.
-fn sweep(transaction: &Transaction<'_>) -> Result<Done, rusqlite::Error> {
+fn sweep(transaction: &Connection) -> Result<Done, rusqlite::Error> {
     let number: Option<i64> = transaction
         .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
         .query_row([], |row| row.get(0))
@@ -409,7 +490,11 @@ fn sweep(transaction: &Transaction<'_>) -> Result<Done, rusqlite::Error> {
 }
 
 /// Counts the records of a run: its last key tells.
-const COUNT: &str = "SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2";
+fn count(transaction: &Connection, number: i64) -> Result<u64, rusqlite::Error> {
+    transaction
+        .prepare_cached("SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2")?
+        .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))
+}
 
 /// Whether the numbers of the records fit into their half of the keys.
 fn has_room(expected: u64, records: &[Sealed]) -> bool {
@@ -417,14 +502,29 @@ fn has_room(expected: u64, records: &[Sealed]) -> bool {
         && records.iter().all(|record| record.seq < END.unsigned_abs())
 }
 
-fn insert(transaction: &Transaction<'_>, number: i64, records: &[Sealed]) -> Result<(), rusqlite::Error> {
+/// Whether records are what comes behind so many.
+fn is_next(expected: u64, records: &[Sealed]) -> bool {
+    records.iter().zip(expected..).all(|(record, seq)| record.seq == seq)
+}
+
+/// Inserts records, each of which follows the one before; false, with none inserted, if the first does not follow the last that is
+/// there.
+fn insert(transaction: &Connection, number: i64, records: &[Sealed]) -> Result<bool, rusqlite::Error> {
     let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
-    let (mut statement, last) = (transaction.prepare_cached(insert)?, records.len().saturating_sub(1));
-    for (at, Sealed { seq, body, signature, end }) in records.iter().enumerate() {
-        let key = (number << 32) | i64::try_from(*seq).unwrap_or(END - 1);
-        // One that came without a token is the last one all the same.
-        let token = (at == last).then(|| end.as_ref().map_or(&[][..], <[u8; 32]>::as_slice));
-        statement.execute(params![key, body, signature, token])?;
+    let mut statement = transaction.prepare_cached(insert)?;
+    for record in records {
+        if statement.execute(params![key(number, record), record.body, record.signature, end(record)])? == 0 {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
+}
+
+fn key(number: i64, record: &Sealed) -> i64 {
+    (number << 32) | i64::try_from(record.seq).unwrap_or(END - 1)
+}
+
+/// Returns the token of a record. One that came without is the last one all the same.
+fn end(record: &Sealed) -> &[u8] {
+    record.end.as_ref().map_or(&[], <[u8; 32]>::as_slice)
 }
