@@ -33,7 +33,7 @@ use graph_runtime::record::{Entry, Record};
 use graph_runtime::{Call, Durability, Options, RunId, SqliteStore, Status, Store, audit, audit_tree};
 
 use workload::{
-    At, Chance, Graphs, Work, Worker, durability, end_with_parent, inputs, key, output, runtime, tell, tree,
+    At, Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree,
 };
 
 /// Says of a process that it is the one to be killed, and where it works.
