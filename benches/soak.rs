@@ -1,5 +1,5 @@
-//! Two hundred runs at once, for minutes, in a process that is killed, on a disk that fills up and is freed, while runs are cancelled
-//! and forked.
+//! Two hundred runs at once, for minutes, in one file, on a disk that fills up and is freed, while runs are cancelled and forked. Half
+//! of them are in a process that is killed again and again, the others in one that is not, and whose memory is looked at.
 //!
 //! Run with `SOAK=10m cargo bench --bench soak`; without `SOAK` it takes some seconds. At the end every run must have come to its end
 //! and to the output that it has undisturbed, every journal be proven, and the process take no more memory late than before.
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -34,8 +34,8 @@ use graph_runtime::{Options, ResumeError, RunError, RunId, Runtime, SqliteStore,
 
 use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};
 
-/// How many runs are at work at once.
-const LANES: u64 = 200;
+/// How many runs are at work at once in each of the two processes.
+const LANES: u64 = 100;
 /// How often each run goes round.
 const ROUNDS: u64 = 4;
 /// Says of a process that it is the one to be killed, and where it works.
@@ -228,13 +228,18 @@ struct Soak<'a> {
 impl Soak<'_> {
     /// Starts the process that works, and tells it what is to be taken up.
     fn launch(&mut self) -> Worker {
-        let unfinished: String = self.unfinished().iter().flat_map(|run| [run.as_str(), "\n"]).collect();
+        // Those of the other process are its own affair.
+        let mut unfinished = self.unfinished();
+        unfinished.retain(|run| !run.as_str().starts_with("p0n"));
+        let unfinished: String = unfinished.iter().flat_map(|run| [run.as_str(), "\n"]).collect();
         fs::write(self.directory.join("unfinished"), unfinished).unwrap();
-        self.launches += 1;
         // A write beyond the limit is to fail, and not to end the process with a signal.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\""]).arg(std::env::current_exe().unwrap());
         command.env(DIRECTORY, self.directory).env(LAUNCH, self.launches.to_string());
+        // What the C library keeps for each thread would grow with how many were busy at once, and hide what is looked for.
+        command.env("MALLOC_ARENA_MAX", "1");
+        self.launches += 1;
         command.env(UNTIL, unix_milliseconds(self.until).to_string()).env(PACE, self.pace.to_string());
         let mut worker = Worker::start(&mut command);
         let (lines, said) = (BufReader::new(worker.output()).lines(), Arc::clone(&self.said));
@@ -252,8 +257,8 @@ impl Soak<'_> {
 
     fn unfinished(&self) -> Vec<RunId> {
         let all = self.tokio.block_on(self.store().list()).unwrap();
-        let is_unfinished = |status| !matches!(status, Status::Completed | Status::CompletedWithErrors);
-        all.into_iter().filter(|one| one.parent.is_none() && is_unfinished(one.status)).map(|one| one.run).collect()
+        let is_done = |status| matches!(status, Status::Completed | Status::CompletedWithErrors);
+        all.into_iter().filter(|one| one.parent.is_none() && !is_done(one.status)).map(|one| one.run).collect()
     }
 
     /// Has runs cancelled by whoever is at work on them; returns how many.
@@ -282,8 +287,7 @@ fn soak(tokio: &tokio::runtime::Runtime) {
     let full_gap = Gap(second / 5, 2 * second);
     let (mut kills, mut fills, mut cancels) = (0, 0, 0);
     let mut memory: Vec<(Duration, u64)> = Vec::new();
-    let mut worker = soak.launch();
-    let mut launched = Instant::now();
+    let (mut lasting, mut killed) = (soak.launch(), soak.launch());
     let mut kill_at = began + kill_gap.draw(&mut chance);
     let mut fill_at = began + fill_gap.draw(&mut chance);
     let mut free_at = None;
@@ -291,28 +295,28 @@ fn soak(tokio: &tokio::runtime::Runtime) {
     while began.elapsed() < length {
         thread::sleep(Duration::from_millis(20));
         let now = Instant::now();
-        if worker.0.try_wait().unwrap().is_some() {
+        if [&mut lasting, &mut killed].into_iter().any(|worker| worker.0.try_wait().unwrap().is_some()) {
             break;
         }
         if now >= kill_at {
-            worker.kill();
+            killed.kill();
             kills += 1;
-            worker = soak.launch();
-            (launched, free_at) = (Instant::now(), None);
-            kill_at = launched + kill_gap.draw(&mut chance);
+            killed = soak.launch();
+            kill_at = Instant::now() + kill_gap.draw(&mut chance);
         }
         if now >= fill_at && free_at.is_none() {
             // Somewhere in the log, or before all of it.
-            limit(&worker.0, Some(chance.below(2_000_000)));
+            let bytes = Some(chance.below(2_000_000));
+            limit([&lasting, &killed], bytes);
             fills += 1;
             free_at = Some(now + full_gap.draw(&mut chance));
         }
         if free_at.is_some_and(|at| now >= at) {
-            limit(&worker.0, None);
+            limit([&lasting, &killed], None);
             (free_at, fill_at) = (None, now + fill_gap.draw(&mut chance));
         }
-        if now >= look_at && launched.elapsed() > 3 * second {
-            memory.extend(resident(&worker.0).map(|bytes| (began.elapsed(), bytes)));
+        if now >= look_at {
+            memory.extend(resident(&lasting.0).map(|bytes| (began.elapsed(), bytes)));
             look_at = now + second / 2;
         }
         if now >= cancel_at {
@@ -320,26 +324,29 @@ fn soak(tokio: &tokio::runtime::Runtime) {
             cancel_at = Instant::now() + 3 * second;
         }
     }
-    limit(&worker.0, None);
     let waited = Instant::now();
-    let ended = loop {
-        match worker.0.try_wait().unwrap() {
-            Some(status) => break Some(status),
-            None if waited.elapsed() > Duration::from_secs(180) => break None,
-            None => thread::sleep(Duration::from_millis(20)),
+    limit([&lasting, &killed], None);
+    let ended = [lasting, killed].map(|mut worker| {
+        loop {
+            match worker.0.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if waited.elapsed() > Duration::from_secs(180) => break None,
+                None => thread::sleep(Duration::from_millis(20)),
+            }
         }
-    };
-    drop(worker);
+    });
     let said = soak.said.lock().unwrap().clone();
     println!("said: {said:?}");
-    assert!(ended.is_some_and(|status| status.success()), "the process that nobody kills comes to its end: {ended:?}");
+    let is_well = |status: &Option<ExitStatus>| status.is_some_and(|status| status.success());
+    assert!(ended.iter().all(is_well), "a process that nobody kills comes to its end: {ended:?}");
     let proven = tokio.block_on(prove(&directory));
     let Proven { runs, forks, inside, steps, resumes, wrong } = proven;
     let count =
         |word: &str| said.iter().filter(|(line, _)| line.starts_with(word)).map(|(_, count)| count).sum::<u64>();
     println!(
-        "{length:?} with {LANES} runs at once: {runs} runs, {forks} of them forks, and {inside} inside them; {steps} steps; {kills} kills, \
+        "{length:?} with {} runs at once: {runs} runs, {forks} of them forks, and {inside} inside them; {steps} steps; {kills} kills, \
          {} cancelled ({cancels} from outside), {fills} times a full disk that {} runs met, {resumes} times taken up; {} not proven",
+        2 * LANES,
         count("cancelled"),
         count("failed"),
         wrong.len()
@@ -398,18 +405,20 @@ async fn prove(directory: &Path) -> Proven {
     proven
 }
 
-/// Lets no file of a process grow beyond so many bytes, which for it is a full disk, or lifts that.
+/// Lets no file of these processes grow beyond so many bytes, which for them is a full disk, or lifts that.
 #[cfg(target_os = "linux")]
-fn limit(child: &Child, bytes: Option<u64>) {
+fn limit(workers: [&Worker; 2], bytes: Option<u64>) {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
-    let limited = prlimit(Some(Pid::from_child(child)), Resource::Fsize, Rlimit { current: bytes, maximum: None });
-    // A process that has ended has no limits.
-    assert!(limited.is_ok() || bytes.is_none(), "the disk of the process cannot be filled: {limited:?}");
+    for Worker(child) in workers {
+        let limited = prlimit(Some(Pid::from_child(child)), Resource::Fsize, Rlimit { current: bytes, maximum: None });
+        // A process that has ended has no limits.
+        assert!(limited.is_ok() || bytes.is_none(), "the disk of a process cannot be filled: {limited:?}");
+    }
 }
 
 /// Elsewhere no process can set the limits of another.
 #[cfg(not(target_os = "linux"))]
-fn limit(_: &Child, _: Option<u64>) {}
+fn limit(_: [&Worker; 2], _: Option<u64>) {}
 
 /// Returns how much memory a process has, where the system says.
 fn resident(child: &Child) -> Option<u64> {

@@ -169,6 +169,16 @@ impl<N: Fn(At, &Call)> Work<N> {
     pub(crate) fn new(most: u64, note: N) -> Self {
         Self { most, note, failed: Mutex::default() }
     }
+
+    /// Every other time. What is no longer needed is forgotten, for some of these processes are at work for long.
+    fn fails_now(&self, key: String) -> bool {
+        let mut failed = self.failed.lock().unwrap();
+        let has_failed = failed.remove(&key);
+        if !has_failed {
+            failed.insert(key);
+        }
+        !has_failed
+    }
 }
 
 impl<N: Fn(At, &Call) + Send + Sync + 'static> Tools for Work<N> {
@@ -179,7 +189,7 @@ impl<N: Fn(At, &Call) + Send + Sync + 'static> Tools for Work<N> {
             let mut chance = Chance::of(u64::from_str_radix(&key[..16], 16).unwrap());
             let fails = chance.below(6) == 0;
             tokio::time::sleep(Duration::from_micros(chance.below(self.most))).await;
-            if fails && call.node() != "first" && self.failed.lock().unwrap().insert(key) {
+            if fails && call.node() != "first" && self.fails_now(key) {
                 return Err(ActionError::transient("not yet"));
             }
             let number = |name: &str| params[name].as_u64().unwrap();
