@@ -57,6 +57,7 @@ fn a_run_is_listed_cancelled_from_another_process_and_resumed() {
     place.write("go", "");
     let cancelled = child.wait_with_output().unwrap();
     assert_eq!(cancelled.status.code(), Some(1));
+    assert!(!place.path("runs.db-wal").exists(), "all of a store is in one file when nobody has it open");
     let result: Value = serde_json::from_slice(&cancelled.stdout).unwrap();
     assert_eq!((&result["status"], &result["steps"]), (&json!("cancelled"), &json!(1)));
     let again = place.stored(&["cancel", "r", "--json"]);

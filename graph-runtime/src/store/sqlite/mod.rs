@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError as TryLockFailed};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use graph_model::name::RunId;
@@ -37,6 +37,9 @@ use read::{Eyes, Found};
 use write::{Done, Held, Request, Work, Writer, locked};
 
 /// A store in a file.
+///
+/// When the last of its clones is dropped, the one that drops it waits until what was asked is written, and no store that has the
+/// file open any more means that all of it is in that one file.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -61,6 +64,8 @@ struct Writing {
     /// How many requests were sent and not taken yet.
     queued: Arc<AtomicUsize>,
     writer: Arc<Mutex<Writer>>,
+    /// Answers the requests, and ends when nobody can send any more.
+    thread: JoinHandle<()>,
     own: holder::Own,
 }
 
@@ -132,7 +137,7 @@ impl SqliteOptions {
                 return Err(StoreError::Open { path, reason: "there is no such file".to_owned() });
             }
             let reader = form::connect_to_read(&path, self.patience)?;
-            Ok(SqliteStore::around(path, reader, None, self))
+            Ok(SqliteStore::around(path, reader, None, Arc::default(), self))
         };
         tokio::task::spawn_blocking(open).await.map_err(|_| StoreError::Closed)?
     }
@@ -199,20 +204,26 @@ impl SqliteStore {
             beat: None,
             numbers: HashMap::new(),
         };
-        let writing = Writing { requests, queued: Arc::default(), writer: Arc::new(Mutex::new(writer)), own };
-        let (writer, queued) = (Arc::clone(&writing.writer), Arc::clone(&writing.queued));
-        let store = Self::around(path.clone(), reader, Some(writing), options);
-        let held = Arc::clone(&store.shared.held);
-        thread::Builder::new()
-            .name("graph store".to_owned())
-            .spawn(move || write::answer(&writer, &inbox, &queued, &held))
-            .map_err(|error| problem(&format!("no thread could be started: {error}")))?;
-        Ok(store)
+        let (writer, queued, held) = (Arc::new(Mutex::new(writer)), Arc::default(), Arc::default());
+        let answer = {
+            let (writer, queued, held) = (Arc::clone(&writer), Arc::clone(&queued), Arc::clone(&held));
+            move || write::answer(&writer, &inbox, &queued, &held)
+        };
+        let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
+        let thread = thread.map_err(|error| problem(&format!("no thread could be started: {error}")))?;
+        let writing = Writing { requests, queued, writer, thread, own };
+        Ok(Self::around(path, reader, Some(writing), held, options))
     }
 
-    fn around(path: PathBuf, reader: Connection, writing: Option<Writing>, options: SqliteOptions) -> Self {
+    fn around(
+        path: PathBuf,
+        reader: Connection,
+        writing: Option<Writing>,
+        held: Arc<Held>,
+        options: SqliteOptions,
+    ) -> Self {
         let (reader, machine) = (Mutex::new(reader), holder::machine());
-        Self { shared: Arc::new(Shared { path, reader, machine, options, writing, held: Arc::default() }) }
+        Self { shared: Arc::new(Shared { path, reader, machine, options, writing, held }) }
     }
 
     async fn ask(&self, work: Work) -> Result<Done, StoreError> {
@@ -289,6 +300,18 @@ impl SqliteStore {
         let writer = Arc::clone(&writing.writer);
         tokio::task::spawn_blocking(move || locked(&writer).shrink()).await.map_err(|_| StoreError::Closed)??;
         Ok(true)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let Some(Writing { requests, writer, thread, own, .. }) = self.writing.take() else { return };
+        drop((requests, writer));
+        if thread.join().is_err() {
+            tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
+        }
+        // Until here the store was at work.
+        drop(own);
     }
 }
 

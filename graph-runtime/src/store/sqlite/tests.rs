@@ -55,6 +55,25 @@ async fn what_was_appended_is_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_closed_leaves_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (store, other) = (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
+    let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    drop((lease, store));
+    let connection = Connection::open(&path).unwrap();
+    let left: (u32, u32) = connection
+        .query_row("SELECT count(*), (SELECT count(*) FROM runs WHERE holder <> '') FROM holders", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(left, (0, 0), "it holds nothing any more");
+    drop((connection, other));
+    let files: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files, ["runs.db"]);
+}
+
+#[tokio::test]
 async fn what_is_appended_waits_for_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();

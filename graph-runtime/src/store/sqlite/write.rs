@@ -209,7 +209,9 @@ impl Writer {
         if self.beat.is_none() {
             return;
         }
-        let left = self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]);
+        // A courtesy, for which whoever closes the store does not wait long.
+        let short = self.connection.busy_timeout(Duration::from_millis(100));
+        let left = short.and_then(|()| self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]));
         if let Err(error) = left {
             tracing::debug!(%error, path = %self.path.display(), "a store that was closed is still listed as a holder");
         }
