@@ -48,8 +48,8 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    /// The connection that reads; the writer has its own.
-    reader: Mutex<Connection>,
+    /// The connection that reads; the writer has its own. Who waits for it does so without a thread.
+    reader: Arc<tokio::sync::Mutex<Connection>>,
     machine: String,
     options: SqliteOptions,
     /// Nothing where the file is only read.
@@ -222,7 +222,7 @@ impl SqliteStore {
         held: Arc<Held>,
         options: SqliteOptions,
     ) -> Self {
-        let (reader, machine) = (Mutex::new(reader), holder::machine());
+        let (reader, machine) = (Arc::new(tokio::sync::Mutex::new(reader)), holder::machine());
         Self { shared: Arc::new(Shared { path, reader, machine, options, writing, held }) }
     }
 
@@ -242,7 +242,8 @@ impl SqliteStore {
         query: impl FnOnce(&Shared, &Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let shared = Arc::clone(&self.shared);
-        let read = move || query(&shared, &locked(&shared.reader));
+        let reader = Arc::clone(&shared.reader).lock_owned().await;
+        let read = move || query(&shared, &reader);
         tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
     }
 

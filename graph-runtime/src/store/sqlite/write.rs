@@ -105,7 +105,7 @@ pub(super) struct Writer {
     pub(super) ttl: Duration,
     /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
     pub(super) beat: Option<i64>,
-    /// Where the rows of runs at work are. Each is looked at before it is believed.
+    /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
     pub(super) numbers: HashMap<RunId, i64>,
 }
 
@@ -373,7 +373,6 @@ fn do_one(
                 ])?;
             let number = transaction.last_insert_rowid();
             insert(transaction, number, records)?;
-            numbers.insert(run.clone(), number);
             Done::Token(token)
         }
         Work::Append { run, token, expected, records, status } => {
@@ -401,7 +400,9 @@ fn do_one(
                     "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
                 )?
                 .execute(params![number, status.name(), holder, now])?;
-            if *status != Status::Running {
+            if *status == Status::Running {
+                numbers.insert(run.clone(), number);
+            } else {
                 numbers.remove(run);
             }
             Done::Appended { stops: stop == *token }
@@ -412,7 +413,6 @@ fn do_one(
                 transaction
                     .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1")?
                     .execute(params![number, token + 1, holder, now])?;
-                numbers.insert(run.clone(), number);
                 Done::Token(token + 1)
             }
             Some(_) => Done::Raced,
