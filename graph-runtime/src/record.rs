@@ -445,6 +445,9 @@ struct Draft<'a, E> {
     entry: E,
 }
 
+/// So many bytes are enough for most records.
+const USUAL: usize = 1_024;
+
 impl Chain {
     /// A chain without records.
     pub(crate) fn new(run: RunId) -> Self {
@@ -468,7 +471,9 @@ impl Chain {
         let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
         let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
         let draft = Draft { v: VERSION, run: &self.run, seq, prev, end, at, kind, entry };
-        let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
+        let mut body = Vec::with_capacity(USUAL);
+        serde_json::to_writer(&mut body, &draft).expect("a record has only texts as keys and finite numbers");
+        let body = String::from_utf8(body).expect("JSON is UTF-8");
         let digest = Digest::of(&body);
         let signature = key.sign(&digest);
         self.seq += 1;

@@ -6,10 +6,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ed25519_dalek::hazmat::{ExpandedSecretKey, raw_sign};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
-use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use ed25519_dalek::{Signature, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
+use sha2::Sha512;
 use zeroize::Zeroizing;
 
 use crate::digest::{Digest, hex};
@@ -157,8 +159,23 @@ impl PublicKey {
 }
 
 /// A secret key. Its bytes are wiped from memory when it is dropped, and are never shown.
-#[derive(Clone)]
-pub struct SecretKey(SigningKey);
+pub struct SecretKey {
+    key: SigningKey,
+    /// What a signature is made with (RFC 8032, section 5.1.5): made of the key once, and not for each signature.
+    expanded: ExpandedSecretKey,
+}
+
+impl From<SigningKey> for SecretKey {
+    fn from(key: SigningKey) -> Self {
+        Self { expanded: ExpandedSecretKey::from(key.as_bytes()), key }
+    }
+}
+
+impl Clone for SecretKey {
+    fn clone(&self) -> Self {
+        self.key.clone().into()
+    }
+}
 
 impl SecretKey {
     /// Makes a new key from the operating system's random bytes.
@@ -169,12 +186,12 @@ impl SecretKey {
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
-        Ok(Self(SigningKey::from_bytes(&seed)))
+        Ok(SigningKey::from_bytes(&seed).into())
     }
 
     /// Makes the key that belongs to a 32-byte seed; for tests that must be repeatable.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        Self(SigningKey::from_bytes(seed))
+        SigningKey::from_bytes(seed).into()
     }
 
     /// Reads a secret key in PKCS#8 PEM.
@@ -183,7 +200,7 @@ impl SecretKey {
     ///
     /// If it is another kind of key, a public key, encrypted, or not PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        SigningKey::from_pkcs8_pem(pem.trim()).map(Self).map_err(|_| KeyError::NotSecret(looks_like(pem)))
+        SigningKey::from_pkcs8_pem(pem.trim()).map(Self::from).map_err(|_| KeyError::NotSecret(looks_like(pem)))
     }
 
     /// Reads a secret key's file, which only its owner may be able to read.
@@ -246,19 +263,19 @@ impl SecretKey {
 
     /// Writes the key as PKCS#8 PEM of version 1, which every library reads.
     pub fn to_pem(&self) -> Zeroizing<String> {
-        let bytes = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
+        let bytes = KeypairBytes { secret_key: self.key.to_bytes(), public_key: None };
         bytes.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 secret key can always be written as PEM")
     }
 
     /// Returns the public half.
     pub fn public(&self) -> PublicKey {
-        PublicKey(self.0.verifying_key())
+        PublicKey(self.key.verifying_key())
     }
 
     /// Returns 32 bytes that only the holder of this key can make: the same for the same `label`, and telling nothing of the
     /// key or of what other labels give.
     pub fn derive(&self, label: &str) -> Zeroizing<[u8; 32]> {
-        let inner = Digest::of_parts(&[b"state graphs: derived bytes", self.0.as_bytes(), label.as_bytes()]);
+        let inner = Digest::of_parts(&[b"state graphs: derived bytes", self.key.as_bytes(), label.as_bytes()]);
         // Hashed twice, so that nobody can go on from one label's bytes to those of a longer one.
         Zeroizing::new(*Digest::of(inner.as_bytes()).as_bytes())
     }
@@ -272,7 +289,7 @@ impl SecretKey {
     ///
     /// What is signed must say what it is: a message of 64 hex digits would be the digest of something else too.
     pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
-        self.0.sign(message).to_bytes()
+        raw_sign::<Sha512>(&self.expanded, message, &self.key.verifying_key()).to_bytes()
     }
 }
 
