@@ -2,7 +2,7 @@
 //! of them are in a process that is killed again and again, the others in one that is not, and whose memory is looked at.
 //!
 //! Run with `SOAK=10m cargo bench --bench soak`; without `SOAK` it takes some seconds. At the end every run must have come to its end
-//! and to the output that it has undisturbed, every journal be proven, and the process take no more memory late than before.
+//! and to the output that it has undisturbed, every journal be proven, and the process that lasts take no more memory late than before.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails here is the answer")]
 
@@ -38,7 +38,7 @@ use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs,
 const LANES: u64 = 100;
 /// How often each run goes round.
 const ROUNDS: u64 = 4;
-/// Says of a process that it is the one to be killed, and where it works.
+/// Says of a process that it is one that works, and where.
 const DIRECTORY: &str = "GRAPH_SOAK_DIRECTORY";
 /// When it begins no more runs, in milliseconds since the Unix epoch.
 const UNTIL: &str = "GRAPH_SOAK_UNTIL";
@@ -226,7 +226,7 @@ struct Soak<'a> {
 }
 
 impl Soak<'_> {
-    /// Starts the process that works, and tells it what is to be taken up.
+    /// Starts a process that works, and tells it what is to be taken up.
     fn launch(&mut self) -> Worker {
         // Those of the other process are its own affair.
         let mut unfinished = self.unfinished();

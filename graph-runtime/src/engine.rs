@@ -282,18 +282,7 @@ impl Engine {
         if self.is_kept {
             let (status, steps) = (ended.status, ended.steps);
             let output = self.sealed_output(steps, &ended.output);
-            let end = End {
-                status,
-                steps,
-                output,
-                error: None,
-                node: None,
-                now: None,
-                exhausted: true,
-                signal: None,
-                unfit: false,
-                warnings: Vec::new(),
-            };
+            let end = End { output, exhausted: true, ..End::of(status, steps) };
             let record = self.seal("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
@@ -313,6 +302,7 @@ impl Engine {
         self.standing.steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && self.is_turn_over()
     }
 
+    /// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
     #[inline(never)]
     fn is_turn_over(&mut self) -> bool {
         let had_turn = had_others_turn();
@@ -538,18 +528,7 @@ impl Engine {
         {
             let (status, steps) = (*status, *steps);
             let output = self.sealed_output(steps, output);
-            let end = End {
-                status,
-                steps,
-                output,
-                error: None,
-                node: None,
-                now,
-                exhausted: false,
-                signal: None,
-                unfit: false,
-                warnings,
-            };
+            let end = End { output, now, warnings, ..End::of(status, steps) };
             records.push(self.seal("end", &end));
         }
         self.clear_desk();
@@ -737,18 +716,8 @@ impl Engine {
         let steps = self.standing.steps;
         if self.is_kept {
             let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let end = End {
-                status,
-                steps,
-                output: Value::Null,
-                error,
-                node,
-                now: None,
-                exhausted: false,
-                signal: self.facts.stop.signal().filter(|_| status == Status::Cancelled),
-                unfit,
-                warnings: Vec::new(),
-            };
+            let signal = self.facts.stop.signal().filter(|_| status == Status::Cancelled);
+            let end = End { error, node, signal, unfit, ..End::of(status, steps) };
             // What of the step is done is not done again if the run is taken up.
             let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
             records.push(self.seal("end", &end));

@@ -336,6 +336,24 @@ pub struct End {
     pub warnings: Vec<String>,
 }
 
+impl End {
+    /// An end of which there is nothing else to say.
+    pub(crate) fn of(status: Status, steps: u64) -> Self {
+        Self {
+            status,
+            steps,
+            output: Value::Null,
+            error: None,
+            node: None,
+            now: None,
+            exhausted: false,
+            signal: None,
+            unfit: false,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -445,9 +463,6 @@ struct Draft<'a, E> {
     entry: E,
 }
 
-/// So many bytes are enough for most records.
-const USUAL: usize = 1_024;
-
 impl Chain {
     /// A chain without records.
     pub(crate) fn new(run: RunId) -> Self {
@@ -471,9 +486,7 @@ impl Chain {
         let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
         let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
         let draft = Draft { v: VERSION, run: &self.run, seq, prev, end, at, kind, entry };
-        let mut body = Vec::with_capacity(USUAL);
-        serde_json::to_writer(&mut body, &draft).expect("a record has only texts as keys and finite numbers");
-        let body = String::from_utf8(body).expect("JSON is UTF-8");
+        let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
         let digest = Digest::of(&body);
         let signature = key.sign(&digest);
         self.seq += 1;

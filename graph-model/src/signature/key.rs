@@ -165,19 +165,17 @@ pub struct SecretKey {
     expanded: ExpandedSecretKey,
 }
 
-impl From<SigningKey> for SecretKey {
-    fn from(key: SigningKey) -> Self {
-        Self { expanded: ExpandedSecretKey::from(key.as_bytes()), key }
-    }
-}
-
 impl Clone for SecretKey {
     fn clone(&self) -> Self {
-        self.key.clone().into()
+        Self::of(self.key.clone())
     }
 }
 
 impl SecretKey {
+    fn of(key: SigningKey) -> Self {
+        Self { expanded: ExpandedSecretKey::from(key.as_bytes()), key }
+    }
+
     /// Makes a new key from the operating system's random bytes.
     ///
     /// # Errors
@@ -186,12 +184,12 @@ impl SecretKey {
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
-        Ok(SigningKey::from_bytes(&seed).into())
+        Ok(Self::of(SigningKey::from_bytes(&seed)))
     }
 
     /// Makes the key that belongs to a 32-byte seed; for tests that must be repeatable.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        SigningKey::from_bytes(seed).into()
+        Self::of(SigningKey::from_bytes(seed))
     }
 
     /// Reads a secret key in PKCS#8 PEM.
@@ -200,7 +198,7 @@ impl SecretKey {
     ///
     /// If it is another kind of key, a public key, encrypted, or not PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        SigningKey::from_pkcs8_pem(pem.trim()).map(Self::from).map_err(|_| KeyError::NotSecret(looks_like(pem)))
+        SigningKey::from_pkcs8_pem(pem.trim()).map(Self::of).map_err(|_| KeyError::NotSecret(looks_like(pem)))
     }
 
     /// Reads a secret key's file, which only its owner may be able to read.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::form::END;
@@ -107,32 +107,6 @@ pub(super) struct Writer {
     pub(super) beat: Option<i64>,
     /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
     pub(super) numbers: HashMap<RunId, i64>,
-}
-
-/// A transaction that writes, and is rolled back if it is dropped. As [`rusqlite::Transaction`], but what begins and ends it is
-/// not compiled each time, which is much of what a step costs.
-struct Transaction<'c>(&'c Connection);
-
-impl<'c> Transaction<'c> {
-    fn begin(connection: &'c Connection) -> Result<Self, rusqlite::Error> {
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        Ok(Self(connection))
-    }
-
-    fn commit(self) -> Result<(), rusqlite::Error> {
-        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
-    }
-}
-
-impl Drop for Transaction<'_> {
-    fn drop(&mut self) {
-        // Some failures have rolled it back already.
-        if !self.0.is_autocommit()
-            && let Err(error) = self.0.execute_batch("ROLLBACK")
-        {
-            tracing::warn!(%error, "a transaction could not be rolled back");
-        }
-    }
 }
 
 /// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
@@ -291,17 +265,17 @@ impl Writer {
         let beats = is_due
             && (self.beat.is_some()
                 || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
-        let Self { ref connection, ref holder, ref host, ref machine, ref mut numbers, .. } = *self;
-        let transaction = Transaction::begin(connection)?;
-        let results =
-            works.iter().map(|work| do_one(connection, work, holder, numbers, now)).collect::<Result<Vec<_>, _>>()?;
+        let Self { connection, holder, host, machine, numbers, .. } = self;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let at = At { transaction: &transaction, holder, now };
+        let results = works.iter().map(|work| at.do_one(work, numbers)).collect::<Result<Vec<_>, _>>()?;
         if beats {
-            connection
+            transaction
                 .prepare_cached(
                     "INSERT INTO holders (name, process, host, machine, beat) VALUES (?1, ?2, ?3, ?4, ?5)
                      ON CONFLICT (name) DO UPDATE SET beat = ?5",
                 )?
-                .execute(params![holder, std::process::id(), host, machine, now])?;
+                .execute(params![&*holder, std::process::id(), &*host, &*machine, now])?;
         }
         transaction.commit()?;
         if beats {
@@ -337,123 +311,150 @@ fn find(transaction: &Connection, run: &RunId) -> Result<Option<Row>, rusqlite::
         .optional()
 }
 
-/// Does one request. What the request itself is to blame for is found before anything is written for it.
-fn do_one(
-    transaction: &Connection,
-    work: &Work,
-    holder: &str,
-    numbers: &mut HashMap<RunId, i64>,
+/// A transaction, who writes in it, and when.
+struct At<'t> {
+    transaction: &'t Connection,
+    holder: &'t str,
     now: i64,
-) -> Result<Result<Done, StoreError>, rusqlite::Error> {
-    Ok(Ok(match work {
-        Work::Create { run, graph, parent, records } => {
-            if find(transaction, run)?.is_some() {
-                return Ok(Err(StoreError::Exists(run.clone())));
+}
+
+/// What came of a request, or why nothing was written for it.
+type Answer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
+
+impl At<'_> {
+    /// Does one request. What the request itself is to blame for is found before anything is written for it.
+    fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
+        let Self { transaction, holder, now } = *self;
+        Ok(Ok(match work {
+            Work::Create { run, graph, parent, records } => return self.create(run, graph, parent.as_ref(), records),
+            Work::Append { run, token, expected, records, status } => {
+                let appended = self.append(run, *token, *expected, records, *status)?;
+                match &appended {
+                    Ok((number, _)) if *status == Status::Running => numbers.insert(run.clone(), *number),
+                    _ => numbers.remove(run),
+                };
+                return Ok(appended.map(|(_, done)| done));
             }
-            if !has_room(0, records) {
-                return Ok(Err(StoreError::TooLong(run.clone())));
-            }
-            if !is_next(0, records) {
-                return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
-            }
-            let token = 1 + removed(transaction)?;
-            transaction
-                .prepare_cached(
-                    "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)",
-                )?
-                .execute(params![
-                    run.as_str(),
-                    graph,
-                    Status::Running.name(),
-                    token,
-                    holder,
-                    parent.as_ref().map(RunId::as_str),
-                    now
-                ])?;
-            let number = transaction.last_insert_rowid();
-            insert(transaction, number, records)?;
-            Done::Token(token)
-        }
-        Work::Append { run, token, expected, records, status } => {
-            if !has_room(*expected, records) {
-                return Ok(Err(StoreError::TooLong(run.clone())));
-            }
-            let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
-                return Ok(Err(gone(transaction, run, *token)?));
-            };
-            if current != *token {
-                numbers.remove(run);
-                return Ok(Err(StoreError::LeaseLost(run.clone())));
-            }
-            let follows = !records.is_empty() && *expected > 0 && is_next(*expected, records);
-            if !follows || !insert(transaction, number, records)? {
-                let found = count(transaction, number)?;
-                if !records.is_empty() || found != *expected {
-                    return Ok(Err(StoreError::Conflict { run: run.clone(), expected: *expected, found }));
+            Work::Lease { run, seen } => match find(transaction, run)? {
+                None => return Ok(Err(StoreError::NotFound(run.clone()))),
+                Some(Row { number, token, .. }) if token == *seen => {
+                    transaction
+                        .prepare_cached(
+                            "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1",
+                        )?
+                        .execute(params![number, token + 1, holder, now])?;
+                    Done::Token(token + 1)
                 }
-            }
-            // A run that ended is held by nobody.
-            let holder = if *status == Status::Running { holder } else { "" };
-            transaction
-                .prepare_cached(
-                    "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
-                )?
-                .execute(params![number, status.name(), holder, now])?;
-            if *status == Status::Running {
-                numbers.insert(run.clone(), number);
-            } else {
+                Some(_) => Done::Raced,
+            },
+            Work::Release { run, token } => {
                 numbers.remove(run);
-            }
-            Done::Appended { stops: stop == *token }
-        }
-        Work::Lease { run, seen } => match find(transaction, run)? {
-            None => return Ok(Err(StoreError::NotFound(run.clone()))),
-            Some(Row { number, token, .. }) if token == *seen => {
                 transaction
-                    .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1")?
-                    .execute(params![number, token + 1, holder, now])?;
-                Done::Token(token + 1)
+                    .prepare_cached(
+                        "UPDATE runs SET holder = '', stop = 0 WHERE id = ?1 AND token = ?2 AND holder = ?3",
+                    )?
+                    .execute(params![run.as_str(), token, holder])?;
+                Done::Well
             }
-            Some(_) => Done::Raced,
-        },
-        Work::Release { run, token } => {
-            numbers.remove(run);
-            transaction
-                .prepare_cached("UPDATE runs SET holder = '', stop = 0 WHERE id = ?1 AND token = ?2 AND holder = ?3")?
-                .execute(params![run.as_str(), token, holder])?;
-            Done::Well
-        }
-        Work::Stop { run, token } => {
-            let written = transaction
-                .prepare_cached("UPDATE runs SET stop = token WHERE id = ?1 AND token = ?2 AND holder <> ''")?
-                .execute(params![run.as_str(), token])?;
-            if written == 1 { Done::Well } else { Done::Raced }
-        }
-        Work::Hide { run, seen } => {
-            let tree: Vec<_> = read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
-            if tree != *seen {
-                return Ok(Ok(Done::Raced));
+            Work::Stop { run, token } => {
+                let written = transaction
+                    .prepare_cached("UPDATE runs SET stop = token WHERE id = ?1 AND token = ?2 AND holder <> ''")?
+                    .execute(params![run.as_str(), token])?;
+                if written == 1 { Done::Well } else { Done::Raced }
             }
-            let mut hide = transaction.prepare_cached(
-                // No run id has such a letter, so nobody finds it any more, and its name is free.
-                "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
-                 WHERE number = ?1",
-            )?;
-            for (number, _) in &tree {
-                hide.execute([number])?;
+            Work::Hide { run, seen } => {
+                let tree: Vec<_> =
+                    read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
+                if tree != *seen {
+                    return Ok(Ok(Done::Raced));
+                }
+                let mut hide = transaction.prepare_cached(
+                    // No run id has such a letter, so nobody finds it any more, and its name is free.
+                    "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
+                     WHERE number = ?1",
+                )?;
+                for (number, _) in &tree {
+                    hide.execute([number])?;
+                }
+                let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO marks (name, value) VALUES ('removed', ?1)
+                         ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+                    )?
+                    .execute([highest])?;
+                Done::Well
             }
-            let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
-            transaction
-                .prepare_cached(
-                    "INSERT INTO marks (name, value) VALUES ('removed', ?1)
-                     ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
-                )?
-                .execute([highest])?;
-            Done::Well
+            Work::Sweep => sweep(transaction)?,
+        }))
+    }
+
+    fn create(&self, run: &RunId, graph: &str, parent: Option<&RunId>, records: &[Sealed]) -> Answer<Done> {
+        let Self { transaction, holder, now } = *self;
+        if find(transaction, run)?.is_some() {
+            return Ok(Err(StoreError::Exists(run.clone())));
         }
-        Work::Sweep => sweep(transaction)?,
-    }))
+        if !has_room(0, records) {
+            return Ok(Err(StoreError::TooLong(run.clone())));
+        }
+        if !is_next(0, records) {
+            return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
+        }
+        let token = 1 + removed(transaction)?;
+        transaction
+            .prepare_cached(
+                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)",
+            )?
+            .execute(params![
+                run.as_str(),
+                graph,
+                Status::Running.name(),
+                token,
+                holder,
+                parent.map(RunId::as_str),
+                now
+            ])?;
+        insert(transaction, transaction.last_insert_rowid(), records)?;
+        Ok(Ok(Done::Token(token)))
+    }
+
+    /// Appends records; returns where the run's row is too.
+    fn append(
+        &self,
+        run: &RunId,
+        token: u64,
+        expected: u64,
+        records: &[Sealed],
+        status: Status,
+    ) -> Answer<(i64, Done)> {
+        let Self { transaction, holder, now } = *self;
+        let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
+            return Ok(Err(gone(transaction, run, token)?));
+        };
+        if current != token {
+            return Ok(Err(StoreError::LeaseLost(run.clone())));
+        }
+        if !has_room(expected, records) {
+            return Ok(Err(StoreError::TooLong(run.clone())));
+        }
+        let follows = match records {
+            [] => count(transaction, number)? == expected,
+            _ => expected > 0 && is_next(expected, records) && insert(transaction, number, records)?,
+        };
+        if !follows {
+            let found = count(transaction, number)?;
+            return Ok(Err(StoreError::Conflict { run: run.clone(), expected, found }));
+        }
+        // A run that ended is held by nobody.
+        let holder = if status == Status::Running { holder } else { "" };
+        transaction
+            .prepare_cached(
+                "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
+            )?
+            .execute(params![number, status.name(), holder, now])?;
+        Ok(Ok((number, Done::Appended { stops: stop == token })))
+    }
 }
 
 /// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is
