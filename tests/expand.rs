@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
+#[path = "expand/nested.rs"]
+mod nested;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -51,7 +51,7 @@ fn the_fixtures_are_signed_as_their_names_say() {
 }
 
 #[test]
-fn mistakes_are_shown_where_they_are_and_what_has_none_compiles() {
+fn mistakes_are_shown_where_they_are() {
     // The package that trybuild compiles lies in the target directory, and `graph!` looks for graphs in its own package.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let package = target.join("tests/trybuild").join(env!("CARGO_PKG_NAME"));
@@ -61,6 +61,6 @@ fn mistakes_are_shown_where_they_are_and_what_has_none_compiles() {
         fs::write(path, text).unwrap();
     }
     let cases = trybuild::TestCases::new();
+    // With one case that must compile, all that they depend on would be built and not only checked.
     cases.compile_fail("tests/ui/*.rs");
-    cases.pass("tests/ui/works/*.rs");
 }

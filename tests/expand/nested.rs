@@ -1,11 +1,11 @@
-// A graph asks for its own tools and those of the graphs that it nests, also where some of them nest each other.
+//! A graph asks for its own tools and those of the graphs that it nests, also where some of them nest each other.
 
 use graph_runtime::{ActionError, Builtins, Call, Machine, Map, Value};
 
-graph_runtime::graph!("graphs/order.yaml");
-graph_runtime::graph!("graphs/ping.yaml");
-graph_runtime::graph!("graphs/pong.yaml");
-graph_runtime::graph!("graphs/seller.yaml");
+graph_runtime::graph!("tests/ui/graphs/order.yaml");
+graph_runtime::graph!("tests/ui/graphs/ping.yaml");
+graph_runtime::graph!("tests/ui/graphs/pong.yaml");
+graph_runtime::graph!("tests/ui/graphs/seller.yaml");
 
 struct Shop;
 
@@ -33,7 +33,8 @@ impl seller::Actions for Shop {
     }
 }
 
-fn main() {
+#[test]
+fn a_graph_has_the_machines_of_the_graphs_that_it_nests() {
     let seller = Seller::new(Shop);
     let nested: Vec<bool> = (0..6).map(|tool| seller.nested(tool).is_some()).collect();
     // The order of the file: `order`, a computed id, a page of knowledge, `ping`, and the tool of a hook.
