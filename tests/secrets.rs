@@ -221,7 +221,7 @@ async fn a_secret_is_found_in_no_journal_log_event_or_result() {
     assert_no_file_has_it(directory.path());
     let keys = KeyRing::of(&SecretKey::from_seed(&[1; 32]).public(), "project");
     let graph = GraphId::new(secrets_are_kept::ID).unwrap();
-    let (item, _) = files(&path).verify(&graph, &run_id(), &keys).unwrap();
+    let (item, _) = files(&path).store().verify(&graph, &run_id(), &keys).unwrap();
     assert_eq!(item.state, finished.state);
     for text in [
         tools.overheard.text(),

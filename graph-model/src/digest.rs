@@ -69,6 +69,24 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// Reads what [`hex`] writes: `N` bytes, and digits in lower case only, so that bytes have one text.
+pub fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let mut bytes = [0; N];
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
 /// The text is not 64 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a digest: expected 64 lower-case hex digits")]
@@ -78,20 +96,7 @@ impl FromStr for Digest {
     type Err = NotADigest;
 
     fn from_str(text: &str) -> Result<Self, NotADigest> {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Ok(byte - b'0'),
-            b'a'..=b'f' => Ok(byte - b'a' + 10),
-            _ => Err(NotADigest),
-        };
-        let text = text.as_bytes();
-        if text.len() != 64 {
-            return Err(NotADigest);
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Ok(Self(bytes))
+        unhex(text).map(Self).ok_or(NotADigest)
     }
 }
 
@@ -146,5 +151,15 @@ mod tests {
     fn upper_case_hex_is_not_a_digest() {
         assert_eq!(Digest::of("").to_hex().to_uppercase().parse::<Digest>(), Err(NotADigest));
         assert_eq!("é".repeat(32).parse::<Digest>(), Err(NotADigest));
+    }
+
+    #[test]
+    fn bytes_have_one_text() {
+        assert_eq!(unhex(&hex(&[0, 0x9a, 0xff])), Some([0, 0x9a, 0xff]));
+        for text in
+            ["", "0", "00", "0099f", "0099ff0", "00 9ff", "0099FF", "00/9ff", "00:9ff", "00`9ff", "00g9ff", "é99ff"]
+        {
+            assert_eq!(unhex::<3>(text), None, "{text}");
+        }
     }
 }

@@ -30,6 +30,8 @@ use crate::travel::standing_of;
 use crate::vault::{Vault, hidden};
 
 use inside::Inside;
+#[cfg(feature = "files")]
+pub(crate) use inside::prove_tree;
 pub use inside::{AuditError, audit_tree};
 
 /// What a journal proves of a run.

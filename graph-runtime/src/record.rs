@@ -692,17 +692,21 @@ impl<'s> Verified<'s> {
     /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
     /// they begin as the chain asks.
     pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        Self::after(&Chain::new(run.clone()), sealed, key)
+    }
+
+    /// Verifies records that follow a chain.
+    fn after(before: &Chain, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         let Some(last) = sealed.last() else { return Err(JournalError::Empty) };
-        let links = follow(run, sealed);
+        let links = follow(before, sealed);
         let at = links.len();
         let is_whole = at == sealed.len();
         if !is_whole || !key.verifies(&last.digest(), &last.signature) {
             let at = at.min(sealed.len() - 1);
-            let prev = at.checked_sub(1).map_or_else(|| Digest::of([]), |before| sealed[before].link());
-            let chain = Chain { run: run.clone(), seq: at as u64, prev };
+            let chain = before.behind(&sealed[..at]);
             return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
         }
-        let chain = Chain { run: run.clone(), seq: at as u64, prev: last.link() };
+        let chain = before.behind(sealed);
         let shown = last.end.map(Digest::of);
         let EndOnly { end } = read(last.seq, &last.body)?;
         if Some(end) != shown {
@@ -721,6 +725,12 @@ impl<'s> Verified<'s> {
         let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
         let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
+    }
+
+    /// Reads the records by themselves.
+    fn records(&self) -> Result<Vec<Record>, JournalError> {
+        let known = self.sealed.iter().zip(&self.links);
+        known.map(|(one, prev)| read_next(&self.chain.run, one, *prev)).collect()
     }
 
     fn read_from(self, from: usize) -> Result<Journal, JournalError> {
@@ -745,21 +755,56 @@ impl<'s> Verified<'s> {
     }
 }
 
+/// Reads a journal while it grows: what is new is verified, and what was read before is not read again.
+#[derive(Debug)]
+pub struct Follower {
+    chain: Chain,
+    key: PublicKey,
+}
+
+impl Follower {
+    /// Reads the journal of a run from its beginning. `key` is the public key of the runtime that writes it.
+    pub fn new(run: RunId, key: PublicKey) -> Self {
+        Self { chain: Chain::new(run), key }
+    }
+
+    /// Returns the number of the next record, from which on a store is to [load](crate::Store::load_from).
+    pub fn next(&self) -> u64 {
+        self.chain.len()
+    }
+
+    /// Verifies and reads the records that follow, all that there are by now; none is nothing new.
+    ///
+    /// # Errors
+    ///
+    /// If they do not follow, are not signed with the key, or were cut short. Nothing was read then.
+    pub fn read(&mut self, sealed: &[Sealed]) -> Result<Vec<Record>, JournalError> {
+        if sealed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let verified = Verified::after(&self.chain, sealed, &self.key)?;
+        let records = verified.records()?;
+        self.chain = verified.chain;
+        Ok(records)
+    }
+}
+
 /// How many records are followed by one thread at least.
 const A_THREAD: usize = 10_000;
 
 /// Follows a chain from its first record as far as each begins as the one before it asks, and returns what those name as the one
 /// before them. A long chain is followed in parts at the same time: where one begins is told by the record before it.
-fn follow(run: &RunId, sealed: &[Sealed]) -> Vec<Digest> {
+fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
     let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
     if threads == 1 {
-        return follow_part(run, sealed, 0..sealed.len());
+        return follow_part(before, sealed, 0..sealed.len());
     }
     let part = sealed.len().div_ceil(threads);
     let parts = (0..sealed.len()).step_by(part).map(|from| from..sealed.len().min(from + part));
     let mut links = Vec::with_capacity(sealed.len());
     thread::scope(|scope| {
-        let parts: Vec<_> = parts.map(|part| (part.clone(), scope.spawn(|| follow_part(run, sealed, part)))).collect();
+        let parts: Vec<_> =
+            parts.map(|part| (part.clone(), scope.spawn(|| follow_part(before, sealed, part)))).collect();
         for (part, followed) in parts {
             // What a thread that could not finish did not follow does not count.
             links.extend(followed.join().unwrap_or_default());
@@ -771,9 +816,8 @@ fn follow(run: &RunId, sealed: &[Sealed]) -> Vec<Digest> {
     links
 }
 
-fn follow_part(run: &RunId, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest> {
-    let prev = part.start.checked_sub(1).map_or_else(|| Digest::of([]), |before| sealed[before].link());
-    let mut chain = Chain { run: run.clone(), seq: part.start as u64, prev };
+fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest> {
+    let mut chain = before.behind(&sealed[..part.start]);
     let mut links = Vec::with_capacity(part.len());
     for one in &sealed[part] {
         if one.seq != chain.seq || !chain.starts(&one.body) {
@@ -787,6 +831,12 @@ fn follow_part(run: &RunId, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest
 }
 
 impl Chain {
+    /// Returns the chain behind records that follow it.
+    fn behind(&self, sealed: &[Sealed]) -> Self {
+        let prev = sealed.last().map_or(self.prev, Sealed::link);
+        Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev }
+    }
+
     /// Whether a text begins as that of the next record must: `{"v":2,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
     fn starts(&self, body: &str) -> bool {
         const VERSIONED: &str = r#"{"v":2,"run":""#;
@@ -820,7 +870,7 @@ fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
 }
 
 /// Returns what a text that begins as the chain asks says of its token, its time and its kind.
-fn head(body: &str) -> Option<(&str, &str, &str)> {
+pub(crate) fn head(body: &str) -> Option<(&str, &str, &str)> {
     // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
     let (_, rest) = body.split_once(r#"","end":""#)?;
     let (end, rest) = rest.split_once(r#"","at":""#)?;

@@ -87,6 +87,8 @@ pub struct Visited {
     pub edge: Option<u16>,
     /// Why it failed.
     pub error: Option<String>,
+    /// Whether nothing was called, since what it would have returned was in the cache.
+    pub cached: bool,
     /// The run of the nested graph.
     pub run: Option<RunId>,
     /// How long it took, in milliseconds.
@@ -100,6 +102,7 @@ impl Visited {
             written: visit.changes.keys().cloned().collect(),
             edge: visit.edge,
             error: visit.error.clone(),
+            cached: visit.cached,
             run: visit.run.clone(),
             ms: visit.ms,
         }

@@ -1,14 +1,15 @@
 //! `graph attest`: attest to what a run did, for those who do not have its journal; and `graph verify-attestation`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
-use graph_runtime::{Attestation, AuditError, RunId, SqliteStore, Store, attest};
+use graph_runtime::{Attestation, RunId, Store, attest};
 
-use super::kept::{Kept, Opened, own_graph, public_key};
+use super::kept::{Kept, Opened, verifying_key};
+use super::stored::{self, Access};
+use super::verify_run::{Problem, prove};
 use super::{read, replace, signing_key};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{Done, Outcome};
 
 #[derive(Args)]
 pub(crate) struct Attest {
@@ -20,6 +21,9 @@ pub(crate) struct Attest {
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
+    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    #[arg(long, value_name = "FILE", requires = "files")]
+    files_key: Option<PathBuf>,
     /// The secret key that attests [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -30,19 +34,19 @@ pub(crate) struct Attest {
 
 pub(crate) fn run(arguments: &Attest) -> Done {
     let by = signing_key(arguments.key.as_ref())?;
-    let Opened { tokio, store, key, seal } = arguments.kept.open()?;
-    let records = tokio.block_on(store.load(&arguments.run))?;
-    let machine = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
-    let attested = attest(Arc::new(machine), &arguments.run, &store, &key, seal.as_ref(), &by);
-    let envelope = match tokio.block_on(attested) {
-        Ok(envelope) => envelope,
-        Err(AuditError::Journal { run, reason }) => {
-            let store = arguments.kept.store.display();
-            anstream::eprintln!("error: run {run} in {store}: {reason}; what is not proven is not attested");
+    let Attest { run, graph, kept, files_key, .. } = arguments;
+    let opened = kept.open()?;
+    let machine = match prove(kept, &opened, run, graph.as_deref(), files_key.as_deref())? {
+        Ok(proof) => proof.machine,
+        Err(problems) => {
+            for Problem { run, what } in problems {
+                anstream::eprintln!("error: run {run} in {kept}: {what}; what is not proven is not attested");
+            }
             return Ok(Outcome::Problems);
         }
-        Err(error) => return Err(error.into()),
     };
+    let Opened { tokio, store, key, seal, .. } = &opened;
+    let envelope = tokio.block_on(attest(machine, run, &**store, key, seal.as_ref(), &by))?;
     match &arguments.output {
         Some(path) => replace(path, &format!("{envelope}\n"))?,
         None => anstream::println!("{envelope}"),
@@ -68,10 +72,7 @@ pub(crate) struct VerifyAttestation {
 
 pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
     let shown = arguments.file.display();
-    let key = match &arguments.public_key {
-        Some(pem) => public_key(pem)?,
-        None => signing_key(None)?.public(),
-    };
+    let key = verifying_key(arguments.public_key.as_deref())?;
     let refused = |error: &dyn std::fmt::Display| {
         anstream::eprintln!("error: {shown}: {error}");
         Ok(Outcome::Problems)
@@ -82,11 +83,8 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
     };
     let mut since = None;
     if let Some(path) = &arguments.store {
-        if !path.is_file() {
-            return Err(Error::new(format!("there is no store at {}", path.display())));
-        }
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let store = tokio.block_on(SqliteStore::open_read_only(path))?;
+        let tokio = stored::tokio()?;
+        let store = tokio.block_on(stored::open(path, Access::Read))?;
         let records = tokio.block_on(store.load(&attestation.run))?;
         match attestation.covers(&records) {
             Ok(more) => since = Some(more),

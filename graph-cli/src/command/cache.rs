@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use graph_runtime::cache::{CacheEntry, Digest};
-use graph_runtime::files::{ProjectCache, PublicKey};
+use graph_runtime::files::ProjectCache;
 use serde_json::{Value, json};
 
-use super::kept::public_key;
-use super::{project_here, signing_key};
+use super::kept::verifying_key;
+use super::project_here;
 use crate::outcome::{Done, Error, Outcome};
 
 #[derive(Subcommand)]
@@ -92,10 +92,7 @@ impl Of {
     fn open(&self) -> Result<(ProjectCache, Vec<Found>), Error> {
         let cache = ProjectCache::in_directory(project_here(self.cache.as_ref(), "--cache DIR")?)?;
         let keys = cache.keys()?;
-        let signer: PublicKey = match &self.public_key {
-            Some(pem) => public_key(pem)?,
-            None => signing_key(None)?.public(),
-        };
+        let signer = verifying_key(self.public_key.as_deref())?;
         let mut all = Vec::new();
         for key in keys {
             // One that somebody else removed meanwhile is not there.

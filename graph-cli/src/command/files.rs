@@ -1,16 +1,17 @@
 //! `graph files`: the files that a project keeps of its runs, made anew from a store and compared with it.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use graph_model::signature::KeyRing;
-use graph_runtime::files::GraphId;
-use graph_runtime::store::RunSummary;
+use graph_model::signature::{KeyRing, PublicKey};
+use graph_runtime::dynamic::Interpreted;
+use graph_runtime::files::{FilesError, GraphId, ProjectStore};
+use graph_runtime::store::{RunSummary, StoreError};
 use graph_runtime::{Machine, ProjectFiles, RunId, Store};
 use serde_json::{Value, json};
 
-use super::kept::{Kept, Opened, own_graph};
+use super::kept::{not_filed, own_graph, public_key, verifying_key};
+use super::stored::{self, Access};
 use super::{project_here, signing_key};
 use crate::outcome::{Done, Error, Outcome};
 
@@ -30,8 +31,14 @@ pub(crate) struct Rebuild {
     /// All runs of the store that nobody is at work on
     #[arg(long, conflicts_with = "runs")]
     all: bool,
+    /// The SQLite file that keeps them
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
     #[command(flatten)]
     of: Of,
+    /// The secret key that signs the files [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -42,8 +49,14 @@ pub(crate) struct Verify {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
+    /// The SQLite file with whose journal they are compared [default: the journal among the files]
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
     #[command(flatten)]
     of: Of,
+    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    #[arg(long, value_name = "FILE")]
+    files_key: Option<PathBuf>,
     /// Print what was found as JSON
     #[arg(long)]
     json: bool,
@@ -52,42 +65,44 @@ pub(crate) struct Verify {
 /// Whose files, and of which runs.
 #[derive(Args)]
 struct Of {
-    #[command(flatten)]
-    kept: Kept,
+    /// The public key of who ran them, a PEM file [default: your own]
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
     /// The graph's file [default: the one of the run's graph in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     /// The project's directory [default: the nearest one above the working directory that holds .ai]
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
-    /// The secret key that signs the files [default: your own]
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
 }
 
 /// What the commands work with.
 struct Desk {
-    opened: Opened,
-    files: ProjectFiles,
-    ring: KeyRing,
-    signer: String,
+    tokio: tokio::runtime::Runtime,
+    /// Where the journals are.
+    store: Box<dyn Store>,
+    /// The public key of who wrote them.
+    key: PublicKey,
+    project: PathBuf,
 }
 
 impl Of {
-    fn open(&self) -> Result<Desk, Error> {
+    /// Opens the store, or in its place the files themselves.
+    fn open(&self, store: Option<&Path>) -> Result<Desk, Error> {
         let project = project_here(self.project.as_ref(), "--project DIR")?;
-        let key = signing_key(self.key.as_ref())?;
-        let opened = self.kept.open()?;
-        let ring = KeyRing::of(&key.public(), "the key of the files");
-        let signer = key.public().fingerprint().to_string();
-        let files = ProjectFiles::in_directory(&project, key)?;
-        Ok(Desk { opened, files, ring, signer })
+        let key = verifying_key(self.public_key.as_deref())?;
+        let tokio = stored::tokio()?;
+        let store: Box<dyn Store> = match store {
+            Some(path) => Box::new(tokio.block_on(stored::open(path, Access::Read))?),
+            None => Box::new(ProjectStore::in_directory(&project)?),
+        };
+        Ok(Desk { tokio, store, key, project })
     }
 
     /// Loads the graph of a run.
-    fn machine(&self, desk: &Desk, run: &RunId) -> Result<Arc<dyn Machine>, Error> {
-        let records = desk.opened.tokio.block_on(desk.opened.store.load(run))?;
-        Ok(Arc::new(own_graph(&records, self.graph.as_deref(), "--graph")?))
+    fn machine(&self, desk: &Desk, run: &RunId) -> Result<Interpreted, Error> {
+        let records = desk.tokio.block_on(desk.store.load(run))?;
+        own_graph(&records, self.graph.as_deref(), "--graph")
     }
 }
 
@@ -99,8 +114,9 @@ pub(crate) fn run(files: &Files) -> Done {
 }
 
 fn rebuild(arguments: &Rebuild) -> Done {
-    let desk = arguments.of.open()?;
-    let listed = desk.opened.tokio.block_on(desk.opened.store.list())?;
+    let desk = arguments.of.open(Some(&arguments.store))?;
+    let files = ProjectFiles::in_directory(&desk.project, signing_key(arguments.key.as_ref())?)?;
+    let listed = desk.tokio.block_on(desk.store.list())?;
     let is_at_work = |run: &RunId| listed.iter().any(|one| one.run == *run && one.holder.is_some());
     let runs: Vec<RunId> = match arguments.all {
         true => listed.iter().filter(|one| one.holder.is_none()).map(|RunSummary { run, .. }| run.clone()).collect(),
@@ -110,7 +126,7 @@ fn rebuild(arguments: &Rebuild) -> Done {
     for run in runs {
         let done = match is_at_work(&run) {
             true => Err(Error::new("it is at work, and writes its files itself")),
-            false => rebuild_one(arguments, &desk, &run),
+            false => rebuild_one(arguments, &desk, &files, &run),
         };
         match done {
             Ok(()) => rebuilt.push(run),
@@ -131,44 +147,78 @@ fn rebuild(arguments: &Rebuild) -> Done {
     Ok(Outcome::of(failed.is_empty()))
 }
 
-fn rebuild_one(arguments: &Rebuild, desk: &Desk, run: &RunId) -> Result<(), Error> {
+fn rebuild_one(arguments: &Rebuild, desk: &Desk, files: &ProjectFiles, run: &RunId) -> Result<(), Error> {
     let machine = arguments.of.machine(desk, run)?;
-    let Opened { tokio, store, key, .. } = &desk.opened;
-    Ok(tokio.block_on(desk.files.rebuild(store, key, run, machine.code()))?)
+    Ok(desk.tokio.block_on(files.rebuild(&*desk.store, &desk.key, run, machine.code()))?)
+}
+
+/// What was found of a run's files.
+struct Found {
+    graph: Option<String>,
+    /// The files that are not what the journal says.
+    differing: Vec<PathBuf>,
+    /// How long the transcript is that is signed, or what is wrong.
+    transcript: Result<u64, String>,
 }
 
 fn verify(arguments: &Verify) -> Done {
-    let desk = arguments.of.open()?;
-    let run = &arguments.run;
-    let machine = arguments.of.machine(&desk, run)?;
-    let Opened { tokio, store, key, .. } = &desk.opened;
-    let summary = tokio.block_on(store.find(run))?;
-    if summary.holder.is_some() {
-        return Err(Error::new(format!("run `{run}` is at work, and its files may be behind its journal")));
-    }
-    let differing = tokio.block_on(desk.files.compare(store, key, run, machine.code()))?;
-    let graph = GraphId::new(&*summary.graph)?;
-    let signed = desk.files.verify(&graph, run, &desk.ring).map_err(Error::from);
-    let is_well = differing.is_empty() && signed.is_ok();
-    let problem = signed.as_ref().err().map(ToString::to_string);
-    if arguments.json {
-        let bytes = signed.as_ref().ok().map(|(item, _)| item.transcript.bytes);
+    let Verify { run, store, of, files_key, json } = arguments;
+    let desk = of.open(store.as_deref())?;
+    let signer = files_key.as_deref().map(public_key).transpose()?.unwrap_or_else(|| desk.key.clone());
+    let found = look(arguments, &desk, &signer)?;
+    let Found { graph, differing, transcript } = &found;
+    let is_well = differing.is_empty() && transcript.is_ok();
+    if *json {
+        let (bytes, problem) = (transcript.as_ref().ok(), transcript.as_ref().err());
         let result = json!({
-            "success": is_well, "run_id": run, "graph_id": summary.graph, "differing": differing,
+            "success": is_well, "run_id": run, "graph_id": graph, "differing": differing,
             "error": problem, "transcript_bytes": bytes,
         });
         anstream::println!("{result:#}");
     } else if is_well {
-        anstream::println!("{run}: its files are what its journal says, and signed by {}", desk.signer);
+        anstream::println!("{run}: its files are what its journal says, and signed by {}", signer.fingerprint());
     }
-    if let Some(problem) = problem {
+    if let Err(problem) = transcript {
         anstream::eprintln!("error: {run}: {problem}");
     }
-    for path in &differing {
+    for path in differing {
         anstream::eprintln!("error: {run}: {} is not what the journal says", path.display());
     }
-    if !is_well {
-        anstream::eprintln!("help: `graph files rebuild {run} --store {}`", arguments.of.kept.store.display());
+    if let (false, Some(store)) = (is_well, store) {
+        anstream::eprintln!("help: `graph files rebuild {run} --store {}`", store.display());
     }
     Ok(Outcome::of(is_well))
+}
+
+/// Looks at the files of a run.
+///
+/// # Errors
+///
+/// If something cannot be read, or the run is at work.
+fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Error> {
+    let Verify { run, store, of, .. } = arguments;
+    let Desk { tokio, store: journals, key, project } = desk;
+    // A journal that is one of the files may be what was changed.
+    let changed = |error: Error| match store {
+        None => Ok(Found { graph: None, differing: Vec::new(), transcript: Err(error.to_string()) }),
+        Some(_) => Err(error),
+    };
+    let summary = match tokio.block_on(journals.find(run)) {
+        Err(error @ StoreError::Corrupt { .. }) => return changed(error.into()),
+        Err(StoreError::NotFound(run)) if store.is_none() => return Err(not_filed(&run, project.display())),
+        found => found?,
+    };
+    if summary.holder.is_some() {
+        return Err(Error::new(format!("run `{run}` is at work, and its files may be behind its journal")));
+    }
+    let files = ProjectStore::in_directory(project)?;
+    let machine = of.machine(desk, run)?;
+    let differing = match tokio.block_on(files.compare(&**journals, key, signer, run, machine.code())) {
+        Err(error @ FilesError::Journal(_)) => return changed(error.into()),
+        compared => compared?,
+    };
+    let graph = GraphId::new(&*summary.graph)?;
+    let signed = files.verify(&graph, run, &KeyRing::of(signer, "the key of the files"));
+    let transcript = signed.map(|(item, _)| item.transcript.bytes).map_err(|error| Error::from(error).to_string());
+    Ok(Found { graph: Some(summary.graph), differing, transcript })
 }

@@ -1,5 +1,6 @@
-//! Runs that are kept in a store: finding them, their graphs and the keys that they are verified with.
+//! Runs that are kept in a store, or in the files of a project: finding them, their graphs and the keys that they are verified with.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -7,18 +8,19 @@ use graph_compiler::diagnostic::Diagnostic;
 use graph_model::name::ItemId;
 use graph_model::signature::PublicKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
+use graph_runtime::files::ProjectStore;
 use graph_runtime::record::{Entry, Record, Sealed};
-use graph_runtime::{SealKey, SqliteStore};
+use graph_runtime::{RunId, SealKey, Store};
 
+use super::stored::{self, Access};
 use super::{read, signing_key};
 use crate::outcome::Error;
 
-/// Which store, and what its runs are verified with.
+/// Where runs are kept, and what they are verified with.
 #[derive(Args)]
 pub(crate) struct Kept {
-    /// The SQLite file that keeps it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// The public key of who ran it, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -27,10 +29,24 @@ pub(crate) struct Kept {
     seal_key: Option<PathBuf>,
 }
 
-/// A store that was opened.
+/// Where runs are read.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Place {
+    /// The SQLite file that keeps it
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+    /// The project's directory, in whose .ai the files of the run are, in place of a store
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+}
+
+/// A store that was opened to be read.
 pub(crate) struct Opened {
     pub(crate) tokio: tokio::runtime::Runtime,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: Box<dyn Store>,
+    /// The same, if it is the files of a project.
+    pub(crate) files: Option<ProjectStore>,
     pub(crate) key: PublicKey,
     pub(crate) seal: Option<SealKey>,
 }
@@ -38,17 +54,40 @@ pub(crate) struct Opened {
 impl Kept {
     /// Opens the store and reads the keys. A store that is not there is not made.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
-        if !self.store.is_file() {
-            return Err(Error::new(format!("there is no store at {}", self.store.display())));
-        }
-        let key = match &self.public_key {
-            Some(pem) => public_key(pem)?,
-            None => signing_key(None)?.public(),
-        };
+        let key = verifying_key(self.public_key.as_deref())?;
         let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let store = tokio.block_on(SqliteStore::open_read_only(&self.store))?;
-        Ok(Opened { tokio, store, key, seal })
+        let tokio = stored::tokio()?;
+        let files = self.place.files.as_ref().map(ProjectStore::in_directory).transpose()?;
+        let store: Box<dyn Store> = match (&self.place.store, &files) {
+            (Some(path), _) => Box::new(tokio.block_on(stored::open(path, Access::Read))?),
+            (None, Some(files)) => Box::new(files.clone()),
+            (None, None) => {
+                return Err(Error::new("name a store with `--store FILE`, or a project with `--files DIR`"));
+            }
+        };
+        Ok(Opened { tokio, store, files, key, seal })
+    }
+}
+
+impl fmt::Display for Kept {
+    /// Says where runs are kept.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.store.as_ref().or(self.place.files.as_ref());
+        place.map_or(Ok(()), |place| write!(f, "{}", place.display()))
+    }
+}
+
+/// Says that a run is not among the files of a project.
+pub(crate) fn not_filed(run: &RunId, place: impl fmt::Display) -> Error {
+    let help = "`graph files rebuild` makes it anew from the store";
+    Error::new(format!("there is no journal of run `{run}` among the files in {place}; {help}"))
+}
+
+/// Reads the public key of that file, or returns that of the person's own key.
+pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
+    match pem {
+        Some(pem) => public_key(pem),
+        None => Ok(signing_key(None)?.public()),
     }
 }
 

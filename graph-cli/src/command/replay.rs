@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use graph_runtime::RunId;
 use graph_runtime::travel::{Departure, Deviation, Replay, TravelError, replay};
-use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
 use super::kept::{Kept, Opened, load, own_graph};
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Done {
-    let Opened { tokio, store, key, seal } = arguments.kept.open()?;
+    let Opened { tokio, store, key, seal, .. } = arguments.kept.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
     let changed = load(&arguments.graph)?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use graph_runtime::RunId;
 use graph_runtime::travel::{Checkpoint, Moment, Visited, checkpoints, differences, moment};
-use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
 use super::kept::{Kept, Opened, graph_name, own_graph};
@@ -58,7 +58,7 @@ fn of_run(run: &RunId, error: impl std::error::Error) -> Error {
 
 /// Returns what a run was after a step.
 fn moment_of(opened: &Opened, run: &RunId, step: Option<u64>, graph: Option<&PathBuf>) -> Result<Moment, Error> {
-    let Opened { tokio, store, key, seal } = opened;
+    let Opened { tokio, store, key, seal, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
     let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
     moment(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
@@ -83,8 +83,8 @@ fn say_moment(run: &RunId, moment: &Moment) {
 fn checkpoint_json(one: &Checkpoint) -> Value {
     let Checkpoint { step, record, at, visits, next, status, error, .. } = one;
     let visit = |visit: &Visited| {
-        let Visited { node, written, edge, error, run, ms, .. } = visit;
-        json!({"node": node, "written": written, "edge": edge, "error": error, "run": run, "ms": ms})
+        let Visited { node, written, edge, error, cached, run, ms, .. } = visit;
+        json!({"node": node, "written": written, "edge": edge, "error": error, "cached": cached, "run": run, "ms": ms})
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
     json!({
@@ -116,11 +116,15 @@ fn table(all: &[Checkpoint]) {
         }
         let first = one.step + 1 - one.visits.len() as u64;
         for (step, visit) in (first..).zip(&one.visits) {
-            let failed = visit.error.as_ref().map_or(String::new(), |error| format!(" (failed: {error})"));
+            let came = match (&visit.error, visit.cached) {
+                (Some(error), _) => format!(" (failed: {error})"),
+                (None, true) => " (cached)".to_owned(),
+                (None, false) => String::new(),
+            };
             rows.push([
                 step.to_string(),
                 one.at.clone(),
-                format!("{}{failed}", visit.node),
+                format!("{}{came}", visit.node),
                 visit.edge.map_or(String::new(), |edge| edge.to_string()),
                 visit.ms.to_string(),
                 visit.written.join(", "),

@@ -1,14 +1,16 @@
 //! `graph verify-run`: prove from its journal what a run did.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use graph_runtime::{Audit, AuditError, RunId, Store, audit_tree};
+use graph_runtime::files::FilesAudit;
+use graph_runtime::store::StoreError;
+use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
 use serde_json::json;
 
-use super::kept::{Kept, Opened, own_graph};
-use crate::outcome::{Done, Outcome};
+use super::kept::{Kept, Opened, not_filed, own_graph, public_key};
+use crate::outcome::{Done, Error, Outcome};
 
 #[derive(Args)]
 pub(crate) struct VerifyRun {
@@ -20,23 +22,22 @@ pub(crate) struct VerifyRun {
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
+    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    #[arg(long, value_name = "FILE", requires = "files")]
+    files_key: Option<PathBuf>,
     /// Print what is proven as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &VerifyRun) -> Done {
-    let Opened { tokio, store, key, seal } = arguments.kept.open()?;
-    let records = tokio.block_on(store.load(&arguments.run))?;
-    let machine = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
-    let tree = audit_tree(Arc::new(machine), &arguments.run, &store, &key, seal.as_ref());
-    let proven = match tokio.block_on(tree) {
-        Ok(proven) => proven,
-        Err(AuditError::Journal { run, reason }) => {
-            anstream::eprintln!("error: run {run} in {}: {reason}", arguments.kept.store.display());
+    let VerifyRun { run, graph, kept, files_key, .. } = arguments;
+    let proven = match prove(kept, &kept.open()?, run, graph.as_deref(), files_key.as_deref())? {
+        Ok(proof) => proof.audits,
+        Err(problems) => {
+            problems.iter().for_each(|Problem { run, what }| anstream::eprintln!("error: run {run} in {kept}: {what}"));
             return Ok(Outcome::Problems);
         }
-        Err(error) => return Err(error.into()),
     };
     if arguments.json {
         anstream::println!("{:#}", json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
@@ -44,6 +45,65 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
         proven.iter().for_each(say);
     }
     Ok(Outcome::Well)
+}
+
+/// A run that is proven.
+pub(super) struct Proof {
+    /// Its graph.
+    pub(super) machine: Arc<dyn Machine>,
+    /// What is proven: of the run first, then of those inside it.
+    pub(super) audits: Vec<Audit>,
+}
+
+/// Why a run is not proven.
+pub(super) struct Problem {
+    /// The run, or one inside it.
+    pub(super) run: RunId,
+    pub(super) what: String,
+}
+
+/// Proves a run and those inside it; where they are the files of a project, also that all of these are what the journals say.
+/// Returns the proof, or what is not so.
+///
+/// # Errors
+///
+/// If something cannot be read.
+pub(super) fn prove(
+    kept: &Kept,
+    opened: &Opened,
+    run: &RunId,
+    graph: Option<&Path>,
+    files_key: Option<&Path>,
+) -> Result<Result<Proof, Vec<Problem>>, Error> {
+    let Opened { tokio, store, files, key, seal } = opened;
+    let problem = |run: RunId, what: String| Ok(Err(vec![Problem { run, what }]));
+    let records = match tokio.block_on(store.load(run)) {
+        Err(error @ StoreError::Corrupt { .. }) if files.is_some() => return problem(run.clone(), error.to_string()),
+        Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, kept)),
+        loaded => loaded?,
+    };
+    let machine: Arc<dyn Machine> = Arc::new(own_graph(&records, graph, "--graph")?);
+    let graph = Arc::clone(&machine);
+    let audit = match files {
+        Some(files) => {
+            let files_key = files_key.map(public_key).transpose()?;
+            let audit = files.audit(graph, run, key, files_key.as_ref().unwrap_or(key), seal.as_ref());
+            tokio.block_on(audit).map(|FilesAudit { audits, differing, .. }| (audits, differing))
+        }
+        None => tokio.block_on(audit_tree(graph, run, &**store, key, seal.as_ref())).map(|audits| (audits, Vec::new())),
+    };
+    match audit {
+        Ok((audits, differing)) if differing.is_empty() => Ok(Ok(Proof { machine, audits })),
+        Ok((_, differing)) => {
+            let what = |path: PathBuf| format!("{} is not what its journal says", path.display());
+            Ok(Err(differing.into_iter().map(|(run, path)| Problem { run, what: what(path) }).collect()))
+        }
+        Err(AuditError::Journal { run, reason }) => problem(run, reason.to_string()),
+        Err(AuditError::Store { run, source: source @ StoreError::Corrupt { .. } }) if files.is_some() => {
+            problem(run, source.to_string())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn say(audit: &Audit) {

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use graph_runtime::record::{End, Entry, Record, Status, Visit};
+use graph_runtime::record::{End, Entry, Follower, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
+use super::kept::verifying_key;
 use super::stored::{self, Access};
 use crate::outcome::Error;
 
@@ -24,6 +25,9 @@ pub(crate) struct Watch {
     /// The SQLite file that keeps it
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
+    /// The public key of who runs it, a PEM file [default: your own]
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
     /// Print a JSON value a line
     #[arg(long)]
     json: bool,
@@ -42,25 +46,25 @@ pub(crate) fn run(arguments: &Watch) -> ExitCode {
 
 /// Prints each step as it is committed, until the run has ended; returns how.
 async fn follow(arguments: &Watch) -> Result<Status, Error> {
-    let Watch { run, store: path, .. } = arguments;
+    let Watch { run, store: path, public_key, json } = arguments;
+    let mut follower = Follower::new(run.clone(), verifying_key(public_key.as_deref())?);
     let store = stored::open(path, Access::Read).await?;
-    let mut teller = Teller { json: arguments.json, graph: String::new(), keys: BTreeSet::new() };
-    let (mut next, mut end) = (0, None);
+    let mut teller = Teller { json: *json, graph: String::new(), keys: BTreeSet::new() };
+    let mut end = None;
     loop {
         // First who is at work, then what was written: what they wrote before they went is not missed.
         let found = store.find(run).await?;
-        for sealed in store.load_from(run, next).await? {
-            let record: Record = serde_json::from_str(&sealed.body).map_err(|error| {
-                Error::new(format!("record {} of the journal of `{run}` cannot be read: {error}", sealed.seq))
-            })?;
-            next = sealed.seq + 1;
+        let sealed = store.load_from(run, follower.next()).await?;
+        let records = follower.read(&sealed);
+        let records = records.map_err(|error| Error::new(format!("run {run} in {}: {error}", path.display())))?;
+        for record in records {
             end = teller.tell(record.entry);
         }
         if let Some(end) = end.take_if(|_| found.status != Status::Running || found.holder.is_none()) {
             teller.end(run, &end);
             return Ok(end.status);
         }
-        if found.holder.is_none() && found.status == Status::Running && found.records <= next {
+        if found.holder.is_none() && found.status == Status::Running && found.records <= follower.next() {
             return Err(Error::new(format!(
                 "nobody is at work on the run `{run}` any more; resume it with `graph run FILE --store {} --resume {run}`",
                 path.display()
@@ -95,14 +99,14 @@ impl Teller {
     }
 
     fn visit(&mut self, visit: &Visit, ends: bool) {
-        let Visit { step, node, error, ms, warnings, .. } = visit;
+        let Visit { step, node, error, ms, cached, warnings, .. } = visit;
         let new: Vec<&str> =
             visit.changes.keys().filter(|key| self.keys.insert((*key).clone())).map(String::as_str).collect();
         if self.json {
             let error = error.as_deref();
             anstream::println!(
                 "{}",
-                json!({"event": "step", "step": step, "node": node, "error": error, "ms": ms, "new_keys": new})
+                json!({"event": "step", "step": step, "node": node, "error": error, "cached": cached, "ms": ms, "new_keys": new})
             );
             return;
         }
@@ -117,28 +121,32 @@ impl Teller {
             None if new.is_empty() => String::new(),
             None => format!(" (+{})", new.join(", ")),
         };
-        let graph = &self.graph;
-        anstream::println!("[graph:{graph}] step {step} {node} {icon}{time}{detail}");
+        let (graph, cached) = (&self.graph, if *cached { " (cached)" } else { "" });
+        anstream::println!("[graph:{graph}] step {step} {node} {icon}{time}{cached}{detail}");
         for warning in warnings {
             anstream::println!("[graph:{graph}] step {step} {node} warning: {warning}");
         }
     }
 
     fn end(&self, run: &RunId, end: &End) {
-        let End { status, steps, error, .. } = end;
+        let End { status, steps, error, signal, .. } = end;
         let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
         if self.json {
             let error = error.as_ref().map_or(Value::Null, |error| error.as_str().into());
             let status = status.name();
             anstream::println!(
                 "{}",
-                json!({"event": "end", "success": success, "graph_run_id": run, "status": status, "steps": steps, "error": error})
+                json!({
+                    "event": "end", "success": success, "graph_run_id": run, "status": status, "steps": steps,
+                    "error": error, "signal": signal,
+                })
             );
             return;
         }
-        let detail = match error {
-            Some(error) => error.lines().next().unwrap_or_default().to_owned(),
-            None => format!("{steps} steps"),
+        let detail = match (error, signal) {
+            (_, Some(signal)) => format!("signal {signal}"),
+            (Some(error), None) => error.lines().next().unwrap_or_default().to_owned(),
+            (None, None) => format!("{steps} steps"),
         };
         let graph = &self.graph;
         anstream::println!("[graph:{graph}] done {} {} ({detail})", if success { "✓" } else { "✗" }, status.name());

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -24,10 +24,15 @@ impl Place {
 
 /// Starts a run, and returns when its first node is at work.
 fn started(place: &Place, id: &str) -> Child {
+    reached(place, id, "one")
+}
+
+/// Runs `graphs/g.yaml`, and returns when it is at that node.
+fn reached(place: &Place, id: &str, node: &str) -> Child {
     let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", id]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("one ...")));
+    assert!(lines.any(|line| line.unwrap().contains(&format!("{node} ..."))));
     child
 }
 
@@ -187,6 +192,7 @@ fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
     let end = again.out.lines().last().unwrap();
     let expected = json!({
         "event": "end", "success": true, "graph_run_id": id, "status": "completed", "steps": 3, "error": null,
+        "signal": null,
     });
     assert_eq!(serde_json::from_str::<Value>(end).unwrap(), expected);
     // The process may still be on its way out.
@@ -257,4 +263,45 @@ fn who_watches_a_run_whose_process_died_is_told_so() {
         watched.err
     );
     assert!(place.stored(&["cancel", "r"]).err.contains("nobody is at work on run `r`"));
+}
+
+#[test]
+fn who_watches_sees_what_was_cached_and_which_signal_stopped_a_run_and_nothing_that_was_changed() {
+    let place = Place::with_graph(
+        &commands("echo a", WAITS).replace("assign: { first:", "cache_result: true\n      assign: { first:"),
+    );
+    place.write("go", "");
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "p"]).code, 0);
+    fs::remove_file(place.path("go")).unwrap();
+    let mut child = reached(&place, "r", "two");
+    let signalled = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    place.write("go", "");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let watched = place.stored(&["watch", "r"]);
+    assert_eq!((watched.code, watched.err.as_str()), (1, ""));
+    let lines: Vec<&str> = watched.out.lines().collect();
+    assert_eq!(lines[0], "[graph:g] step 1 one ✓ (cached) (+first)");
+    assert_eq!(lines[2], "[graph:g] done ✗ cancelled (signal 15)", "{}", watched.out);
+    let told = place.stored(&["watch", "r", "--json"]);
+    let told: Vec<Value> = told.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&told[0]["cached"], &told[1]["cached"], &told[2]["signal"]), (&json!(true), &json!(false), &json!(15)));
+    assert!(place.stored(&["show", "r"]).out.contains("one (cached)"));
+    // Somebody else's key is not who ran it, and a journal that was changed tells nothing.
+    fs::create_dir(place.path("other")).unwrap();
+    let mut other = place.command(&["keys", "generate"]);
+    assert!(other.env("RYE_SIGNING_KEY_DIR", place.path("other")).status().unwrap().success());
+    let stranger = place.stored(&["watch", "r", "--public-key", "other/public_key.pem"]);
+    assert_eq!((stranger.code, stranger.out.as_str()), (3, ""));
+    assert!(stranger.err.contains("run r in runs.db: record ") && stranger.err.contains("is not signed by"));
+    let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
+    database.execute("UPDATE records SET body = replace(body, '\"first\":\"a\"', '\"first\":\"z\"')", []).unwrap();
+    drop(database);
+    let changed = place.stored(&["watch", "r"]);
+    assert_eq!((changed.code, changed.out.as_str()), (3, ""));
+    assert!(
+        changed.err.starts_with("error: run r in runs.db: record 1 of its journal is not signed by "),
+        "{}",
+        changed.err
+    );
 }

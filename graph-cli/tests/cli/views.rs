@@ -1,6 +1,7 @@
 //! What a project keeps of runs besides their journals: their files, and the results of nodes.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -77,6 +78,88 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
         refused.err
     );
     assert_eq!(place.read(TRANSCRIPT), transcript, "nothing is signed of a journal that was changed");
+}
+
+#[test]
+fn a_run_is_proven_from_its_files_by_somebody_who_has_neither_its_store_nor_a_secret_key() {
+    let place = Place::with_graph(
+        "permissions: [rye.execute.tool.test.inner, rye.execute.tool.rye.bash]
+config:
+  start: nest
+  nodes:
+    nest:
+      action: { item_id: test/inner, params: {} }
+      assign: { said: \"${result.output.first}\" }
+      next: done
+    done: { type: return }
+",
+    );
+    place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r", "--files"]).code, 0);
+    let stored = place.graph(&["verify-run", "r", "--store", "runs.db"]);
+    let attested = place.graph(&["attest", "r", "--store", "runs.db"]);
+    let seen = place.graph(&["show", "r", "--store", "runs.db"]);
+    assert_eq!(place.graph(&["attest", "r", "--files", "."]).out, attested.out);
+    // The files are given away, with the graphs and the public key.
+    let keys = place.path(".ai/config/keys/signing");
+    fs::rename(keys.join("public_key.pem"), place.path("runner.pem")).unwrap();
+    fs::remove_dir_all(keys).unwrap();
+    fs::remove_file(place.path("runs.db")).unwrap();
+    let by = ["--public-key", "runner.pem"];
+    let graph = |arguments: &[&str]| place.graph(&[arguments, &by].concat());
+    let proven = graph(&["verify-run", "r", "--files", "."]);
+    assert_eq!((proven.code, proven.out, proven.err.as_str()), (0, stored.out, ""));
+    assert_eq!(graph(&["show", "r", "--files", "."]).out, seen.out);
+    let well = graph(&["files", "verify", "r-1"]);
+    assert_eq!((well.code, well.err.as_str()), (0, ""));
+    // A result that is not what its receipt says, of the run inside.
+    let objects = place.path(".ai/state/objects/objects");
+    let result = walk(&objects).into_iter().find(|file| {
+        let text = fs::read_to_string(file).unwrap();
+        text.contains("\"kind\":\"node_result\"") && text.contains("\"stdout\":\"a\"")
+    });
+    let result = result.unwrap();
+    let text = fs::read_to_string(&result).unwrap();
+    fs::write(&result, text.replace("\"stdout\":\"a\"", "\"stdout\":\"z\"")).unwrap();
+    let shown = result.strip_prefix(place.root()).unwrap().display().to_string();
+    for arguments in [&["verify-run", "r", "--files", "."][..], &["files", "verify", "r-1", "--project", "."]] {
+        let changed = graph(arguments);
+        assert_eq!((changed.code, changed.out.as_str()), (1, ""));
+        assert!(changed.err.contains("r-1") && changed.err.contains(&shown), "{}", changed.err);
+        assert!(changed.err.contains("is not what ") && changed.err.lines().count() == 1, "{}", changed.err);
+    }
+    fs::write(&result, text).unwrap();
+    // A journal that was changed, cut short, or is not there.
+    let path = ".ai/state/threads/r-1/journal.jsonl";
+    let journal = place.read(path);
+    for (changed, why) in [
+        (journal.replacen("\\\"first\\\":\\\"a\\\"", "\\\"first\\\":\\\"z\\\"", 1), "is not signed by"),
+        (journal.lines().take(2).fold(String::new(), |text, line| text + line + "\n"), "it was cut short"),
+        (journal.replacen("{\"body\"", "{\"text\"", 1), "line 1: unknown field `text`"),
+    ] {
+        assert_ne!(changed, journal);
+        place.write(path, &changed);
+        for arguments in [&["verify-run", "r", "--files", "."][..], &["files", "verify", "r-1"]] {
+            let refused = graph(arguments);
+            assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{}", refused.err);
+            assert!(refused.err.contains("r-1") && refused.err.contains(why), "{}", refused.err);
+        }
+    }
+    fs::remove_file(place.path(path)).unwrap();
+    let missed = graph(&["verify-run", "r", "--files", "."]);
+    assert!(missed.code == 1 && missed.err.contains("told of a run of which there is no journal"), "{}", missed.err);
+    let none = graph(&["verify-run", "r-1", "--files", "."]);
+    assert_eq!((none.code, none.out.as_str()), (3, ""));
+    assert!(none.err.contains("there is no journal of run `r-1` among the files in ."), "{}", none.err);
+    assert_eq!(graph(&["files", "verify", "r-1", "--project", "."]).err, none.err);
+    let neither = graph(&["verify-run", "r"]);
+    assert!(neither.code == 2 && neither.err.contains("<--store <FILE>|--files <DIR>>"), "{}", neither.err);
+}
+
+/// Returns all files below a directory.
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
 #[test]

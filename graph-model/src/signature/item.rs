@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use super::envelope::{Envelope, EnvelopeError, PREFIX};
-use super::key::{Fingerprint, SecretKey};
+use super::key::{Fingerprint, SecretKey, Signer};
 use super::ring::{KeyFile, KeyRing};
 use crate::digest::Digest;
 use crate::timestamp;
@@ -242,7 +242,7 @@ fn judge<'r>(envelope: &Envelope, digest: &Digest, ring: &'r KeyRing) -> Result<
 /// # Errors
 ///
 /// If a directive has no element, or the text begins with a byte order mark.
-pub fn sign(kind: ItemKind, text: &str, key: &SecretKey, at: SystemTime) -> Result<String, SignError> {
+pub fn sign(kind: ItemKind, text: &str, key: &(impl Signer + ?Sized), at: SystemTime) -> Result<String, SignError> {
     let text = normalise(text);
     if text.starts_with('\u{feff}') {
         return Err(SignError::ByteOrderMark);
@@ -256,12 +256,12 @@ pub fn sign(kind: ItemKind, text: &str, key: &SecretKey, at: SystemTime) -> Resu
     Ok(format!("{shebang}{newline}{open}{envelope}{close}\n{content}"))
 }
 
-fn seal(digest: &Digest, key: &SecretKey, at: SystemTime) -> Envelope {
+fn seal(digest: &Digest, key: &(impl Signer + ?Sized), at: SystemTime) -> Envelope {
     Envelope {
         timestamp: timestamp::seconds(at),
         digest: *digest,
         signature: key.sign(digest),
-        fingerprint: key.public().fingerprint(),
+        fingerprint: key.fingerprint(),
         provenance: None,
     }
 }

@@ -291,6 +291,25 @@ impl SecretKey {
     }
 }
 
+/// Who puts signatures to things: a [`SecretKey`], or who knows what one signed before.
+pub trait Signer {
+    /// Returns the key's fingerprint.
+    fn fingerprint(&self) -> Fingerprint;
+
+    /// Returns the signature over the 64 ASCII hex digits of `digest` (R33).
+    fn sign(&self, digest: &Digest) -> [u8; 64];
+}
+
+impl Signer for SecretKey {
+    fn fingerprint(&self) -> Fingerprint {
+        self.public().fingerprint()
+    }
+
+    fn sign(&self, digest: &Digest) -> [u8; 64] {
+        Self::sign(self, digest)
+    }
+}
+
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecretKey({})", self.public().fingerprint())

@@ -14,5 +14,5 @@ pub use item::{
     Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
     verify_json,
 };
-pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, key_directory};
+pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
 pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};

@@ -40,6 +40,15 @@ pub enum AuditError {
         /// What is wrong.
         reason: JournalError,
     },
+    /// The files of a run could not be read.
+    #[cfg(feature = "files")]
+    #[error("cannot read the files of run `{run}`")]
+    Files {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: crate::files::FilesError,
+    },
 }
 
 /// Proves a run and every run inside it, and that they belong together (R188); the run itself is the first that is returned.
@@ -61,6 +70,18 @@ pub async fn audit_tree(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Vec<Audit>, AuditError> {
+    let proven = prove_tree(machine, run, store, key, seal).await?;
+    Ok(proven.into_iter().map(|(_, audit)| audit).collect())
+}
+
+/// As [`audit_tree`], with the graph of each run.
+pub(crate) async fn prove_tree(
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<(Arc<dyn Machine>, Audit)>, AuditError> {
     let of = |run: &RunId| {
         let run = run.clone();
         move |reason| AuditError::Journal { run, reason }
@@ -70,7 +91,7 @@ pub async fn audit_tree(
     drop(records);
     let mut first = proven.audit;
     first.is_origin_proven = proven_origin(&*machine, run, store, key, seal).await?;
-    let mut audits = vec![first];
+    let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
@@ -89,7 +110,7 @@ pub async fn audit_tree(
             let proven = prove(&*inner, &id, &records, key, seal, true).map_err(of(&id))?;
             misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
-            audits.push(proven.audit.clone());
+            audits.push((Arc::clone(&inner), proven.audit.clone()));
             last = Some(proven);
         }
         call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;

@@ -1,6 +1,6 @@
 //! An entry: what a call returned, signed with what it is the result of.
 
-use graph_model::digest::{Digest, hex};
+use graph_model::digest::{Digest, hex, unhex};
 use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
 use graph_model::value::{Map, Value, canonical_json};
 use serde::{Deserialize, Serialize};
@@ -112,15 +112,6 @@ impl CacheEntry {
         let signature = hex(&key.sign_bytes(format!("{SIGNED}{text}").as_bytes()));
         format!("{BEGINNING}{signature}\",{}", &text[1..])
     }
-}
-
-fn unhex(digits: &str) -> Option<[u8; 64]> {
-    let mut bytes = [0; 64];
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -33,11 +33,6 @@ impl Disk {
         Ok(Self { root, path: self.path.clone(), differing: Some(Mutex::default()) })
     }
 
-    /// Whether nothing is written.
-    pub(super) fn is_comparing(&self) -> bool {
-        self.differing.is_some()
-    }
-
     /// Returns the files that are not what would be written, each once.
     pub(super) fn differing(&self) -> Vec<PathBuf> {
         self.differing.iter().flat_map(|differing| locked(differing).clone()).collect()
@@ -138,14 +133,16 @@ impl Disk {
             return self.compare(differing, file, bytes);
         }
         match self.read(file)? {
-            Some(there) if bytes.starts_with(&there) => self.append(file, there.len() as u64, &bytes[there.len()..]),
+            Some(there) if bytes.starts_with(&there) => {
+                self.append(file, there.len() as u64, &bytes[there.len()..]).map(drop)
+            }
             _ => self.replace(file, bytes),
         }
     }
 
     /// Writes `bytes` at the end of a file that is `length` bytes long. What is behind that, as half a line of a write that
-    /// failed, is dropped; that something is missing before is an error.
-    pub(super) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    /// failed, is dropped, and how much that was is returned; that something is missing before is an error.
+    pub(super) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<u64, FilesError> {
         self.make_parents(file)?;
         let write = || {
             let mut handle = self.root.open_with(file, OpenOptions::new().append(true).create(true))?;
@@ -155,11 +152,10 @@ impl Disk {
                 return Err(io::Error::other(reason));
             }
             if found > length {
-                let (path, bytes) = (self.path(file), found - length);
-                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
                 handle.set_len(length)?;
             }
-            handle.write_all(bytes)
+            handle.write_all(bytes)?;
+            Ok(found - length)
         };
         write().map_err(self.failed("write", file))
     }

@@ -25,6 +25,8 @@ const SNAPSHOTS: u64 = 128;
 pub(super) struct Facts {
     pub(super) outline: Outline,
     pub(super) run: RunId,
+    /// The version of the runtime that the files are of.
+    pub(super) version: String,
     pub(super) parent: Option<Parent>,
     /// Whether it began in another run.
     is_fork: bool,
@@ -64,9 +66,10 @@ pub(super) struct Told {
 }
 
 impl Facts {
-    pub(super) fn new(run: RunId, outline: Outline) -> Self {
+    pub(super) fn new(run: RunId, outline: Outline, version: String) -> Self {
         Self {
             run,
+            version,
             parent: None,
             is_fork: false,
             started_at: String::new(),
@@ -365,7 +368,7 @@ impl Facts {
             ("state_hash", Value::from(self.state_hash.to_hex())),
             ("status", Value::from(self.status.name())),
             ("step", Value::from(self.steps)),
-            ("system_version", Value::from(env!("CARGO_PKG_VERSION"))),
+            ("system_version", Value::from(self.version.as_str())),
             ("user_manifest_hash", Value::from("")),
         ];
         let errors = self.errors();

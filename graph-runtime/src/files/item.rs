@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, RunId};
-use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, SecretKey};
+use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, Signer};
 use graph_model::timestamp;
 use graph_model::value::Value;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub(super) fn file(graph: &GraphId, run: &RunId) -> String {
 }
 
 /// Writes the state item of a run (R207), signed with `key`.
-pub(super) fn text(facts: &Facts, bound: Option<&Bound>, key: &SecretKey) -> String {
+pub(super) fn text(facts: &Facts, bound: Option<&Bound>, key: &dyn Signer) -> String {
     let Facts { outline, run, parent, steps, .. } = facts;
     let graph = &outline.id;
     let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
@@ -57,7 +57,7 @@ const OPEN: &str = "```yaml\n";
 const CLOSE: &str = "```\n\n";
 
 /// Signs a page of knowledge, at the time of the record that it was made from: the same record gives the same bytes.
-pub(super) fn sign(text: &str, at: &str, key: &SecretKey) -> String {
+pub(super) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
     let at = timestamp::parse(at).unwrap_or(SystemTime::UNIX_EPOCH);
     signature::sign(ItemKind::Knowledge, text, key, at).expect("what is covered of a page of knowledge is all of it")
 }

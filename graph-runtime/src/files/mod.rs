@@ -1,5 +1,5 @@
-//! The files that a project keeps of its runs, under `.ai`: signed transcript, signed state item, signed run page, objects by
-//! their content, and the registry.
+//! The files that a project keeps of its runs, under `.ai`: the journal, signed transcript, signed state item, signed run page,
+//! objects by their content, and the registry.
 //!
 //! They are views. A run's journal is the truth: everything here is made of its records and nothing else, so that what is written
 //! while the run is at work and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A file that cannot be
@@ -9,11 +9,13 @@ mod cache;
 mod disk;
 mod facts;
 mod item;
+mod journal;
 mod objects;
 mod outline;
 mod page;
 #[cfg(feature = "sqlite")]
 mod registry;
+mod store;
 mod transcript;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::signature::{SecretKey, SignatureError};
+use graph_model::signature::{SecretKey, SignatureError, Signer};
 
 pub use graph_model::name::GraphId;
 pub use graph_model::signature::{KeyRing, PublicKey};
@@ -34,6 +36,7 @@ pub use item::{StateItem, read_state_item};
 pub use objects::{Objects, Trace};
 #[cfg(feature = "sqlite")]
 pub use registry::{Entry, Registry};
+pub use store::{FilesAudit, ProjectStore};
 pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
 use crate::code::Code;
@@ -42,6 +45,7 @@ use crate::record::{Journal, JournalError, Record, Sealed};
 use crate::store::{Store, StoreError};
 use disk::Disk;
 use facts::Facts;
+use journal::JournalFile;
 use outline::Outline;
 use page::Page;
 use transcript::Transcript;
@@ -71,6 +75,7 @@ struct Inner {
 /// What is known of a run whose files are kept.
 struct Keeper {
     facts: Facts,
+    journal: JournalFile,
     transcript: Transcript,
     page: Page,
 }
@@ -203,53 +208,9 @@ impl ProjectFiles {
         result
     }
 
-    /// Returns the files of a run that are not what its journal says, byte for byte: changed, missing, or not written yet. The
-    /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be at work.
-    ///
-    /// # Errors
-    ///
-    /// As [`rebuild`](Self::rebuild), or if a file cannot be read.
-    pub async fn compare(
-        &self,
-        store: &dyn Store,
-        journal_key: &PublicKey,
-        run: &RunId,
-        graph: &Code,
-    ) -> Result<Vec<PathBuf>, FilesError> {
-        let sealed = load(store, journal_key, run, graph).await?;
-        let disk = Arc::new(self.inner.disk.comparing()?);
-        let facts = Facts::new(run.clone(), Outline::of(graph));
-        let mut keeper = Keeper { facts, transcript: Transcript::default(), page: Page::default() };
-        let mut first = Ok(());
-        keeper.take(&self.inner, &disk, &sealed, None, &mut first);
-        first.map(|()| disk.differing())
-    }
-
-    /// Verifies what a run's files say: the state item's signature, every signature of the transcript, and that the transcript is
-    /// the one that the state item knows and not shorter (R229).
-    ///
-    /// # Errors
-    ///
-    /// If a file is missing, or the first thing that does not hold.
-    pub fn verify(
-        &self,
-        graph: &GraphId,
-        run: &RunId,
-        keys: &KeyRing,
-    ) -> Result<(StateItem, VerifiedTranscript), FilesError> {
-        let disk = &self.inner.disk;
-        let read = |file: &str| disk.read(file)?.ok_or_else(|| FilesError::Missing { path: disk.path(file) });
-        let file = item::file(graph, run);
-        let text = String::from_utf8(read(&file)?)
-            .map_err(|error| FilesError::Unreadable { path: disk.path(&file), reason: error.to_string() })?;
-        let item = read_state_item(&text, keys)?;
-        if item.run != *run || item.graph != *graph {
-            return Err(FilesError::AnotherRun { path: disk.path(&file), found: item.run });
-        }
-        let transcript = read(&transcript_file(run))?;
-        let rules = Rules { bound: Some(&item.transcript), ..Rules::default() };
-        let verified = verify_transcript(run, &transcript, keys, rules).map_err(FilesError::Transcript)?;
-        Ok((item, verified))
+    /// Returns the journals of the project's runs, and what else of their files can be read.
+    pub fn store(&self) -> ProjectStore {
+        ProjectStore::of(Arc::clone(&self.inner.disk))
     }
 
     /// Returns the objects that the project's runs are kept in.
@@ -302,15 +263,19 @@ impl Inner {
         let keeper = {
             let mut runs = locked(&self.runs);
             if is_whole {
-                let facts = Facts::new(run.clone(), Outline::of(graph));
-                let keeper = Keeper { facts, transcript: Transcript::default(), page: Page::default() };
+                let keeper = Keeper::new(run, graph, env!("CARGO_PKG_VERSION").to_owned());
                 runs.insert(run.clone(), Arc::new(Mutex::new(keeper)));
             }
             runs.get(run).cloned().ok_or_else(|| FilesError::Middle(run.clone()))?
         };
-        let mut first = Ok(());
-        locked(&keeper).take(self, &self.disk, records, pid, &mut first);
-        first
+        let mut keeper = locked(&keeper);
+        let before = keeper.facts.turns;
+        let written = keeper.take(&self.key, &self.disk, records);
+        if keeper.facts.turns > before {
+            let registered = self.register(&keeper.facts, pid);
+            return written.and(registered);
+        }
+        written
     }
 
     #[cfg(feature = "sqlite")]
@@ -344,23 +309,24 @@ impl Inner {
 }
 
 impl Keeper {
-    /// Takes records into account and writes what they change (R224): transcript, objects and ref, state item, page, registry.
-    fn take(
-        &mut self,
-        inner: &Inner,
-        disk: &Arc<Disk>,
-        records: &[Sealed],
-        pid: Option<u32>,
-        first: &mut Result<(), FilesError>,
-    ) {
+    fn new(run: &RunId, graph: &Code, version: String) -> Self {
+        let facts = Facts::new(run.clone(), Outline::of(graph), version);
+        Self { facts, journal: JournalFile::default(), transcript: Transcript::default(), page: Page::default() }
+    }
+
+    /// Takes records into account and writes what they change (R224): journal, transcript, objects and ref, state item, page.
+    /// Returns the first thing that went wrong; the rest is written all the same.
+    fn take(&mut self, signer: &dyn Signer, disk: &Arc<Disk>, records: &[Sealed]) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
-        let before = self.facts.turns;
         let objects = Objects { disk: Arc::clone(disk) };
+        let mut first = Ok(());
         let mut check = |result: Result<(), FilesError>| {
             if first.is_ok() {
-                *first = result;
+                first = result;
             }
         };
+        records.iter().for_each(|sealed| self.journal.take(sealed));
+        check(self.journal.write(disk, &self.facts.run, is_whole));
         for sealed in records {
             let record: Record = match serde_json::from_str(&sealed.body) {
                 Ok(record) => record,
@@ -379,19 +345,17 @@ impl Keeper {
                 self.transcript.tell(&self.facts.run, moment);
                 self.page.tell(&self.facts.outline, moment);
             }
-            self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, &inner.key);
+            self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, signer);
         }
         check(self.write_transcript(disk, is_whole));
         if let Some(snapshot) = &self.facts.snapshot {
             check(objects.refer(&self.facts.run, snapshot));
         }
-        let item = item::text(&self.facts, self.transcript.bound(), &inner.key);
+        let item = item::text(&self.facts, self.transcript.bound(), signer);
         check(disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
-        let page = self.page.text(&self.facts, &inner.key);
+        let page = self.page.text(&self.facts, signer);
         check(disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
-        if self.facts.turns > before && !disk.is_comparing() {
-            check(inner.register(&self.facts, pid));
-        }
+        first
     }
 
     /// Writes what the transcript's file lacks. What cannot be written now is written with what comes next.
@@ -401,7 +365,11 @@ impl Keeper {
         if is_whole && length == 0 {
             disk.bring_to(&file, pending)?;
         } else {
-            disk.append(&file, length, pending)?;
+            let bytes = disk.append(&file, length, pending)?;
+            if bytes > 0 {
+                let path = disk.path(&file);
+                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
+            }
         }
         self.transcript.written();
         Ok(())

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use graph_model::name::{GraphId, RunId};
-use graph_model::signature::SecretKey;
+use graph_model::signature::Signer;
 use graph_model::value::Value;
 
 use super::facts::Facts;
@@ -160,8 +160,8 @@ impl Page {
     }
 
     /// Writes the page (R236), signed with `key`.
-    pub(super) fn text(&self, facts: &Facts, key: &SecretKey) -> String {
-        let Facts { outline, run, started_at, at, status, steps, .. } = facts;
+    pub(super) fn text(&self, facts: &Facts, key: &dyn Signer) -> String {
+        let Facts { outline, run, started_at, at, status, steps, version, .. } = facts;
         let (graph, status, elapsed) = (&outline.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
         let rows: String = outline.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
@@ -196,11 +196,10 @@ impl Page {
              {dropped}{}\n\n\
              ---\n\n\
              **{}** — {steps} steps, {elapsed}, {at}\n\n\
-             system_version: {} | receipts: {}\n",
+             system_version: {version} | receipts: {}\n",
             self.drawing(outline),
             history.join("\n\n"),
             label(facts.status),
-            env!("CARGO_PKG_VERSION"),
             facts.receipts(),
         );
         sign(&text, at, key)

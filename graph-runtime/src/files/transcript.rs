@@ -6,7 +6,7 @@
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::digest::{Digest, Hasher};
 use graph_model::name::RunId;
-use graph_model::signature::{Fingerprint, KeyRing, SecretKey};
+use graph_model::signature::{Fingerprint, KeyRing, Signer};
 use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
 
@@ -65,10 +65,10 @@ impl Transcript {
     }
 
     /// Signs all lines so far (R225, R226). The line before says the same time and step.
-    pub(super) fn sign(&mut self, run: &RunId, at: &str, turn: u64, key: &SecretKey) {
+    pub(super) fn sign(&mut self, run: &RunId, at: &str, turn: u64, key: &dyn Signer) {
         let hash = self.hasher.so_far();
         let sig = Base64UrlUnpadded::encode_string(&key.sign(&hash));
-        let fp = key.public().fingerprint();
+        let fp = key.fingerprint();
         let checkpoint = Checkpoint { turn, byte_offset: self.length, hash, sig, fp, ts: whole_second(at) };
         self.line(run, at, CHECKPOINT, &checkpoint);
         self.bound = Some(Bound { bytes: self.length, hash: self.hasher.so_far() });
@@ -114,6 +114,18 @@ struct Checkpoint {
     sig: String,
     fp: Fingerprint,
     ts: String,
+}
+
+/// Returns what the checkpoints of a transcript say that was signed, and how. None of it is verified.
+pub(super) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8; 64])> {
+    #[derive(Deserialize)]
+    struct Said {
+        payload: Checkpoint,
+    }
+    transcript.split(|byte| *byte == b'\n').filter_map(|line| {
+        let Said { payload: Checkpoint { hash, sig, .. } } = serde_json::from_slice(line).ok()?;
+        Some((hash, Base64UrlUnpadded::decode_vec(&sig).ok()?.try_into().ok()?))
+    })
 }
 
 /// Returns the events of a transcript in order. Lines that are none, as the half of one that is being written, are passed over

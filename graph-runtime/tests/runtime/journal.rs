@@ -3,14 +3,15 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_model::digest::{Digest, hex};
 use graph_model::signature::PublicKey;
 use graph_runtime::__private::{Key, Program};
 
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::observer::{Event, Observer};
+use graph_runtime::record::{Follower, Record, Sealed, Status};
 use graph_runtime::{
     ActionError, Audit, Call, ManualClock, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit,
 };
@@ -58,8 +59,9 @@ pub(crate) async fn journal() -> Vec<Sealed> {
     store.load(&run).await.unwrap()
 }
 
-/// Verifies a journal as the page says.
+/// Verifies a journal in a file as the page says: a line for each record, and one for the token of the last.
 fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
+    let (end, lines) = lines.split_last().ok_or("a journal has lines")?;
     let bytes = |text: &Value| -> Vec<u8> {
         let text = text.as_str().unwrap_or_default().as_bytes();
         text.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
@@ -78,7 +80,7 @@ fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
                 return Err(format!("record {seq} is not signed"));
             }
             let record: Value = serde_json::from_str(body).map_err(|error| error.to_string())?;
-            if record["end"] != json!(Digest::of(bytes(&line["end"])).to_hex()) {
+            if record["end"] != json!(Digest::of(bytes(&end["end"])).to_hex()) {
                 return Err(format!("record {seq} is not the last"));
             }
         }
@@ -92,9 +94,9 @@ async fn the_known_journal_is_what_the_page_says_and_what_the_runtime_writes() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journal");
     let (mut text, records) = (String::new(), journal().await);
     for record in &records {
-        let end = record.end.map(|end| hex(&end));
-        writeln!(text, "{}", json!({"body": record.body, "signature": hex(&record.signature), "end": end})).unwrap();
+        writeln!(text, "{}", json!({"body": record.body, "signature": hex(&record.signature)})).unwrap();
     }
+    writeln!(text, "{}", json!({"end": hex(&records.last().unwrap().end.unwrap())})).unwrap();
     let key = SecretKey::from_seed(&[1; 32]).public();
     if std::env::var_os("UPDATE_JOURNAL").is_some() {
         std::fs::create_dir_all(&directory).unwrap();
@@ -106,12 +108,13 @@ async fn the_known_journal_is_what_the_page_says_and_what_the_runtime_writes() {
     assert_eq!(std::fs::read_to_string(directory.join("key.txt")).unwrap(), hex(key.as_bytes()) + "\n");
     let lines: Vec<Value> = known.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(verify(&lines, &key), Ok(()));
-    let kinds: Vec<Value> = lines
+    let kinds: Vec<Value> = lines[..7]
         .iter()
         .map(|line| serde_json::from_str::<Value>(line["body"].as_str().unwrap()).unwrap()["kind"].clone())
         .collect();
     assert_eq!(json!(kinds), json!(["start", "step", "end", "resume", "step", "step", "end"]));
-    assert_eq!(verify(&lines[..6], &key), Err("record 5 is not the last".to_owned()));
+    let cut = [&lines[..6], &lines[7..]].concat();
+    assert_eq!(verify(&cut, &key), Err("record 5 is not the last".to_owned()));
     let mut moved = lines.clone();
     moved.swap(1, 2);
     assert_eq!(verify(&moved, &key), Err("record 1 does not follow".to_owned()));
@@ -133,6 +136,58 @@ pub(crate) fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String)
         sealed
     };
     records.iter().enumerate().map(forge).collect()
+}
+
+/// Keeps what was committed, each time.
+#[derive(Clone, Default)]
+struct Commits(Arc<Mutex<Vec<Vec<Sealed>>>>);
+
+impl Observer for Commits {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Recorded { records, .. } = event {
+            self.0.lock().unwrap().push(records.to_vec());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_journal_is_followed_as_it_grows_and_what_does_not_follow_is_refused() {
+    let (commits, store, run) = (Commits::default(), MemoryStore::new(), RunId::new("followed").unwrap());
+    let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+    let public = key.public();
+    let builder = Runtime::builder().store(store.clone()).sign_with(key).observer(commits.clone());
+    let machine = Interpreted::new(&TWICE, |_: &Call, _| Ok(json!({"text": "a"})));
+    let runtime = builder.grant("*").unwrap().build().unwrap();
+    runtime.start_as(run.clone(), machine, Map::new()).await.unwrap().await.unwrap();
+    let commits = std::mem::take(&mut *commits.0.lock().unwrap());
+    assert_eq!(commits.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1, 2]);
+    let mut follower = Follower::new(run.clone(), public.clone());
+    let mut read = Vec::new();
+    for (at, commit) in commits.iter().enumerate() {
+        let refused = |follower: &mut Follower, records: &[Sealed]| follower.read(records).unwrap_err().to_string();
+        assert_eq!(follower.read(&[]).unwrap(), []);
+        // The one before again, the one that follows too early, another's, and one that is cut short.
+        if at > 0 {
+            assert!(refused(&mut follower, &commits[at - 1]).contains("does not follow"));
+        }
+        if let Some(later) = commits.get(at + 1) {
+            assert!(refused(&mut follower, later).contains("does not follow"));
+        }
+        let mut cut = commit.clone();
+        cut.last_mut().unwrap().end = None;
+        assert!(refused(&mut follower, &cut).contains("were taken away"), "{}", refused(&mut follower, &cut));
+        let mut forged = commit.clone();
+        let last = forged.last_mut().unwrap();
+        last.signature = other.sign(&last.digest());
+        assert!(refused(&mut follower, &forged).contains("is not signed by"));
+        // What was refused changed nothing.
+        assert_eq!(follower.next(), read.len() as u64);
+        read.extend(follower.read(commit).unwrap());
+    }
+    let body = |record: &Sealed| serde_json::from_str::<Record>(&record.body).unwrap();
+    let records = store.load(&run).await.unwrap();
+    assert_eq!(read, records.iter().map(body).collect::<Vec<_>>());
+    assert_eq!(Follower::new(run, public).read(&records).unwrap(), read, "all at once");
 }
 
 fn audited(records: &[Sealed]) -> Result<Audit, String> {
