@@ -258,6 +258,21 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments);
     let (library, graph, file) = load(arguments, voice)?;
+    let begun = beginning(arguments, given, &graph, voice)?;
+    let places = Places::of(arguments, &file);
+    let authority = Authority::of(arguments, &graph, &library, &places);
+    authority.tell(voice);
+    let builder = equip(arguments, &library, &places, &authority, voice)?;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;
+    let ended = tokio.block_on(go(arguments, builder, graph, begun, &places, &authority, voice));
+    // Whatever still waits for a pipe or a lock is not waited for.
+    tokio.shutdown_background();
+    ended
+}
+
+/// Reads what the run begins with.
+fn beginning(arguments: &Run, given: inputs::Given, graph: &Interpreted, voice: Voice) -> Result<Beginning, Failure> {
     let (inputs, resume) = match &arguments.resume {
         Some(run) => (inputs::Inputs::new(), Some(run.clone())),
         None => {
@@ -265,27 +280,54 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
             (inputs::with_secrets(inputs, &arguments.secrets, graph.outline())?, resume)
         }
     };
-    if resume.is_some() && (arguments.store.is_none() || arguments.run_id.is_some() || !inputs.is_empty()) {
+    let Some(run) = resume else { return Ok(Beginning::Start(inputs)) };
+    if arguments.store.is_none() || arguments.run_id.is_some() || !inputs.is_empty() {
         return Err(Failure::usage(
             "a run to resume is in a store, has its id, and has the inputs that it began with: name the store with `--store FILE`, \
              and neither `--run-id` nor inputs",
         ));
     }
-    let places = Places::of(arguments, &file);
-    let authority = Authority::of(arguments, &graph, &library, &places);
-    authority.tell(voice);
-    let builder = Runtime::builder().tools(tools(arguments, &library)?).spaces(spaces(arguments, &library, &places)?);
+    Ok(Beginning::Resume(run))
+}
+
+/// Gives a runtime its tools, spaces, grants and voice.
+fn equip(
+    arguments: &Run,
+    library: &Library,
+    places: &Places,
+    authority: &Authority,
+    voice: Voice,
+) -> Result<Builder, Failure> {
+    let builder = Runtime::builder().tools(tools(arguments, library)?).spaces(spaces(arguments, library, places)?);
     let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
     let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?;
     if let Some(path) = &arguments.seal_key {
         builder = builder.seal_with(SealKey::load(path).map_err(|error| Failure::of(UNDONE, error))?);
     }
-    if !voice.quiet {
-        builder = builder.observer(Progress::stderr());
-    }
+    Ok(if voice.quiet { builder } else { builder.observer(Progress::stderr()) })
+}
+
+/// Gives a runtime its store and cache, and runs the graph or one node of it.
+async fn go(
+    arguments: &Run,
+    builder: Builder,
+    graph: Interpreted,
+    begun: Beginning,
+    places: &Places,
+    authority: &Authority,
+    voice: Voice,
+) -> Result<Ended, Failure> {
     let cache = caching::cache(arguments, places.project.as_deref())?;
-    let (files, mut watched) = (caching::project_of_files(arguments, places.project.as_deref())?, None);
-    let options = Options {
+    let project = caching::project_of_files(arguments, places.project.as_deref())?;
+    let (builder, files) = keep(arguments, builder, &begun, project.as_deref()).await?;
+    let builder = match &cache {
+        // What is kept is signed with the person's own key, which others can verify, and later runs.
+        Some(_) if arguments.store.is_none() => builder.sign_with(signing_key(arguments.key.as_ref())?),
+        _ => builder,
+    };
+    let builder = cache.into_iter().fold(builder, Builder::cache);
+    let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
+    let mut options = Options {
         run: arguments.run_id.clone(),
         capabilities: authority.inherited.clone(),
         depth: authority.depth,
@@ -293,61 +335,49 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
         timeout: arguments.timeout.0,
         durability: arguments.durability.into(),
     };
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;
-    let ended = tokio.block_on(async {
-        let builder = match &arguments.store {
-            Some(path) => {
-                let key = signing_key(arguments.key.as_ref())?;
-                if resume.is_some() && !path.exists() {
-                    return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
-                }
-                let files = files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone()));
-                watched = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
-                let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
-                let builder = builder.store(store).sign_with(key);
-                watched.iter().fold(builder, |builder, files| builder.observer(files.clone()))
-            }
-            // What a run did before it failed, only its journal tells; nobody else ever sees this one.
-            None if arguments.history => {
-                let key = SecretKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
-                let seal = SealKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
-                builder.store(MemoryStore::new()).sign_with(key).seal_with(seal)
-            }
-            None => builder,
+    if let Some(node) = &arguments.node {
+        return single::perform(arguments, &runtime, graph, begun, node, options, authority).await;
+    }
+    let mut log = None;
+    if arguments.detached {
+        let id = match (&begun, &arguments.run_id) {
+            (Beginning::Resume(id), _) | (Beginning::Start(_), Some(id)) => id.clone(),
+            (Beginning::Start(_), None) => runtime.new_run_id(&graph).map_err(unstarted)?,
         };
-        let builder = match &cache {
-            Some(_) if arguments.store.is_some() => builder,
-            // What is kept is signed with the person's own key, which others can verify, and later runs.
-            Some(_) => builder.sign_with(signing_key(arguments.key.as_ref())?),
-            None => builder,
-        };
-        let builder = cache.into_iter().fold(builder, Builder::cache);
-        let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
-        if let Some(node) = &arguments.node {
-            return single::perform(arguments, &runtime, graph, inputs, resume.as_ref(), node, options, &authority)
-                .await;
-        }
-        let (mut options, mut log) = (options, None);
-        if arguments.detached {
-            let id = match resume.as_ref().or(arguments.run_id.as_ref()) {
-                Some(id) => id.clone(),
-                None => runtime.new_run_id(&graph).map_err(unstarted)?,
-            };
-            log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
-            options.run = Some(id);
-        }
-        let begun = match resume {
-            Some(run) => Beginning::Resume(run),
-            None => Beginning::Start(inputs),
-        };
-        let ended = perform(arguments, &runtime, Job { graph, begun, options, log }, &authority, voice).await;
-        watched.iter().for_each(|files| caching::tell_problems(files, arguments));
-        ended
-    });
-    // Whatever still waits for a pipe or a lock is not waited for.
-    tokio.shutdown_background();
+        log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
+        options.run = Some(id);
+    }
+    let ended = perform(arguments, &runtime, Job { graph, begun, options, log }, authority, voice).await;
+    files.iter().for_each(|files| caching::tell_problems(files, arguments));
     ended
+}
+
+/// Gives a runtime the store that is named, and what keeps the files of its runs in `project`.
+async fn keep(
+    arguments: &Run,
+    builder: Builder,
+    begun: &Beginning,
+    project: Option<&Path>,
+) -> Result<(Builder, Option<ProjectFiles>), Failure> {
+    let Some(path) = &arguments.store else {
+        if !arguments.history {
+            return Ok((builder, None));
+        }
+        // What a run did before it failed, only its journal tells; nobody else ever sees this one.
+        let key = SecretKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
+        let seal = SealKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
+        return Ok((builder.store(MemoryStore::new()).sign_with(key).seal_with(seal), None));
+    };
+    let key = signing_key(arguments.key.as_ref())?;
+    if matches!(begun, Beginning::Resume(_)) && !path.exists() {
+        return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
+    }
+    let files = project.map(|project| ProjectFiles::in_directory(project, key.clone()));
+    let files = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
+    let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
+    let builder = builder.store(store).sign_with(key);
+    let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
+    Ok((builder, files))
 }
 
 /// How a run begins.

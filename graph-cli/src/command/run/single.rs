@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{Map, Options, RunId, Runtime, Single, SingleError, Value};
+use graph_runtime::{Map, Options, Runtime, Single, SingleError, Value};
 
 use super::authority::Authority;
-use super::{Ended, Failure, PROBLEMS, Run, UNDONE, USAGE, inputs, unstarted};
+use super::{Beginning, Ended, Failure, PROBLEMS, Run, UNDONE, USAGE, unstarted};
 
 /// Executes a node, with the state of a new run or of one in the store, and returns what came of it (R265).
-#[expect(clippy::too_many_arguments, reason = "what a run is made of, each part once")]
 pub(super) async fn perform(
     arguments: &Run,
     runtime: &Runtime,
     graph: Interpreted,
-    inputs: inputs::Inputs,
-    run: Option<&RunId>,
+    begun: Beginning,
     node: &str,
     options: Options,
     authority: &Authority,
@@ -23,9 +21,9 @@ pub(super) async fn perform(
     let inject = injected(arguments, &graph)?;
     let single = Single { node: node.to_owned(), inject, options };
     let machine = Arc::new(graph);
-    let stepped = match run {
-        Some(run) => runtime.step_once_in(machine, run, single).await,
-        None => runtime.step_once(machine, Value::Object(inputs), single).await,
+    let stepped = match begun {
+        Beginning::Resume(run) => runtime.step_once_in(machine, &run, single).await,
+        Beginning::Start(inputs) => runtime.step_once(machine, Value::Object(inputs), single).await,
     };
     let stepped = stepped.map_err(|error| match error {
         SingleError::Start(error) => authority.explain(unstarted(error)),
