@@ -1,14 +1,16 @@
 //! `graph cache`: what a project keeps of the results of nodes, listed and removed.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use graph_model::timestamp;
 use graph_runtime::cache::{CacheEntry, Digest};
 use graph_runtime::files::ProjectCache;
 use serde_json::{Value, json};
 
 use super::kept::verifying_key;
-use super::project_here;
+use super::{project_here, stored};
 use crate::outcome::{Done, Error, Outcome};
 
 #[derive(Subcommand)]
@@ -38,6 +40,9 @@ pub(crate) struct Clear {
     /// Only results of nodes of this name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Only results that were kept as long ago, as `12h` or `30d`
+    #[arg(long, value_name = "TIME", value_parser = stored::age)]
+    older_than: Option<Duration>,
     /// Only say what would be removed
     #[arg(long)]
     dry_run: bool,
@@ -129,12 +134,17 @@ fn ls(arguments: &Ls) -> Done {
 
 fn clear(arguments: &Clear) -> Done {
     let (cache, all) = arguments.of.open()?;
-    let Clear { graph, node, dry_run, .. } = arguments;
+    let Clear { graph, node, older_than, dry_run, .. } = arguments;
     let is_one_of = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted == is);
+    let now = SystemTime::now();
+    let is_old = |entry: &CacheEntry| {
+        let age = || now.duration_since(timestamp::parse(&entry.cached_at)?).ok();
+        older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
+    };
     let is_meant = |found: &&Found| match &found.entry {
-        Ok(entry) => is_one_of(graph, &entry.graph) && is_one_of(node, &entry.node),
-        // Whose it is nobody vouches for.
-        Err(_) => graph.is_none() && node.is_none(),
+        Ok(entry) => is_one_of(graph, &entry.graph) && is_one_of(node, &entry.node) && is_old(entry),
+        // Whose it is, and of when, nobody vouches for.
+        Err(_) => graph.is_none() && node.is_none() && older_than.is_none(),
     };
     let meant: Vec<&Found> = all.iter().filter(is_meant).collect();
     if !dry_run {

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use graph_model::duration;
 use graph_runtime::record::Status;
 use graph_runtime::store::{Retention, StoreError};
 use graph_runtime::{RunId, Store};
@@ -19,7 +18,7 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
     /// Only runs that ended as long ago, as `12h` or `30d`; 0 for all that ended
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = age)]
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = stored::age)]
     older_than: Duration,
     /// Only runs that ended so; several with commas between [default: any way]
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = ended)]
@@ -33,10 +32,6 @@ pub(crate) struct Gc {
     /// Print what was removed as JSON
     #[arg(long)]
     json: bool,
-}
-
-fn age(text: &str) -> Result<Duration, duration::DurationError> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration::parse(text) }
 }
 
 fn ended(text: &str) -> Result<Status, &'static str> {

@@ -1,8 +1,9 @@
 //! Runs that are kept in a store, for the commands that look after them.
 
 use std::path::Path;
+use std::time::Duration;
 
-use graph_model::timestamp;
+use graph_model::{duration, timestamp};
 use graph_runtime::record::Status;
 use graph_runtime::store::RunSummary;
 use graph_runtime::{SqliteOptions, SqliteStore};
@@ -30,6 +31,11 @@ pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Err
 /// What the commands wait with.
 pub(super) fn tokio() -> Result<tokio::runtime::Runtime, Error> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Reads how long ago something is at least.
+pub(super) fn age(text: &str) -> Result<Duration, duration::DurationError> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration::parse(text) }
 }
 
 /// Reads a status, as journals write it.

@@ -256,7 +256,13 @@ fn what_is_kept_is_listed_and_removed() {
     assert!(ran.err.contains("is not used, and the call is made: it was not signed with "), "{}", ran.err);
     fs::write(&left, "{}").unwrap();
     assert_eq!((cache(&["clear", "--graph", "test/g"]).code, place.entries()), (0, 1));
+    let kept = place.entries();
+    assert_eq!((cache(&["clear", "--older-than", "1h"]).code, place.entries()), (0, kept));
     assert_eq!((cache(&["clear"]).code, place.entries()), (0, 0));
+    assert_eq!(place.run(&["--cache", "."]).code, 0);
+    assert!(place.entries() > 0);
+    assert_eq!((cache(&["clear", "--older-than", "1h"]).code, place.entries() > 0), (0, true));
+    assert_eq!((cache(&["clear", "--older-than", "0"]).code, place.entries()), (0, 0));
     let mut lost = place.command(&["cache", "ls"]);
     let lost = place.ran(lost.current_dir("/").output().unwrap());
     assert!(
