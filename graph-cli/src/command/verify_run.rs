@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use graph_runtime::files::FilesAudit;
+use graph_runtime::files::{FilesAudit, FilesAuditError};
 use graph_runtime::store::StoreError;
 use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
 use serde_json::json;
@@ -90,7 +90,10 @@ pub(super) fn prove(
             let audit = files.audit(graph, run, key, files_key.as_ref().unwrap_or(key), seal.as_ref());
             tokio.block_on(audit).map(|FilesAudit { audits, differing, .. }| (audits, differing))
         }
-        None => tokio.block_on(audit_tree(graph, run, &**store, key, seal.as_ref())).map(|audits| (audits, Vec::new())),
+        None => match tokio.block_on(audit_tree(graph, run, &**store, key, seal.as_ref())) {
+            Ok(audits) => Ok((audits, Vec::new())),
+            Err(error) => Err(error.into()),
+        },
     };
     match audit {
         Ok((audits, differing)) if differing.is_empty() => Ok(Ok(Proof { machine, audits })),
@@ -98,8 +101,10 @@ pub(super) fn prove(
             let what = |path: PathBuf| format!("{} is not what its journal says", path.display());
             Ok(Err(differing.into_iter().map(|(run, path)| Problem { run, what: what(path) }).collect()))
         }
-        Err(AuditError::Journal { run, reason }) => problem(run, reason.to_string()),
-        Err(AuditError::Store { run, source: source @ StoreError::Corrupt { .. } }) if files.is_some() => {
+        Err(FilesAuditError::Audit(AuditError::Journal { run, reason })) => problem(run, reason.to_string()),
+        Err(FilesAuditError::Audit(AuditError::Store { run, source: source @ StoreError::Corrupt { .. } }))
+            if files.is_some() =>
+        {
             problem(run, source.to_string())
         }
         Err(error) => Err(error.into()),

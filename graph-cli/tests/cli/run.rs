@@ -361,10 +361,8 @@ fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
     assert!(none.code == 3 && none.err.contains("there is no store at none.db"), "{}", none.err);
 }
 
-#[test]
-fn the_runs_inside_a_run_are_proven_with_it_and_one_that_is_missing_is_missed() {
-    let place = Place::with_graph(
-        "permissions: [rye.execute.tool.test.inner, rye.execute.tool.rye.bash]
+/// A graph that calls `graphs/inner.yaml`.
+pub(crate) const NESTS: &str = "permissions: [rye.execute.tool.test.inner, rye.execute.tool.rye.bash]
 config:
   start: nest
   nodes:
@@ -373,8 +371,11 @@ config:
       assign: { said: \"${result.output.first}\" }
       next: done
     done: { type: return }
-",
-    );
+";
+
+#[test]
+fn the_runs_inside_a_run_are_proven_with_it_and_one_that_is_missing_is_missed() {
+    let place = Place::with_graph(NESTS);
     place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 0);
     let verify = || place.graph(&["verify-run", "r", "--store", "runs.db"]);

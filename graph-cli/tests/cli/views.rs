@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};
-use crate::run::commands;
+use crate::run::{NESTS, commands};
 
 const TRANSCRIPT: &str = ".ai/state/threads/r/transcript.jsonl";
 const ITEM: &str = ".ai/knowledge/graphs/test/g/r.md";
@@ -82,18 +82,7 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
 
 #[test]
 fn a_run_is_proven_from_its_files_by_somebody_who_has_neither_its_store_nor_a_secret_key() {
-    let place = Place::with_graph(
-        "permissions: [rye.execute.tool.test.inner, rye.execute.tool.rye.bash]
-config:
-  start: nest
-  nodes:
-    nest:
-      action: { item_id: test/inner, params: {} }
-      assign: { said: \"${result.output.first}\" }
-      next: done
-    done: { type: return }
-",
-    );
+    let place = Place::with_graph(NESTS);
     place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r", "--files"]).code, 0);
     let stored = place.graph(&["verify-run", "r", "--store", "runs.db"]);

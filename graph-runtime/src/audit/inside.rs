@@ -40,15 +40,6 @@ pub enum AuditError {
         /// What is wrong.
         reason: JournalError,
     },
-    /// The files of a run could not be read.
-    #[cfg(feature = "files")]
-    #[error("cannot read the files of run `{run}`")]
-    Files {
-        /// The run.
-        run: RunId,
-        /// Why.
-        source: crate::files::FilesError,
-    },
 }
 
 /// Proves a run and every run inside it, and that they belong together (R188); the run itself is the first that is returned.

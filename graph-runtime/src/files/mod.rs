@@ -36,7 +36,7 @@ pub use item::{StateItem, read_state_item};
 pub use objects::{Objects, Trace};
 #[cfg(feature = "sqlite")]
 pub use registry::{Entry, Registry};
-pub use store::{FilesAudit, ProjectStore};
+pub use store::{FilesAudit, FilesAuditError, ProjectStore};
 pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
 use crate::code::Code;

@@ -53,6 +53,23 @@ pub struct FilesAudit {
     pub differing: Vec<(RunId, PathBuf)>,
 }
 
+/// Why nothing can be said of a run's files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilesAuditError {
+    /// A journal among them cannot be read, or the run is not proven.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// Another file cannot be read.
+    #[error("cannot read the files of run `{run}`")]
+    Files {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: FilesError,
+    },
+}
+
 impl ProjectStore {
     /// Reads the `.ai` of the project at `root`. No path leads out of `root`, also not by way of links.
     ///
@@ -87,12 +104,12 @@ impl ProjectStore {
         key: &PublicKey,
         files_key: &PublicKey,
         seal: Option<&SealKey>,
-    ) -> Result<FilesAudit, AuditError> {
+    ) -> Result<FilesAudit, FilesAuditError> {
         let mut all = FilesAudit { audits: Vec::new(), differing: Vec::new() };
         for (machine, audit) in prove_tree(machine, run, self, key, seal).await? {
             let run = audit.run.clone();
             let differing = self.compare(self, key, files_key, &run, machine.code()).await;
-            let differing = differing.map_err(|source| AuditError::Files { run: run.clone(), source })?;
+            let differing = differing.map_err(|source| FilesAuditError::Files { run: run.clone(), source })?;
             all.differing.extend(differing.into_iter().map(|path| (run.clone(), path)));
             all.audits.push(audit);
         }

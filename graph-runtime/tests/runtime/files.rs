@@ -9,13 +9,14 @@ use graph_model::digest::hex;
 use graph_model::signature::{self, ItemKind};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::files::{
-    Bound, FilesAudit, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError, verify_transcript,
+    Bound, FilesAudit, FilesAuditError, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError,
+    verify_transcript,
 };
 use graph_runtime::record::Sealed;
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Activation, AuditError, Call, Machine, ManualClock, Map, MemoryStore, Next, ProjectFiles, RunError,
-    RunId, Runtime, SecretKey, Status, Store, Value, audit_tree,
+    ActionError, Activation, Call, Machine, ManualClock, Map, MemoryStore, Next, ProjectFiles, RunError, RunId,
+    Runtime, SecretKey, Status, Store, Value, audit_tree,
 };
 use serde_json::json;
 
@@ -247,7 +248,7 @@ async fn the_journal_among_the_files_is_the_one_in_the_store_and_cannot_be_writt
 }
 
 /// Proves the run from its files.
-async fn proven(kept: &Kept, graph: &Interpreted) -> Result<FilesAudit, AuditError> {
+async fn proven(kept: &Kept, graph: &Interpreted) -> Result<FilesAudit, FilesAuditError> {
     let files = ProjectStore::in_directory(kept.directory.path()).unwrap();
     files.audit(Arc::new(graph.clone()), &id(), &key().public(), &key().public(), None).await
 }
