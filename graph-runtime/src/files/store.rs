@@ -107,10 +107,15 @@ impl ProjectStore {
     ) -> Result<FilesAudit, FilesAuditError> {
         let mut all = FilesAudit { audits: Vec::new(), differing: Vec::new() };
         for (machine, audit) in prove_tree(machine, run, self, key, seal).await? {
-            let run = audit.run.clone();
-            let differing = self.compare(self, key, files_key, &run, machine.code()).await;
-            let differing = differing.map_err(|source| FilesAuditError::Files { run: run.clone(), source })?;
-            all.differing.extend(differing.into_iter().map(|path| (run.clone(), path)));
+            let run = &audit.run;
+            let unread = |source| FilesAuditError::Files { run: run.clone(), source };
+            let sealed = load(self, key, run, machine.code()).await.map_err(unread)?;
+            let differing = match sealed.last() {
+                Some(last) if last.link() == audit.link => self.differing(&sealed, files_key, run, machine.code()),
+                // Somebody wrote to it since it was proven.
+                _ => Ok(vec![self.disk.path(&journal::file(run))]),
+            };
+            all.differing.extend(differing.map_err(unread)?.into_iter().map(|path| (run.clone(), path)));
             all.audits.push(audit);
         }
         Ok(all)
@@ -132,11 +137,21 @@ impl ProjectStore {
         run: &RunId,
         graph: &Code,
     ) -> Result<Vec<PathBuf>, FilesError> {
-        let sealed = load(journals, journal_key, run, graph).await?;
+        self.differing(&load(journals, journal_key, run, graph).await?, files_key, run, graph)
+    }
+
+    /// Compares the files of a run with its journal, which was verified.
+    fn differing(
+        &self,
+        sealed: &[Sealed],
+        files_key: &PublicKey,
+        run: &RunId,
+        graph: &Code,
+    ) -> Result<Vec<PathBuf>, FilesError> {
         let version = self.version(run).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
         let signed = self.signed(&graph.id, run, files_key)?;
         let disk = Arc::new(self.disk.comparing()?);
-        Keeper::new(run, graph, version).take(&signed, &disk, &sealed)?;
+        Keeper::new(run, graph, version).take(&signed, &disk, sealed)?;
         Ok(disk.differing())
     }
 
