@@ -87,7 +87,12 @@ pub(crate) fn not_filed(run: &RunId, place: impl fmt::Display) -> Error {
 pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
     match pem {
         Some(pem) => public_key(pem),
-        None => Ok(signing_key(None)?.public()),
+        None => {
+            let own = signing_key(None).map_err(|error| {
+                Error::new(format!("{error}; or name the public key to verify with: `--public-key FILE`"))
+            })?;
+            Ok(own.public())
+        }
     }
 }
 

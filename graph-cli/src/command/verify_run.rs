@@ -78,7 +78,7 @@ pub(super) fn prove(
     let Opened { tokio, store, files, key, seal } = opened;
     let problem = |run: RunId, what: String| Ok(Err(vec![Problem { run, what }]));
     let records = match tokio.block_on(store.load(run)) {
-        Err(error @ StoreError::Corrupt { .. }) if files.is_some() => return problem(run.clone(), error.to_string()),
+        Err(error @ StoreError::Corrupt { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
         Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, kept)),
         loaded => loaded?,
     };
@@ -105,10 +105,15 @@ pub(super) fn prove(
         Err(FilesAuditError::Audit(AuditError::Store { run, source: source @ StoreError::Corrupt { .. } }))
             if files.is_some() =>
         {
-            problem(run, source.to_string())
+            problem(run, damaged(&source))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Says what is wrong with a journal among the files of a project.
+fn damaged(error: &StoreError) -> String {
+    format!("{error}; if a process was killed while it wrote, `graph files rebuild` makes it anew from the store")
 }
 
 fn say(audit: &Audit) {

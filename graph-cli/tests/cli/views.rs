@@ -94,6 +94,8 @@ fn a_run_is_proven_from_its_files_by_somebody_who_has_neither_its_store_nor_a_se
     fs::rename(keys.join("public_key.pem"), place.path("runner.pem")).unwrap();
     fs::remove_dir_all(keys).unwrap();
     fs::remove_file(place.path("runs.db")).unwrap();
+    let keyless = place.graph(&["verify-run", "r", "--files", "."]);
+    assert!(keyless.code == 3 && keyless.err.ends_with("or name the public key to verify with: `--public-key FILE`\n"));
     let by = ["--public-key", "runner.pem"];
     let graph = |arguments: &[&str]| place.graph(&[arguments, &by].concat());
     let proven = graph(&["verify-run", "r", "--files", "."]);

@@ -107,3 +107,65 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
 }
 
 const CUT: &str = "it does not end with the token of its last record: it was cut short, or is being written";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(body: &str) -> String {
+        format!("{{\"body\":{body:?},\"signature\":\"{}\"}}\n", "0a".repeat(64))
+    }
+
+    fn end() -> String {
+        format!("{{\"end\":\"{}\"}}\n", "0b".repeat(32))
+    }
+
+    #[test]
+    fn a_journal_is_read_as_it_was_written_and_only_its_last_record_has_the_token() {
+        let mut file = JournalFile::default();
+        let sealed = |seq: u64, body: &str| Sealed {
+            seq,
+            body: body.to_owned(),
+            signature: [10; 64],
+            end: Some([u8::try_from(seq).expect("there are few") + 10; 32]),
+        };
+        let all = [sealed(0, "{\"a\":\"é\\n\u{2028}\"}"), sealed(1, "{}")];
+        all.iter().for_each(|sealed| file.take(sealed));
+        line(&mut file.pending, &EndLine { end: Cow::Owned("0b".repeat(32)) });
+        let read = read(&file.pending).expect("it is whole");
+        assert_eq!(read, [Sealed { end: None, ..all[0].clone() }, all[1].clone()]);
+        assert_eq!(file.end, all[1].end);
+    }
+
+    #[test]
+    fn what_is_no_journal_is_refused_with_the_line() {
+        let (one, end) = (record("{}"), end());
+        assert_eq!(read(format!("{one}{end}").as_bytes()).map(|records| records.len()), Ok(1));
+        let short = one.replacen("0a", "0", 1);
+        let upper = one.replace("0a", "0A");
+        let more = one.replace("{\"body\"", "{\"seq\":0,\"body\"");
+        let twice = one.replace("{\"body\"", "{\"body\":\"\",\"body\"");
+        for (text, why) in [
+            (String::new(), CUT),
+            ("\n".to_owned(), CUT),
+            (one.clone(), CUT),
+            (format!("{one}{}", end.trim_end()), CUT),
+            (format!("{one}{end}\n"), "line 2: unknown field `end`"),
+            (format!("{one}{}", end.replace("0b", "0B")), CUT),
+            (end.clone(), "it has no record"),
+            (format!("{short}{end}"), "line 1: its signature is not 128 hex digits"),
+            (format!("{one}{upper}{end}"), "line 2: its signature is not 128 hex digits"),
+            (format!("{more}{end}"), "line 1: unknown field `seq`"),
+            (format!("{twice}{end}"), "line 1: duplicate field `body`"),
+            (format!("{one}\n{end}"), "line 2: EOF while parsing a value"),
+            (format!("{one}{end}{end}"), "line 2: unknown field `end`"),
+            (format!("\u{feff}{one}{end}"), "line 1: expected value"),
+            (format!("{one}[{end}"), CUT),
+            (format!("{}{end}", "[".repeat(100_000) + "\n"), "line 1: "),
+        ] {
+            let found = read(text.as_bytes()).expect_err(&text);
+            assert!(found.starts_with(why), "{found}");
+        }
+        assert!(read(b"\xff\n").expect_err("it is no text").starts_with("invalid utf-8"));
+    }
+}
