@@ -261,6 +261,59 @@ impl Soak<'_> {
         all.into_iter().filter(|one| one.parent.is_none() && !is_done(one.status)).map(|one| one.run).collect()
     }
 
+    /// Starts the two processes, the one that lasts first, and disturbs them until the time is over or one has ended; then lets
+    /// them be.
+    fn disturb(
+        &mut self,
+        began: Instant,
+        length: Duration,
+        second: Duration,
+        chance: &mut Chance,
+    ) -> ([Worker; 2], Done) {
+        let (kill_gap, fill_gap) = (Gap(5 * second, 25 * second), Gap(3 * second, 12 * second));
+        let full_gap = Gap(second / 5, 2 * second);
+        let mut done = Done::default();
+        let (mut lasting, mut killed) = (self.launch(), self.launch());
+        let mut kill_at = began + kill_gap.draw(chance);
+        let mut fill_at = began + fill_gap.draw(chance);
+        let mut free_at = None;
+        let (mut look_at, mut cancel_at) = (began, began);
+        while began.elapsed() < length {
+            thread::sleep(Duration::from_millis(20));
+            let now = Instant::now();
+            if [&mut lasting, &mut killed].into_iter().any(|worker| worker.0.try_wait().unwrap().is_some()) {
+                break;
+            }
+            if now >= kill_at {
+                killed.kill();
+                done.kills += 1;
+                killed = self.launch();
+                kill_at = Instant::now() + kill_gap.draw(chance);
+            }
+            if now >= fill_at && free_at.is_none() {
+                // Somewhere in the log, or before all of it.
+                let bytes = Some(chance.below(2_000_000));
+                limit([&lasting, &killed], bytes);
+                done.fills += 1;
+                free_at = Some(now + full_gap.draw(chance));
+            }
+            if free_at.is_some_and(|at| now >= at) {
+                limit([&lasting, &killed], None);
+                (free_at, fill_at) = (None, now + fill_gap.draw(chance));
+            }
+            if now >= look_at {
+                done.memory.extend(resident(&lasting.0).map(|bytes| (began.elapsed(), bytes)));
+                look_at = now + second / 2;
+            }
+            if now >= cancel_at {
+                done.cancels += self.cancel_some(chance);
+                cancel_at = Instant::now() + 3 * second;
+            }
+        }
+        limit([&lasting, &killed], None);
+        ([lasting, killed], done)
+    }
+
     /// Has runs cancelled by whoever is at work on them; returns how many.
     fn cancel_some(&self, chance: &mut Chance) -> u64 {
         let store = self.store();
@@ -283,62 +336,14 @@ fn soak(tokio: &tokio::runtime::Runtime) {
     let (began, until) = (Instant::now(), SystemTime::now() + length);
     let pace = if is_long { 800_000 } else { 60_000 };
     let mut soak = Soak { directory: &directory, tokio, until, pace, launches: 0, said: Arc::default() };
-    let (kill_gap, fill_gap) = (Gap(5 * second, 25 * second), Gap(3 * second, 12 * second));
-    let full_gap = Gap(second / 5, 2 * second);
-    let (mut kills, mut fills, mut cancels) = (0, 0, 0);
-    let mut memory: Vec<(Duration, u64)> = Vec::new();
-    let (mut lasting, mut killed) = (soak.launch(), soak.launch());
-    let mut kill_at = began + kill_gap.draw(&mut chance);
-    let mut fill_at = began + fill_gap.draw(&mut chance);
-    let mut free_at = None;
-    let (mut look_at, mut cancel_at) = (began, began);
-    while began.elapsed() < length {
-        thread::sleep(Duration::from_millis(20));
-        let now = Instant::now();
-        if [&mut lasting, &mut killed].into_iter().any(|worker| worker.0.try_wait().unwrap().is_some()) {
-            break;
-        }
-        if now >= kill_at {
-            killed.kill();
-            kills += 1;
-            killed = soak.launch();
-            kill_at = Instant::now() + kill_gap.draw(&mut chance);
-        }
-        if now >= fill_at && free_at.is_none() {
-            // Somewhere in the log, or before all of it.
-            let bytes = Some(chance.below(2_000_000));
-            limit([&lasting, &killed], bytes);
-            fills += 1;
-            free_at = Some(now + full_gap.draw(&mut chance));
-        }
-        if free_at.is_some_and(|at| now >= at) {
-            limit([&lasting, &killed], None);
-            (free_at, fill_at) = (None, now + fill_gap.draw(&mut chance));
-        }
-        if now >= look_at {
-            memory.extend(resident(&lasting.0).map(|bytes| (began.elapsed(), bytes)));
-            look_at = now + second / 2;
-        }
-        if now >= cancel_at {
-            cancels += soak.cancel_some(&mut chance);
-            cancel_at = Instant::now() + 3 * second;
-        }
-    }
+    let (workers, done) = soak.disturb(began, length, second, &mut chance);
     let waited = Instant::now();
-    limit([&lasting, &killed], None);
-    let ended = [lasting, killed].map(|mut worker| {
-        loop {
-            match worker.0.try_wait().unwrap() {
-                Some(status) => break Some(status),
-                None if waited.elapsed() > Duration::from_secs(180) => break None,
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    });
+    let ended = workers.map(|worker| end(worker, waited));
     let said = soak.said.lock().unwrap().clone();
     println!("said: {said:?}");
     let is_well = |status: &Option<ExitStatus>| status.is_some_and(|status| status.success());
     assert!(ended.iter().all(is_well), "a process that nobody kills comes to its end: {ended:?}");
+    let Done { kills, fills, cancels, memory } = done;
     let proven = tokio.block_on(prove(&directory));
     let Proven { runs, forks, inside, steps, resumes, wrong } = proven;
     let count =
@@ -361,6 +366,26 @@ fn soak(tokio: &tokio::runtime::Runtime) {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(count("broken") == 0, "what must not be said was said");
     assert!(!is_long || last <= middle * 1.1, "it takes more and more memory");
+}
+
+/// Waits until a process that is let be has ended, three minutes after `waited` at most.
+fn end(mut worker: Worker, waited: Instant) -> Option<ExitStatus> {
+    loop {
+        match worker.0.try_wait().unwrap() {
+            Some(status) => return Some(status),
+            None if waited.elapsed() > Duration::from_secs(180) => return None,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// What was done to the processes, and how much memory the one that lasts took when.
+#[derive(Default)]
+struct Done {
+    kills: u64,
+    fills: u64,
+    cancels: u64,
+    memory: Vec<(Duration, u64)>,
 }
 
 #[derive(Default)]

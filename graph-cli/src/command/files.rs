@@ -157,8 +157,8 @@ struct Found {
     graph: Option<String>,
     /// The files that are not what the journal says.
     differing: Vec<PathBuf>,
-    /// How long the transcript is that is signed, or what is wrong.
-    transcript: Result<u64, String>,
+    /// How many bytes of a transcript are signed, or what does not hold: of it, of the state item or of the journal.
+    signed: Result<u64, String>,
 }
 
 fn verify(arguments: &Verify) -> Done {
@@ -166,10 +166,10 @@ fn verify(arguments: &Verify) -> Done {
     let desk = of.open(store.as_deref())?;
     let signer = files_key.as_deref().map(public_key).transpose()?.unwrap_or_else(|| desk.key.clone());
     let found = look(arguments, &desk, &signer)?;
-    let Found { graph, differing, transcript } = &found;
-    let is_well = differing.is_empty() && transcript.is_ok();
+    let Found { graph, differing, signed } = &found;
+    let is_well = differing.is_empty() && signed.is_ok();
     if *json {
-        let (bytes, problem) = (transcript.as_ref().ok(), transcript.as_ref().err());
+        let (bytes, problem) = (signed.as_ref().ok(), signed.as_ref().err());
         let result = json!({
             "success": is_well, "run_id": run, "graph_id": graph, "differing": differing,
             "error": problem, "transcript_bytes": bytes,
@@ -178,7 +178,7 @@ fn verify(arguments: &Verify) -> Done {
     } else if is_well {
         anstream::println!("{run}: its files are what its journal says, and signed by {}", signer.fingerprint());
     }
-    if let Err(problem) = transcript {
+    if let Err(problem) = signed {
         anstream::eprintln!("error: {run}: {problem}");
     }
     for path in differing {
@@ -200,7 +200,7 @@ fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Er
     let Desk { tokio, store: journals, key, project } = desk;
     // A journal that is one of the files may be what was changed.
     let changed = |error: Error| match store {
-        None => Ok(Found { graph: None, differing: Vec::new(), transcript: Err(error.to_string()) }),
+        None => Ok(Found { graph: None, differing: Vec::new(), signed: Err(error.to_string()) }),
         Some(_) => Err(error),
     };
     let summary = match tokio.block_on(journals.find(run)) {
@@ -219,6 +219,6 @@ fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Er
     };
     let graph = GraphId::new(&*summary.graph)?;
     let signed = files.verify(&graph, run, &KeyRing::of(signer, "the key of the files"));
-    let transcript = signed.map(|(item, _)| item.transcript.bytes).map_err(|error| Error::from(error).to_string());
-    Ok(Found { graph: Some(summary.graph), differing, transcript })
+    let signed = signed.map(|(item, _)| item.transcript.bytes).map_err(|error| Error::from(error).to_string());
+    Ok(Found { graph: Some(summary.graph), differing, signed })
 }

@@ -18,7 +18,7 @@ use crate::code::Code;
 use crate::machine::Machine;
 use crate::record::{Entry, Record, Sealed, Status, head};
 use crate::seal::SealKey;
-use crate::store::{Lease, RunSummary, Store, StoreError, Storing};
+use crate::store::{Lease, RunSummary, Store, StoreError, Storing, unsupported};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
 ///
@@ -261,10 +261,6 @@ impl ProjectStore {
 fn unopened(path: PathBuf, error: &FilesError) -> StoreError {
     let cause = std::error::Error::source(error);
     StoreError::Open { path, reason: cause.map_or_else(|| error.to_string(), ToString::to_string) }
-}
-
-fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
-    Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }
 
 impl Store for ProjectStore {

@@ -85,7 +85,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// [`StoreError::Ended`] if the run has ended, and [`StoreError::NotAtWork`] if nobody holds it.
     fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
         let _ = run;
-        Box::pin(std::future::ready(Err(StoreError::Unsupported("pass on that a run should stop"))))
+        unsupported("pass on that a run should stop")
     }
 
     /// Removes a run for good, with the runs inside it: all of them are gone at once, also for who looks after a crash.
@@ -94,8 +94,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// worth nothing, also where there is a new run of that name.
     fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
         let _ = run;
-        Box::pin(std::future::ready(Err(StoreError::Unsupported("remove runs"))))
+        unsupported("remove runs")
     }
+}
+
+/// Answers what a store was not made for.
+pub(crate) fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
+    Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }
 
 /// What a list of runs shows.
