@@ -13,6 +13,7 @@ use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
 
+use crate::audit::{AuditError, verify_inside};
 use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
@@ -511,6 +512,11 @@ impl Runtime {
         };
         // All that can fail is tried before the lease is taken, which other holders see.
         let mut replayed = add_up(&journal)?;
+        let inside = verify_inside(&machine, run, &sealed, &**store, &key.public(), self.inner.seal.as_ref()).await;
+        inside.map_err(|error| match error {
+            AuditError::Store { run, source } => ResumeError::Store { run, source },
+            AuditError::Journal { run, reason } => ResumeError::Journal { run, reason },
+        })?;
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
@@ -535,7 +541,8 @@ impl Runtime {
         }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: standing.steps, grants: granted(&ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
@@ -798,7 +805,8 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Repla
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
-            Entry::Start(_) | Entry::Snapshot(_) | Entry::Resume(_) | Entry::End(_) => {}
+            Entry::Resume(resume) => standing.limit = resume.limit.map(u64::from).or(standing.limit),
+            Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
         }
     }
     Ok(Replayed { state, standing, done })
