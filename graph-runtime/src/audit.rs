@@ -328,12 +328,11 @@ impl<'m> Walk<'m> {
             }
         }
         self.sessions.push(Session { granted, depth: depth.map_or(self.depth, |depth| depth.min(self.depth)) });
-        let mut needed = self.code.tools.iter().filter_map(|tool| tool.capability.as_ref());
-        if self.says_all_grants() { needed.try_for_each(|needed| self.granted(needed)) } else { Ok(()) }
+        self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
     }
 
     /// Whether what is written down of grants is all of them. Where the grants of several bound the run, it is what patterns can say
-    /// of that.
+    /// of that, and what the graph surely needs.
     fn says_all_grants(&self) -> bool {
         self.capabilities.is_none() && !self.is_inside && self.sessions.len() == 1
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use graph_model::capability::Grants;
 use graph_model::name::RunId;
 use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
@@ -295,8 +296,10 @@ pub(super) struct Inside {
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
     inputs: Option<Value>,
-    /// What held for the run around it, session by session: the grants are narrowed to what its graph permits.
+    /// What held for the run around it, session by session.
     sessions: Vec<Session>,
+    /// What the graph around it permits.
+    permissions: Grants,
     said: Said,
 }
 
@@ -323,10 +326,6 @@ impl Walk<'_> {
         if self.code.tool(call.tool).is_none_or(|tool| tool.by != Performer::Graph) {
             return Vec::new();
         }
-        let permits = |session: &Session| {
-            let granted = session.granted.narrowed(&self.code.permissions);
-            Session { granted, ..session.clone() }
-        };
         let one = |item| Inside {
             seq,
             parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
@@ -334,7 +333,8 @@ impl Walk<'_> {
             attempts: visit.calls.max(1),
             named: None,
             inputs: None,
-            sessions: self.sessions.iter().map(permits).collect(),
+            sessions: self.sessions.clone(),
+            permissions: self.code.permissions.clone(),
             said: Said::Nothing,
         };
         let clock = || at;
@@ -409,9 +409,10 @@ impl Inside {
             return Err("it was given options, which a run inside another is not".to_owned());
         }
         for Session { granted, .. } in &run.sessions {
+            let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
             let covers = |outer: &Session| {
-                let covered = |one| outer.granted.patterns().iter().any(|pattern| pattern.covers(one));
-                granted.patterns().iter().all(covered)
+                let mut patterns = granted.patterns().iter();
+                patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
             };
             if !self.sessions.iter().any(covers) {
                 return Err(format!("it was granted more than the run around it, `{}`", self.parent.run));

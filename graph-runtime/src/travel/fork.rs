@@ -134,7 +134,7 @@ impl Runtime {
             digest: code.digest,
             signer: code.signer.clone(),
             key: hex(key.public().as_bytes()),
-            grants: granted(&ceiling),
+            grants: granted(machine, &ceiling),
             inputs: match &vault {
                 Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
                 None => inputs,
