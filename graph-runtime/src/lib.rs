@@ -49,6 +49,7 @@ mod run;
 mod runtime;
 mod schema;
 mod seal;
+mod settle;
 mod single;
 mod stop;
 pub mod store;

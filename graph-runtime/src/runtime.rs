@@ -13,6 +13,7 @@ use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
 
+use crate::audit::{AuditError, verify_inside};
 use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
@@ -374,7 +375,7 @@ impl Runtime {
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
-                let entry = start_entry(code, key, &*state, vault.as_deref(), &begin);
+                let entry = start_entry(&*machine, key, &*state, vault.as_deref(), &begin);
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
@@ -511,6 +512,11 @@ impl Runtime {
         };
         // All that can fail is tried before the lease is taken, which other holders see.
         let mut replayed = add_up(&journal)?;
+        let inside = verify_inside(&machine, run, &sealed, &**store, &key.public(), self.inner.seal.as_ref()).await;
+        inside.map_err(|error| match error {
+            AuditError::Store { run, source } => ResumeError::Store { run, source },
+            AuditError::Journal { run, reason } => ResumeError::Journal { run, reason },
+        })?;
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
@@ -535,7 +541,8 @@ impl Runtime {
         }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: standing.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
@@ -627,7 +634,14 @@ impl Begin {
     }
 }
 
-fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&Vault>, begin: &Begin) -> Start {
+fn start_entry(
+    machine: &dyn Machine,
+    key: &SecretKey,
+    state: &dyn Cells,
+    vault: Option<&Vault>,
+    begin: &Begin,
+) -> Start {
+    let code = machine.code();
     let inputs = state.inputs().to_plain_value();
     let inputs = match vault {
         Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
@@ -639,7 +653,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
         digest: code.digest,
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
-        grants: granted(&begin.ceiling),
+        grants: granted(machine, &begin.ceiling),
         inputs,
         seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
@@ -650,10 +664,40 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
     }
 }
 
-/// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
-pub(crate) fn granted(ceiling: &[Grants]) -> Vec<String> {
+/// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
+/// that the graph needs, or one inside it.
+pub(crate) fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
-    all.patterns().iter().map(ToString::to_string).collect()
+    let mut patterns: Vec<String> = all.patterns().iter().map(ToString::to_string).collect();
+    if ceiling.len() > 1 {
+        name_needed(machine, ceiling, &all, &mut Vec::new(), &mut patterns);
+    }
+    patterns
+}
+
+/// Adds the capabilities that a graph, and those inside it, need and all of the ceiling grants, where patterns do not say so.
+fn name_needed(
+    machine: &dyn Machine,
+    ceiling: &[Grants],
+    said: &Grants,
+    seen: &mut Vec<GraphId>,
+    patterns: &mut Vec<String>,
+) {
+    let code = machine.code();
+    if seen.contains(&code.id) {
+        return;
+    }
+    seen.push(code.id.clone());
+    for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
+        let name = needed.to_string();
+        if ceiling.iter().all(|grants| grants.allow(needed)) && !said.allow(needed) && !patterns.contains(&name) {
+            patterns.push(name);
+        }
+    }
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        name_needed(&*inner, ceiling, said, seen, patterns);
+    }
 }
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
@@ -798,7 +842,8 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Repla
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
-            Entry::Start(_) | Entry::Snapshot(_) | Entry::Resume(_) | Entry::End(_) => {}
+            Entry::Resume(resume) => standing.limit = resume.limit.map(u64::from).or(standing.limit),
+            Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
         }
     }
     Ok(Replayed { state, standing, done })
