@@ -179,6 +179,7 @@ impl Engine {
         slot.call.node = node;
         slot.call.tool = request.tool;
         slot.call.step = step;
+        slot.call.attempt = 1;
         slot.call.more = Some(Box::new(More { hook: Some(hook.name.clone()), ..More::default() }));
         let calling = slot
             .lane
