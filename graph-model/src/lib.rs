@@ -18,6 +18,7 @@ pub mod operator;
 pub mod path;
 pub mod program;
 pub mod secret;
+pub mod shell;
 pub mod signature;
 pub mod subprocess;
 pub mod template;
