@@ -23,4 +23,5 @@ pub mod signature;
 pub mod subprocess;
 pub mod template;
 pub mod timestamp;
+pub mod untrusted;
 pub mod value;

@@ -306,7 +306,7 @@ impl Follower {
                     self.here = None;
                     let name = self.text(word).unwrap_or_default();
                     let is_own = is_stdin(&name) || name.starts_with("/proc/");
-                    input = path.or(if is_own { input } else { self.files.get(&name).cloned() });
+                    input = path.or(if is_own { input } else { self.files.get(&plain_path(&name)).cloned() });
                 }
                 Redirect::Text(word) => {
                     input = self.word(word);
@@ -328,7 +328,7 @@ impl Follower {
             if let Redirect::Into(word) = redirect
                 && let Some(name) = self.text(word)
             {
-                self.files.entry(name).or_insert_with(|| origin.clone());
+                self.files.entry(plain_path(&name)).or_insert_with(|| origin.clone());
             }
         }
     }
@@ -836,7 +836,7 @@ impl Follower {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(reader.to_owned()), &word.range);
         let Some(name) = self.text(word) else { return };
-        let written = self.files.get(&name).cloned();
+        let written = self.files.get(&plain_path(&name)).cloned();
         let written = written.or(if is_stdin(&name) { input.cloned() } else { None });
         self.report_if(&written, || How::Code(reader.to_owned()), &word.range);
     }
@@ -847,7 +847,7 @@ impl Follower {
         let tainted_program = self.peek(first);
         self.report_if(&tainted_program, || How::Program, &first.range);
         let Some(path) = self.text(first) else { return self.any(words).or(input.cloned()) };
-        let written = self.files.get(&path).or_else(|| self.files.get(path.trim_start_matches("./"))).cloned();
+        let written = self.files.get(&plain_path(&path)).cloned();
         self.report_if(&written, || How::Code(path.clone()), &first.range);
         let name = path.rsplit('/').next().unwrap_or_default();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
@@ -866,7 +866,7 @@ impl Follower {
             "tee" => {
                 if let Some(origin) = &printed {
                     for file in texts.iter().flatten() {
-                        self.files.entry(file.clone()).or_insert_with(|| origin.clone());
+                        self.files.entry(plain_path(file)).or_insert_with(|| origin.clone());
                     }
                 }
             }
@@ -1159,6 +1159,11 @@ fn standing_for_input(range: &Range<usize>) -> Word {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, operation, quoted: true, range: range.clone() };
     Word { parts: vec![Part::Variable(variable)], assigns: None, range: range.clone() }
+}
+
+/// Returns a path without the `./` that names the same file.
+fn plain_path(path: &str) -> String {
+    path.trim_start_matches("./").to_owned()
 }
 
 fn is_stdin(path: &str) -> bool {

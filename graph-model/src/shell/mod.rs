@@ -34,7 +34,7 @@ pub enum Origin {
     Variable(String),
     /// What the command reads.
     Stdin,
-    /// An argument of the program, from 0.
+    /// An argument of the program, from 1; 0 is the program's own name.
     Argument(usize),
     /// Any value that the command is given: the command cannot be followed.
     Anything,
@@ -45,7 +45,8 @@ impl fmt::Display for Origin {
         match self {
             Self::Variable(name) => write!(f, "the value of `${name}`"),
             Self::Stdin => f.write_str("what the command reads from `stdin`"),
-            Self::Argument(at) => write!(f, "argument {}", at + 1),
+            Self::Argument(0) => f.write_str("the program's name"),
+            Self::Argument(at) => write!(f, "argument {at}"),
             Self::Anything => f.write_str("a value that the command is given"),
         }
     }
@@ -282,6 +283,7 @@ mod tests {
             "echo \"$X\" | tee f | sh -s",
             "echo \"$X\" > t.sh; bash t.sh",
             "echo \"$X\" > t.sh; . ./t.sh; source t.sh",
+            "echo \"$X\" | tee script.sh > /dev/null; . ./script.sh",
             "bash <(echo \"$X\")",
             "source <(echo \"$X\")",
             ". \"$X\"",
