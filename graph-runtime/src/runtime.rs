@@ -491,6 +491,7 @@ impl Runtime {
             nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
             tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
             env: code.env.clone(),
+            untrusted: Arc::clone(&code.untrusted),
             parent: begin.parent,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,

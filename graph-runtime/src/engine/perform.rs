@@ -607,7 +607,7 @@ impl Visit {
 
 /// Returns what only some calls have, if this one has any of it.
 fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
-    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, hook: None }))
+    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
