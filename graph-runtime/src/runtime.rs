@@ -859,7 +859,8 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
     let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-    let unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    unset_inside(machine, &mut vec![code.id.clone()], &mut unset);
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
@@ -891,6 +892,22 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
         missing_inside(&*inner, ceiling, around, missing);
     }
     around[at].is_open = false;
+}
+
+/// Adds the environment variables that the graphs inside a graph need and that are not set.
+fn unset_inside(machine: &dyn Machine, seen: &mut Vec<GraphId>, unset: &mut Vec<String>) {
+    let graphs = (0..).zip(&machine.code().tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        let code = inner.code();
+        // Graphs may nest each other in a circle: each is looked at once.
+        if seen.contains(&code.id) {
+            continue;
+        }
+        seen.push(code.id.clone());
+        let names = code.env.iter().filter(|name| std::env::var_os(name.as_str()).is_none());
+        unset.extend(names.map(|name| format!("graph '{}' requires '{name}'", code.id)));
+        unset_inside(&*inner, seen, unset);
+    }
 }
 
 /// A graph that was looked at.

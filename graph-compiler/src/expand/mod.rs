@@ -244,7 +244,8 @@ fn doc(graph: &Graph, source: &str) -> String {
 }
 
 fn constants(graph: &Graph) -> TokenStream {
-    let Graph { digest, signer, env, .. } = graph;
+    let Graph { digest, signer, .. } = graph;
+    let env = graph.environment();
     let Outline { id, version, .. } = &graph.outline;
     let capabilities = graph.capabilities();
     quote! {
@@ -258,7 +259,7 @@ fn constants(graph: &Graph) -> TokenStream {
         pub const SIGNER: &str = #signer;
         /// The capabilities that a run needs, with the graphs inside it: patterns where ids are known only at each call.
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
-        /// The environment variables that must be set.
+        /// The environment variables that must be set, those of the graphs inside it too.
         pub const ENV: &[&str] = &[#(#env),*];
     }
 }
