@@ -32,6 +32,7 @@ mod call;
 pub mod classify;
 mod clock;
 mod code;
+mod confined;
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
 mod edges;

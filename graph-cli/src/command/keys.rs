@@ -117,6 +117,12 @@ fn revoke(revoke: &Revoke) -> Done {
     let fingerprint: Fingerprint =
         revoke.fingerprint.parse().map_err(|error| Error::new(format!("`{}`: {error}", revoke.fingerprint)))?;
     let (ring, ..) = KeyRing::load(&[&revoke.keys]);
+    if let Some(path) = ring.blocked(&fingerprint) {
+        return Err(Error::new(format!(
+            "{fingerprint} is blocked already, since {} is refused; restore that file, then revoke the key",
+            path.display()
+        )));
+    }
     let Some(file) = ring.get(&fingerprint) else {
         return Err(Error::new(format!("{fingerprint} is not trusted in {}", revoke.keys.display())));
     };
@@ -135,7 +141,7 @@ fn revoke(revoke: &Revoke) -> Done {
 fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf, Error> {
     let by = signer.public().fingerprint();
     let (ring, ..) = KeyRing::load(&[directory]);
-    let vouches = ring.get(&by).is_some_and(|key| key.revoked_at.is_none());
+    let vouches = ring.signer(&by).is_ok();
     if by != file.fingerprint && !vouches {
         let directory = directory.display();
         return Err(Error::new(format!(
@@ -156,6 +162,9 @@ fn list(list: &List) -> Done {
     for key in ring.keys() {
         let revoked = key.revoked_at.as_ref().map(|at| format!(", revoked on {at}")).unwrap_or_default();
         anstream::println!("{}  {}{revoked}", key.fingerprint, key.owner);
+    }
+    for (fingerprint, path) in ring.blocked_keys() {
+        anstream::println!("{fingerprint}  blocked, since {} is refused", path.display());
     }
     for key in &rejected {
         anstream::eprintln!("error: {} is refused: {}", key.path.display(), key.error);

@@ -167,8 +167,8 @@ pub enum FilesError {
 }
 
 impl ProjectFiles {
-    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No path leads out of `root`, also not by
-    /// way of links.
+    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No link below `root` is
+    /// followed.
     ///
     /// # Errors
     ///

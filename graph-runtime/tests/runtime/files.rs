@@ -956,6 +956,38 @@ fn a_blob_is_found_by_its_hash_and_not_if_it_was_altered() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn links_within_the_project_are_not_written_through() {
+    let kept = Kept::new();
+    for (link, target) in
+        [(".ai/state/threads", "../config"), (".ai/knowledge/graphs", "../config"), (".ai/state/objects", "..")]
+    {
+        let link = kept.path(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    let config = kept.path(".ai/config");
+    std::fs::create_dir(&config).unwrap();
+    let runtime = runtime(kept.store.clone(), &kept.files);
+    runtime.start_as(id(), machine(&KINDS), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(std::fs::read_dir(&config).unwrap().count(), 0);
+    let problem = kept.files.problems()[&id()].to_string();
+    assert!(problem.contains(".ai/state/threads"), "{problem}");
+
+    // Neither is a file that is a link, which a transcript is appended to, or cut short by.
+    let kept = Kept::new();
+    let precious = kept.path("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    let transcript = kept.path(&format!(".ai/state/threads/{}/transcript.jsonl", id()));
+    std::fs::create_dir_all(transcript.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("../../../../precious", &transcript).unwrap();
+    let runtime = self::runtime(kept.store.clone(), &kept.files);
+    runtime.start_as(id(), machine(&KINDS), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(kept.files.problems().contains_key(&id()));
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_file_that_cannot_be_written_stops_no_run_and_is_reported() {
     let kept = Kept::new();
     let outside = tempfile::tempdir().unwrap();
