@@ -87,15 +87,15 @@ fn generate(generate: Generate) -> Done {
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
     key.save(&directory)?;
-    anstream::println!("made the key {} in {}", key.public().fingerprint(), directory.display());
-    anstream::println!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
+    out!("made the key {} in {}", key.public().fingerprint(), directory.display());
+    out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
     Ok(Outcome::Well)
 }
 
 fn seal(seal: &Seal) -> Done {
     let key = SealKey::generate().map_err(Error::from)?;
     key.save(&seal.file).map_err(Error::from)?;
-    anstream::println!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
+    out!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
     Ok(Outcome::Well)
 }
 
@@ -109,7 +109,7 @@ fn trust(trust: &Trust) -> Done {
     };
     let file = KeyFile::new(public, &trust.owner);
     let path = write(&trust.keys, &file, &signer)?;
-    anstream::println!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
+    out!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
     Ok(Outcome::Well)
 }
 
@@ -127,13 +127,13 @@ fn revoke(revoke: &Revoke) -> Done {
         return Err(Error::new(format!("{fingerprint} is not trusted in {}", revoke.keys.display())));
     };
     if let Some(at) = &file.revoked_at {
-        anstream::println!("{fingerprint} ({}) was revoked on {at} already", file.owner);
+        out!("{fingerprint} ({}) was revoked on {at} already", file.owner);
         return Ok(Outcome::Well);
     }
     let signer = signing_key(revoke.key.as_ref())?;
     let file = KeyFile { revoked_at: Some(timestamp::seconds(SystemTime::now())), ..file.clone() };
     let path = write(&revoke.keys, &file, &signer)?;
-    anstream::println!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
+    out!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
     Ok(Outcome::Well)
 }
 
@@ -157,17 +157,17 @@ fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf
 fn list(list: &List) -> Done {
     let (ring, rejected, read) = KeyRing::load(&[&list.keys]);
     if read.is_empty() && rejected.is_empty() {
-        anstream::println!("no keys in {}", list.keys.display());
+        out!("no keys in {}", list.keys.display());
     }
     for key in ring.keys() {
         let revoked = key.revoked_at.as_ref().map(|at| format!(", revoked on {at}")).unwrap_or_default();
-        anstream::println!("{}  {}{revoked}", key.fingerprint, key.owner);
+        out!("{}  {}{revoked}", key.fingerprint, key.owner);
     }
     for (fingerprint, path) in ring.blocked_keys() {
-        anstream::println!("{fingerprint}  blocked, since {} is refused", path.display());
+        out!("{fingerprint}  blocked, since {} is refused", path.display());
     }
     for key in &rejected {
-        anstream::eprintln!("error: {} is refused: {}", key.path.display(), key.error);
+        err!("error: {} is refused: {}", key.path.display(), key.error);
     }
     Ok(Outcome::of(rejected.is_empty()))
 }
