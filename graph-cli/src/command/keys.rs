@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use graph_model::signature::{Fingerprint, KeyFile, KeyRing, PublicKey, SecretKey};
+use graph_model::signature::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 use graph_model::timestamp;
 use graph_runtime::SealKey;
 
@@ -86,7 +86,18 @@ pub(crate) fn run(keys: Keys) -> Done {
 fn generate(generate: Generate) -> Done {
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
-    key.save(&directory)?;
+    match key.save(&directory) {
+        // What a crash left of the public key is mended; the secret key is never replaced.
+        Err(exists @ KeyError::Exists(_)) => {
+            let key = SecretKey::load(&directory.join("private_key.pem"))?;
+            if !key.save_public(&directory)? {
+                return Err(exists.into());
+            }
+            out!("wrote the public key of {} in {} again", key.public().fingerprint(), directory.display());
+            return Ok(Outcome::Well);
+        }
+        saved => saved?,
+    }
     out!("made the key {} in {}", key.public().fingerprint(), directory.display());
     out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
     Ok(Outcome::Well)

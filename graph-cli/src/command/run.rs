@@ -550,6 +550,10 @@ async fn perform(
                 if stopped.is_some() {
                     let error = format!("stopped by {signal} before its step had ended");
                     let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+                    // Where nothing is kept, nobody knows how far it came.
+                    if let Ok(visits) = runtime.history(&id).await {
+                        result["steps"] = json!(visits.len());
+                    }
                     add_history(arguments, runtime, &id, &mut result).await;
                     return Ok(Ended { result, code: signal.exit_code() });
                 }

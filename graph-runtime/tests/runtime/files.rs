@@ -208,6 +208,26 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
 }
 
 #[tokio::test]
+async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
+    let kept = Kept::of_every_kind().await;
+    let whole = tree(kept.directory.path());
+    // As a kill between the commit of the end and the last file leaves them: some of an earlier state, some missing.
+    for (number, (file, bytes)) in whole.iter().enumerate() {
+        if number % 2 == 0 {
+            std::fs::remove_file(kept.path(file)).unwrap();
+        } else {
+            std::fs::write(kept.path(file), &bytes[..bytes.len() / 2]).unwrap();
+        }
+    }
+    let files = ProjectFiles::in_directory(kept.directory.path(), key()).unwrap();
+    let runtime = runtime(kept.store.clone(), &files);
+    let finished = runtime.resume(machine(&KINDS), &id()).await.unwrap().await.unwrap();
+    assert_eq!(finished.state, kept.state);
+    assert!(files.problems().is_empty(), "{:?}", files.problems());
+    assert_eq!(tree(kept.directory.path()), whole);
+}
+
+#[tokio::test]
 async fn nothing_is_rebuilt_from_a_journal_that_was_changed_or_is_another_graphs() {
     let kept = Kept::of_every_kind().await;
     let before = tree(kept.directory.path());
