@@ -329,9 +329,9 @@ impl Runtime {
 
     /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
     ///
-    /// A run that has ended with a result is not run again: its result is what the journal says. One that somebody
-    /// [cancelled](Store::cancel), and that stopped before it heard of that, ends as cancelled without another call; see
-    /// [`Options::ignore_cancel`].
+    /// A run that has ended with a result is not run again: its result is what the journal says, and observers are shown its
+    /// records, as those of every run that is resumed. One that somebody [cancelled](Store::cancel), and that stopped before it
+    /// heard of that, ends as cancelled without another call; see [`Options::ignore_cancel`].
     ///
     /// # Cancel safety
     ///
@@ -603,6 +603,8 @@ impl Runtime {
         let mut sealed = store.load(run).await.map_err(store_failed)?;
         let mut journal = read(&sealed)?;
         if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+            // Its process may have died before its observers saw the end, as who keeps files of it.
+            self.recorded(run, code, &sealed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
@@ -631,6 +633,7 @@ impl Runtime {
             sealed.extend(later);
             journal = read(&sealed)?;
             if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+                self.recorded(run, code, &sealed);
                 return Ok(Taken::Ended(Box::new(ended)));
             }
             replayed = add_up(&journal)?;

@@ -143,8 +143,7 @@ impl Definition {
 
     /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
     pub(crate) fn computed(&self) -> Vec<&str> {
-        let executes = |call: &&Call| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
-        self.calls().filter(executes).filter(|call| call.computed().is_some()).map(Call::beginning).collect()
+        self.calls().filter(|call| call.executes_tool() && call.computed().is_some()).map(Call::beginning).collect()
     }
 
     /// Returns a place in the file.
