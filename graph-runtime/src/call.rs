@@ -7,6 +7,7 @@ use std::time::Duration;
 use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::untrusted::Untrusted;
 
 use crate::record::Parent;
 use crate::stop::{CancelToken, Stop};
@@ -34,6 +35,8 @@ pub(crate) struct More {
     pub(crate) remote: Option<Arc<str>>,
     /// Which hook makes the call, if one does.
     pub(crate) hook: Option<String>,
+    /// Which parts of the hook's parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
 }
 
 /// What is the same for every call of a run.
@@ -43,6 +46,8 @@ pub(crate) struct RunFacts {
     pub(crate) nodes: Vec<String>,
     pub(crate) tools: Vec<Option<ItemId>>,
     pub(crate) env: Vec<String>,
+    /// Of each node, which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Arc<[Untrusted]>,
     pub(crate) parent: Option<Parent>,
     /// How many graphs and threads may still stand one in the other below this run (R177).
     pub(crate) depth: u32,
@@ -172,6 +177,15 @@ impl Call {
     /// Returns what tells that the run was cancelled, for tasks that outlive the borrow of the call.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken::of(&self.run.stop)
+    }
+
+    /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
+    #[cfg(unix)]
+    pub(crate) fn untrusted(&self) -> &Untrusted {
+        match &self.more {
+            Some(more) if more.hook.is_some() => &more.untrusted,
+            _ => &self.run.untrusted[usize::from(self.node)],
+        }
     }
 
     /// Returns the environment variables that the graph declares, which its tools may see.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 use graph_model::name::RunId;
-use graph_model::program::{self, LAST_ERROR, OnError, OnMaxSteps, RETRIES};
+use graph_model::program::{self, LAST_ERROR, OnMaxSteps, RETRIES};
 use graph_model::secret::Mask;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
@@ -30,20 +30,21 @@ use tracing::Instrument;
 
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
-use crate::code::{Code, Kind};
+use crate::code::Code;
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::hooks::Control;
-use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Retries, Sight};
+use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Sight};
 use crate::observer::Event;
 use crate::record::{
     self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
+use crate::settle::{self, Failed, Route};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-pub(crate) use perform::element;
+pub(crate) use perform::{element, failed};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 
@@ -53,6 +54,23 @@ const TURN: Duration = Duration::from_micros(500);
 const STEPS_A_LOOK: u64 = 32;
 /// How many times as many steps as the graph says a run may take at most if hooks allow more.
 const MOST_EXTENSIONS: u64 = 100;
+
+/// What the end of a run says that was cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
+/// What the end of a run says that had taken all the time it may.
+pub(crate) const OVERDUE: &str = "the run took longer than it may";
+/// What the end of a run says before what a node wrote that the state does not take.
+pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
+
+/// Returns what the end of a run says that had taken all the steps it may.
+pub(crate) fn exceeded(most: u64) -> String {
+    format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// Returns how many steps hooks may allow a run at most.
+pub(crate) fn most_extended(code: &Code) -> u64 {
+    u64::from(code.settings.max_steps).saturating_mul(MOST_EXTENSIONS)
+}
 
 /// A run at work.
 pub(crate) struct Engine {
@@ -217,7 +235,7 @@ impl Engine {
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
         if self.facts.stop.is_cancelled() {
-            let (error, signal) = (Some("cancelled".to_owned()), self.facts.stop.signal());
+            let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
             let end = End { error, signal, ..self.end_of(Status::Cancelled) };
             if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
@@ -229,7 +247,7 @@ impl Engine {
             return Some(self.leave().await);
         }
         if self.is_overdue() {
-            let error = Some("the run took longer than it may".to_owned());
+            let error = Some(OVERDUE.to_owned());
             if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
@@ -271,8 +289,7 @@ impl Engine {
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
                 // A hook that always allows more does not make a run endless.
-                let bound = u64::from(self.code().settings.max_steps).saturating_mul(MOST_EXTENSIONS);
-                let wanted = most.saturating_add(u64::from(additional_steps)).min(bound);
+                let wanted = most.saturating_add(u64::from(additional_steps)).min(most_extended(self.code()));
                 if wanted > most {
                     self.standing.limit = Some(wanted);
                     if !self.is_exhausted() {
@@ -443,61 +460,31 @@ impl Engine {
                 (None, None) if visit.called => Outcome::Done(slot.lane.outcome()),
                 (None, None) => Outcome::None,
             };
-            match self.machine.advance(&visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
+            match settle::advance(&*self.machine, &visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
                 Ok(next) => visit.next = next,
                 Err(failure) => {
-                    // What a foreach collected, which is all that one writes, is not lost with its way on.
-                    if let (Some(results), Some(Change { value: Value::Array(collected), .. })) =
-                        (&mut visit.results, visit.changes.pop())
-                    {
-                        *results = collected;
-                    }
-                    visit.changes.clear();
                     visit.is_unfit = true;
                     visit.failure = Some(self.scrubbed(failure, None));
                 }
             }
         }
         if visit.failure.is_some() && !visit.is_ended {
-            self.mend(visit, &sight, &mut notes);
+            self.route_failure(visit, &sight, &mut notes);
         }
         visit.at = now.known();
         visit.warnings.append(&mut notes.take());
         self.warn(node, &visit.warnings);
     }
 
-    /// Decides where a failure leads: to the node's own target, along its edges, or nowhere (R120).
-    fn mend(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
+    /// Leads a failure where the graph says; nowhere, which ends the run, if it says nothing (R120).
+    fn route_failure(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
         let Some(failure) = &visit.failure else { return };
-        let code = self.code();
-        let node = code.node(visit.activation.node);
-        if let Some(target) = node.on_error {
-            visit.next = Next::Mend(target);
-            return;
-        }
-        if code.settings.on_error == OnError::Fail || matches!(node.kind, Kind::Gate | Kind::Return(_)) {
-            return;
-        }
-        // What the edges see of how often the call was made.
-        let mut retries = Retries::clone(sight.retries);
-        if visit.calls > 1 {
-            retries.insert(node.name.clone(), Value::from(visit.calls - 1));
-        }
-        let sight = Sight { retries: &retries, ..*sight };
-        // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in
-        // their places, and where there was no list to go over it is empty. Of a call that failed, the edges see the
-        // failure as `result`.
-        let outcome = match &node.kind {
-            Kind::Foreach(_) => Outcome::Each(visit.results.get_or_insert_default()),
-            _ => Outcome::Failed(failure),
-        };
-        // If the edges cannot be followed either, the run ends with the failure.
-        if let Ok(next) = self.machine.advance(&visit.activation, &sight, outcome, notes, &mut visit.changes) {
-            visit.next = next;
-            visit.suppressed = true;
-        }
-        if !visit.suppressed {
-            visit.changes.clear();
+        let results = visit.results.get_or_insert_default();
+        let failed = Failed { failure, calls: visit.calls, results };
+        let machine = &*self.machine;
+        let route = settle::route_failure(machine, &visit.activation, sight, failed, notes, &mut visit.changes);
+        if let Some(Route { next, suppressed }) = route {
+            (visit.next, visit.suppressed) = (next, suppressed);
         }
     }
 
@@ -530,7 +517,7 @@ impl Engine {
             }
             // What the journal says of the end is what was committed.
             self.standing.steps = first - 1;
-            let failure = Failure::permanent(format!("what it wrote does not fit the state: {mismatch}"));
+            let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(self.end_at(node, first, failure, true).await);
         }
         let mut notes = Notes::default();
@@ -724,7 +711,7 @@ impl Engine {
     /// Ends the run because it takes too many steps (R130).
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
-        let message = format!("Max steps exceeded ({max_steps})");
+        let message = exceeded(self.most_steps());
         let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
         if let Err(error) = self.end_without_result(end).await {
             return error;

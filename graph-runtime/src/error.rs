@@ -148,8 +148,10 @@ impl ActionError {
     }
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for ActionError {
+/// Any error becomes one by `?`, those of `anyhow` and `eyre` too; so does a text.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ActionError {
     fn from(error: E) -> Self {
+        let error = error.into();
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -622,6 +624,32 @@ mod tests {
             retry_after: Some(Duration::from_secs(7)),
         };
         assert_eq!(Failure::from(error), expected);
+    }
+
+    #[test]
+    fn any_error_of_an_application_becomes_one_by_question_mark() {
+        fn anyhow() -> Result<(), ActionError> {
+            use anyhow::Context;
+            Err(std::io::Error::other("connection refused")).context("the shop does not answer")?;
+            Ok(())
+        }
+        fn boxed() -> Result<(), ActionError> {
+            Err(Box::<dyn std::error::Error + Send + Sync>::from("no"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), ActionError> {
+            Err("no")?;
+            Ok(())
+        }
+        fn own() -> Result<(), ActionError> {
+            Err(ActionError::transient("no").with_status(503))?;
+            Ok(())
+        }
+        let error = anyhow().unwrap_err();
+        assert_eq!(error.to_string(), "the shop does not answer: connection refused");
+        assert!(!error.is_typed());
+        assert_eq!((boxed().unwrap_err().to_string(), text().unwrap_err().to_string()), ("no".into(), "no".into()));
+        assert_eq!((own().unwrap_err().status(), own().unwrap_err().is_typed()), (Some(503), true));
     }
 
     #[test]

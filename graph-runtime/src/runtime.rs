@@ -15,6 +15,7 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
 use tracing::{Instrument, Span};
 
+use crate::audit::{AuditError, verify_inside};
 use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
@@ -328,9 +329,9 @@ impl Runtime {
 
     /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
     ///
-    /// A run that has ended with a result is not run again: its result is what the journal says. One that somebody
-    /// [cancelled](Store::cancel), and that stopped before it heard of that, ends as cancelled without another call; see
-    /// [`Options::ignore_cancel`].
+    /// A run that has ended with a result is not run again: its result is what the journal says, and observers are shown its
+    /// records, as those of every run that is resumed. One that somebody [cancelled](Store::cancel), and that stopped before it
+    /// heard of that, ends as cancelled without another call; see [`Options::ignore_cancel`].
     ///
     /// # Cancel safety
     ///
@@ -457,7 +458,7 @@ impl Runtime {
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
-                let entry = start_entry(code, key, &*state, vault.as_deref(), &begin);
+                let entry = start_entry(&*machine, key, &*state, vault.as_deref(), &begin);
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| match source {
@@ -487,6 +488,7 @@ impl Runtime {
             nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
             tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
             env: code.env.clone(),
+            untrusted: Arc::clone(&code.untrusted),
             parent: begin.parent,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,
@@ -598,11 +600,18 @@ impl Runtime {
         let mut sealed = store.load(run).await.map_err(store_failed)?;
         let mut journal = read(&sealed)?;
         if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+            // Its process may have died before its observers saw the end, as who keeps files of it.
+            self.recorded(run, code, &sealed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
         // All that can fail is tried before the lease is taken, which other holders see.
         let mut replayed = add_up(&journal)?;
+        let inside = verify_inside(&machine, run, &sealed, &**store, &key.public(), self.inner.seal.as_ref()).await;
+        inside.map_err(|error| match error {
+            AuditError::Store { run, source } => ResumeError::Store { run, source },
+            AuditError::Journal { run, reason } => ResumeError::Journal { run, reason },
+        })?;
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
@@ -621,6 +630,7 @@ impl Runtime {
             sealed.extend(later);
             journal = read(&sealed)?;
             if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+                self.recorded(run, code, &sealed);
                 return Ok(Taken::Ended(Box::new(ended)));
             }
             replayed = add_up(&journal)?;
@@ -631,7 +641,8 @@ impl Runtime {
         }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: standing.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
@@ -764,7 +775,14 @@ where
     }
 }
 
-fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&Vault>, begin: &Begin) -> Start {
+fn start_entry(
+    machine: &dyn Machine,
+    key: &SecretKey,
+    state: &dyn Cells,
+    vault: Option<&Vault>,
+    begin: &Begin,
+) -> Start {
+    let code = machine.code();
     let inputs = state.inputs().to_plain_value();
     let inputs = match vault {
         Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
@@ -776,7 +794,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
         digest: code.digest,
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
-        grants: granted(&begin.ceiling),
+        grants: granted(machine, &begin.ceiling),
         inputs,
         seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
@@ -787,10 +805,40 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
     }
 }
 
-/// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
-pub(crate) fn granted(ceiling: &[Grants]) -> Vec<String> {
+/// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
+/// that the graph needs, or one inside it.
+pub(crate) fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
-    all.patterns().iter().map(ToString::to_string).collect()
+    let mut patterns: Vec<String> = all.patterns().iter().map(ToString::to_string).collect();
+    if ceiling.len() > 1 {
+        name_needed(machine, ceiling, &all, &mut Vec::new(), &mut patterns);
+    }
+    patterns
+}
+
+/// Adds the capabilities that a graph, and those inside it, need and all of the ceiling grants, where patterns do not say so.
+fn name_needed(
+    machine: &dyn Machine,
+    ceiling: &[Grants],
+    said: &Grants,
+    seen: &mut Vec<GraphId>,
+    patterns: &mut Vec<String>,
+) {
+    let code = machine.code();
+    if seen.contains(&code.id) {
+        return;
+    }
+    seen.push(code.id.clone());
+    for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
+        let name = needed.to_string();
+        if ceiling.iter().all(|grants| grants.allow(needed)) && !said.allow(needed) && !patterns.contains(&name) {
+            patterns.push(name);
+        }
+    }
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        name_needed(&*inner, ceiling, said, seen, patterns);
+    }
 }
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
@@ -811,7 +859,8 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
     let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-    let unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    unset_inside(machine, &mut vec![code.id.clone()], &mut unset);
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
@@ -843,6 +892,22 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
         missing_inside(&*inner, ceiling, around, missing);
     }
     around[at].is_open = false;
+}
+
+/// Adds the environment variables that the graphs inside a graph need and that are not set.
+fn unset_inside(machine: &dyn Machine, seen: &mut Vec<GraphId>, unset: &mut Vec<String>) {
+    let graphs = (0..).zip(&machine.code().tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        let code = inner.code();
+        // Graphs may nest each other in a circle: each is looked at once.
+        if seen.contains(&code.id) {
+            continue;
+        }
+        seen.push(code.id.clone());
+        let names = code.env.iter().filter(|name| std::env::var_os(name.as_str()).is_none());
+        unset.extend(names.map(|name| format!("graph '{}' requires '{name}'", code.id)));
+        unset_inside(&*inner, seen, unset);
+    }
 }
 
 /// A graph that was looked at.
@@ -940,7 +1005,8 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Repla
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
-            Entry::Start(_) | Entry::Snapshot(_) | Entry::Resume(_) | Entry::End(_) => {}
+            Entry::Resume(resume) => standing.limit = resume.limit.map(u64::from).or(standing.limit),
+            Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
         }
     }
     Ok(Replayed { state, standing, done })

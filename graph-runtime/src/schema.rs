@@ -1,5 +1,7 @@
 //! What a graph says of its inputs beyond their types: checked when a run starts, with the feature `schema`.
 
+use std::fmt;
+
 use graph_model::value::{Mismatch, Value};
 
 use crate::code::Code;
@@ -13,6 +15,18 @@ pub(crate) enum Invalid {
     Inputs(Vec<Mismatch>),
     /// The schema cannot be used.
     Schema(String),
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inputs(broken) => {
+                let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+                f.write_str(&broken.join("; "))
+            }
+            Self::Schema(reason) => f.write_str(reason),
+        }
+    }
 }
 
 impl Invalid {

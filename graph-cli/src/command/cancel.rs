@@ -43,26 +43,20 @@ pub(crate) fn run(arguments: &Cancel) -> Done {
             let Cancel { run, .. } = arguments;
             let status = found.as_ref().map_or(Status::Running, |found| found.status).name();
             let pid = holder.as_ref().and_then(|holder| holder.process);
-            anstream::println!(
-                "{:#}",
-                json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status})
-            );
+            out!("{:#}", json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status}));
         }
         Ok((Some(holder), None)) => {
-            anstream::println!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
+            out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
         }
         Ok((_, Some(found))) if found.status != Status::Running => {
-            anstream::println!("the run `{}` has ended: {}", arguments.run, found.status.name());
+            out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
         Ok(_) => {
-            anstream::println!(
-                "nobody is at work on the run `{0}`; it ends as cancelled when it is resumed",
-                arguments.run
-            );
+            out!("nobody is at work on the run `{0}`; it ends as cancelled when it is resumed", arguments.run);
         }
         Err(error) if arguments.json => {
             let error = error.to_string();
-            anstream::println!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
+            out!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
         }
         Err(_) => {}
     }

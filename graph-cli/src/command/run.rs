@@ -27,6 +27,7 @@ use serde_json::json;
 
 use super::{kept, project_around, signing_key, stored};
 use crate::outcome::Error;
+use crate::output::UNDONE;
 use authority::Authority;
 use background::{Handover, Log};
 use signals::{Signal, Signals};
@@ -36,8 +37,6 @@ use signals::{Signal, Signals};
 const PROBLEMS: u8 = 1;
 /// The command line is wrong, or the inputs.
 const USAGE: u8 = 2;
-/// The run could not be started, or be kept.
-const UNDONE: u8 = 3;
 
 #[derive(Args)]
 pub(crate) struct Run {
@@ -87,7 +86,7 @@ pub(crate) struct Run {
     /// How many steps it may take, in place of what the graph says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
-    /// How long it may take, as `90s` or `10m`; 0 for as long as it takes
+    /// How long it may take, as `90s`, `10m` or a number of seconds; 0 for as long as it takes
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Timeout,
     /// How many graphs may stand one in the other below it; never more than the graph says
@@ -172,7 +171,8 @@ impl From<Mode> for Durability {
 struct Timeout(Option<Duration>);
 
 fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
-    let time = if text == "0" { Duration::ZERO } else { duration::parse(text)? };
+    // A number is one of seconds, as in a graph.
+    let time = text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))?;
     Ok(Timeout((!time.is_zero()).then_some(time)))
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
     let done = if arguments.background { background::start() } else { attempt(arguments) };
     let ended = done.unwrap_or_else(|failure| {
         if !failure.shown {
-            anstream::eprintln!("error: {}", failure.error);
+            err!("error: {}", failure.error);
         }
         Ended { result: failure.result(), code: failure.code }
     });
@@ -247,7 +247,7 @@ fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => code.into(),
         Err(error) => {
-            anstream::eprintln!("error: cannot write the result: {error}");
+            err!("error: cannot write the result: {error}");
             UNDONE.into()
         }
     }
@@ -413,7 +413,7 @@ impl Voice {
 
     fn note(self, text: impl fmt::Display) {
         if !self.quiet {
-            anstream::eprintln!("note: {text}");
+            err!("note: {text}");
         }
     }
 }
@@ -440,7 +440,7 @@ fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf)
     };
     let show = |diagnostics: &[Diagnostic]| {
         for diagnostic in diagnostics {
-            anstream::eprintln!("{}\n", diagnostic.render_coloured());
+            err!("{}\n", diagnostic.render_coloured());
         }
     };
     match library.graph(&file) {
@@ -552,9 +552,7 @@ async fn perform(
     // A run that has ended already does not begin.
     if let Err(error) = handover.finish(&id, &graph_id) {
         canceller.cancel();
-        anstream::eprintln!(
-            "error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}"
-        );
+        err!("error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}");
     }
     let mut running = std::pin::pin!(IntoFuture::into_future(run));
     let mut stopped: Option<Signal> = None;
@@ -566,6 +564,10 @@ async fn perform(
                 if stopped.is_some() {
                     let error = format!("stopped by {signal} before its step had ended");
                     let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+                    // Where nothing is kept, nobody knows how far it came.
+                    if let Ok(visits) = runtime.history(&id).await {
+                        result["steps"] = json!(visits.len());
+                    }
                     add_history(arguments, runtime, &id, &mut result).await;
                     return Ok(Ended { result, code: signal.exit_code() });
                 }
@@ -589,7 +591,7 @@ async fn perform(
     if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
         // The cause says what to do about it, and then the run goes on.
         let error = format!("{}; the run can be resumed with `--resume {id}`", Error::from(error));
-        anstream::eprintln!("error: {error}");
+        err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }
     add_history(arguments, runtime, &id, &mut result).await;
@@ -610,7 +612,7 @@ async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &m
     }
     match runtime.history(run).await {
         Ok(visits) => result["history"] = json!(visits),
-        Err(error) => anstream::eprintln!("error: {}", Error::from(error)),
+        Err(error) => err!("error: {}", Error::from(error)),
     }
 }
 

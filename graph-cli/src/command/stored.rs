@@ -32,7 +32,7 @@ pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Err
 pub(super) fn options() -> SqliteOptions {
     SqliteOptions::default().on_wait(|path, waited| {
         let (path, seconds) = (path.display(), waited.as_secs());
-        anstream::eprintln!("note: {path} is locked by another program; waited for it for {seconds} s");
+        err!("note: {path} is locked by another program; waited for it for {seconds} s");
     })
 }
 

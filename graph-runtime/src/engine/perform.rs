@@ -23,6 +23,7 @@ use crate::error::{Category, Failure, RunError};
 use crate::hooks::Control;
 use crate::machine::{Activation, Notes, Now, Plan, Request};
 use crate::record::ItemFailure;
+use crate::settle::items_failed;
 use crate::threads;
 
 /// A call that a visit needs.
@@ -116,7 +117,8 @@ impl Engine {
 
     /// Goes on after the first call of a visit, which failed.
     pub(super) async fn visit_again(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
-        let mut made = Made { calls: 1, failure: visit.failure.take(), at: visit.at, ..Made::default() };
+        let failure = visit.failure.take().map(readable);
+        let mut made = Made { calls: 1, failure, at: visit.at, ..Made::default() };
         let job = Job { at: &visit.activation, step, item: None };
         if self.tries_again(&job, &mut made).await {
             self.complete(&job, slot, None, &mut made).await;
@@ -153,7 +155,7 @@ impl Engine {
                     made.failure = None;
                     return;
                 }
-                Err(failure) => made.failure = Some(failure),
+                Err(failure) => made.failure = Some(readable(failure)),
             }
             if made.broken.is_some() || made.is_interrupted || !self.tries_again(job, made).await {
                 return;
@@ -596,8 +598,7 @@ impl Visit {
         if let Some((index, made)) = calls.failures.into_iter().next()
             && let Some(mut failure) = made.failure
         {
-            let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
-            failure.message = format!("item {index}: {}{others}", failure.message);
+            failure.message = items_failed(index as u64, &failure.message, count);
             self.failure = Some(failure);
         }
         self.results = Some(calls.results);
@@ -606,7 +607,7 @@ impl Visit {
 
 /// Returns what only some calls have, if this one has any of it.
 fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
-    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, hook: None }))
+    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
@@ -637,7 +638,7 @@ fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> 
 
 /// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
 #[inline]
-pub(super) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
+pub(crate) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     if nests && !result.is_within(MOST_LEVELS) {
         return Some(too_deep());
     }
@@ -645,6 +646,14 @@ pub(super) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     let says_so = matches!(record.get("status").expose(), View::Text("error"))
         || matches!(record.get("success").expose(), View::Boolean(false));
     says_so.then(|| told_failure(result))
+}
+
+/// Drops what a tool got of a failure where it nests too deep to be read back from a journal, which edges see.
+fn readable(mut failure: Box<Failure>) -> Box<Failure> {
+    if failure.data.as_ref().is_some_and(|data| !data.view().is_within(MOST_LEVELS)) {
+        failure.data = None;
+    }
+    failure
 }
 
 #[cold]

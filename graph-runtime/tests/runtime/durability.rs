@@ -383,7 +383,7 @@ async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_r
         ("{\"double\":2}", "{\"double\":3}", "node `each` returned something else than when its call was done"),
         ("\"step\":1", "\"step\":2", "visit 2 is not one of the next step"),
         ("\"node\":\"each\"", "\"node\":\"end\"", "it says that the node that makes a call is end, and it is each"),
-        ("\"item\":0", "\"item\":9", "node `each` returned something else than when its call was done"),
+        ("\"item\":0", "\"item\":9", "node `each` makes a call for an item that its list has not"),
     ] {
         let found = found_in(&machine, &records, "calls", from, to);
         assert!(found.contains(why), "{found}");

@@ -10,6 +10,7 @@ mod durability;
 mod engine;
 #[cfg(feature = "files")]
 mod files;
+mod forged;
 mod inputs;
 mod inside;
 mod interpreted;
