@@ -256,7 +256,9 @@ impl Hooks for Director {
         let (taken, most) = (told.values["current_value"].as_u64()?, told.values["current_max"].as_u64()?);
         let ended = claims.end.as_ref().filter(|_| claims.steps == taken).and_then(|end| end["error"].as_str());
         let ended = ended.and_then(|text| text.strip_prefix("Max steps exceeded (")?.strip_suffix(')')?.parse().ok());
-        let wanted = claims.limits.get(&(taken + 1)).copied().or(ended)?;
+        // Behind the last step that was written down, a node was visited all the same.
+        let failed = claims.end.as_ref().filter(|end| claims.steps == taken && end["node"].is_string());
+        let wanted = claims.limits.get(&(taken + 1)).copied().or(ended).or(failed.map(|_| taken + 1))?;
         let additional_steps = u32::try_from(wanted.checked_sub(most)?).ok().filter(|more| *more > 0)?;
         Some(Control::Continue { additional_steps })
     }
