@@ -16,6 +16,7 @@ use graph_model::operator::Operator;
 use graph_model::path;
 use graph_model::program::{self, Event, ItemType, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
+use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
@@ -39,6 +40,8 @@ pub struct Code {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
+    /// Of each node, which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Arc<[Untrusted]>,
     pub(crate) hooks: Vec<Hook>,
     /// Whether a node asks how often it was visited.
     pub(crate) counts_visits: bool,
@@ -150,6 +153,8 @@ pub(crate) struct Hook {
     pub(crate) event: Event,
     when: When,
     pub(crate) does: Does,
+    /// Which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
 }
 
 /// What a hook does.

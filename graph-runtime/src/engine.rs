@@ -26,6 +26,7 @@ use graph_model::secret::Mask;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
+use tracing::Instrument;
 
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
@@ -222,6 +223,8 @@ impl Engine {
     /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
     fn may_walk(&self) -> bool {
         !self.is_timed()
+            // Somebody who looks at spans sees each step.
+            && !tracing::span_enabled!(tracing::Level::INFO)
             && self.vault.is_none()
             && self.facts.deadline.is_none()
             && self.history.is_none()
@@ -231,21 +234,43 @@ impl Engine {
     /// Ends the run if it was stopped, or has taken all the time it may.
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
-        if self.facts.stop.is_set() {
-            if let Err(error) = self.end_without_result(Status::Cancelled, CANCELLED, None, false).await {
+        if self.facts.stop.is_cancelled() {
+            let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
+            let end = End { error, signal, ..self.end_of(Status::Cancelled) };
+            if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
             return Some(RunError::Cancelled { run, steps, state });
         }
+        if self.facts.stop.is_set() {
+            return Some(self.leave().await);
+        }
         if self.is_overdue() {
-            if let Err(error) = self.end_without_result(Status::Error, OVERDUE, None, false).await {
+            let error = Some(OVERDUE.to_owned());
+            if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
             return Some(RunError::Deadline { run, steps, state });
         }
         None
+    }
+
+    /// Leaves the run where it stands, to be resumed: all that was done is durable then.
+    async fn leave(&mut self) -> RunError {
+        let (run, steps) = (self.facts.id.clone(), self.standing.steps);
+        // What of the step is done is not done again when the run is resumed.
+        let done = self.seal_done();
+        if let Some(journal) = &mut self.journal
+            && let Err(source) = journal.flush(done).await
+        {
+            self.observe_end(Status::Running, Some(&source.to_string()));
+            return RunError::Store { run, step: steps + 1, source };
+        }
+        let error = RunError::ShutDown { run, steps, state: Box::new(self.state_value()) };
+        self.observe_end(Status::Running, Some(&error.to_string()));
+        error
     }
 
     /// Returns how many steps the run may take.
@@ -308,7 +333,7 @@ impl Engine {
     }
 
     fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, item: None, more: None };
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
         Slot { lane: self.machine.lane(), call }
     }
 
@@ -401,7 +426,9 @@ impl Engine {
 
     async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        self.visit(number, visit, slot, is_alone).await;
+        let node = &self.code().node(visit.activation.node).name;
+        let span = tracing::info_span!("graph.step", %node, step = number);
+        self.visit(number, visit, slot, is_alone).instrument(span).await;
         if let Some(began) = began {
             visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
         }
@@ -666,7 +693,9 @@ impl Engine {
             vault.scrub_failure(&mut failure, None);
         }
         let node = self.code().node(node).name.clone();
-        if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node), unfit).await {
+        let (error, code) = (Some(failure.message.clone()), failure.code.clone());
+        let end = End { error, code, node: Some(node.clone()), unfit, ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
             return error;
         }
         self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
@@ -683,7 +712,8 @@ impl Engine {
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
         let message = exceeded(self.most_steps());
-        if let Err(error) = self.end_without_result(Status::Error, &message, None, false).await {
+        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
             return error;
         }
         let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
@@ -692,25 +722,21 @@ impl Engine {
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
-    async fn end_without_result(
-        &mut self,
-        status: Status,
-        error: &str,
-        node: Option<&str>,
-        unfit: bool,
-    ) -> Result<(), RunError> {
-        let steps = self.standing.steps;
+    async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
+        let (status, steps) = (end.status, end.steps);
         if self.is_kept {
-            let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let signal = self.facts.stop.signal().filter(|_| status == Status::Cancelled);
-            let end = End { error, node, signal, unfit, ..End::of(status, steps) };
             // What of the step is done is not done again if the run is taken up.
             let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
             records.push(self.seal("end", &end));
             self.append(records, steps + 1, status).await?;
         }
-        self.observe_end(status, Some(error));
+        self.observe_end(status, end.error.as_deref());
         Ok(())
+    }
+
+    /// Returns an end at this step of which there is nothing else to say.
+    fn end_of(&self, status: Status) -> End {
+        End::of(status, self.standing.steps)
     }
 
     /// Returns a snapshot of where the run stands, if one is due.

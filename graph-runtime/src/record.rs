@@ -328,6 +328,9 @@ pub struct End {
     /// Where it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The error code of whatever the node's tool called, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// The time that the output was told, in milliseconds since the Unix epoch, if it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
@@ -354,6 +357,7 @@ impl End {
             output: Value::Null,
             error: None,
             node: None,
+            code: None,
             now: None,
             exhausted: false,
             signal: None,

@@ -241,6 +241,7 @@ impl Runtime {
             cache: None,
             keeps_history: false,
             tools: Arc::clone(&inner.tools),
+            gate: Arc::clone(&inner.gate),
         };
         Self { inner: Arc::new(inner) }
     }

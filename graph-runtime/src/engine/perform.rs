@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
 use tokio::task::yield_now;
+use tracing::{Instrument, Span};
 
-use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
+use super::{Answer, Durability, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
 use crate::backoff;
 use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
@@ -142,7 +143,8 @@ impl Engine {
             let answer = match request {
                 Ok(request) => {
                     let tool = request.tool;
-                    let answer = self.attempt(job, slot, request, made).await;
+                    let span = self.call_span(job, &request, made);
+                    let answer = self.attempt(job, slot, request, made).instrument(span).await;
                     self.guarded(tool, slot, answer, made)
                 }
                 Err(failure) => Err(self.scrubbed(failure, None)),
@@ -159,6 +161,13 @@ impl Engine {
                 return;
             }
         }
+    }
+
+    fn call_span(&self, job: &Job<'_>, request: &Request, made: &Made) -> Span {
+        let item = job.item.map(|(index, _)| index);
+        let known = || self.code().tool(request.tool).and_then(|tool| tool.id.as_ref());
+        let tool = || request.id.as_ref().or_else(known).map_or("", ItemId::as_str);
+        tracing::info_span!("graph.call", tool = tool(), attempt = made.calls, item)
     }
 
     /// Decides what a node does.
@@ -229,6 +238,7 @@ impl Engine {
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
                 slot.call.step = job.step;
+                slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
                 let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
@@ -502,9 +512,9 @@ impl Engine {
             }
             let failed = made.failure.is_some();
             let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_plain_value()));
-            if let Some(result) = result.as_ref().filter(|_| is_new && self.is_kept) {
-                self.lay(&job, &made, result);
-            }
+            let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.lay(&job, &made, result));
+            // What came from the cache was not called, and nothing happens twice if it is asked for again.
+            let waits = laid.filter(|_| self.durability == Durability::Sync && !made.cached);
             {
                 let mut calls = calls();
                 calls.calls += made.calls;
@@ -522,6 +532,15 @@ impl Engine {
                     calls.failures.push((index, made));
                 }
                 calls.over |= self.facts.stop.is_set() || self.desk.is_cut();
+                // The last results are written with the step.
+                if calls.over || calls.next == items.len() {
+                    return;
+                }
+            }
+            // So at most as many items as are at work at once are called again after a crash.
+            if let Some(place) = waits {
+                self.desk.durable(place).await;
+                calls().over |= self.desk.is_cut();
             }
             done += 1;
             if done.is_multiple_of(STEPS_A_LOOK) && began.elapsed() >= TURN {
@@ -592,8 +611,8 @@ impl Visit {
 }
 
 /// Returns what only some calls have, if this one has any of it.
-fn more(id: Option<graph_model::name::ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
-    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, hook: None }))
+fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
+    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).

@@ -5,6 +5,7 @@
 mod attest;
 mod cache;
 mod cancel;
+mod dropped;
 mod durability;
 mod engine;
 #[cfg(feature = "files")]
@@ -17,6 +18,7 @@ mod journal;
 mod language;
 mod meaning;
 mod recovery;
+mod service;
 mod single;
 mod tools;
 mod travel;
