@@ -10,8 +10,9 @@ use crate::source::Source;
 use crate::types::{Field, Kind, Type};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.
-const CONTRACTS: [(&str, &str); 5] = [
+const CONTRACTS: [(&str, &str); 6] = [
     ("rye/bash", include_str!("../contracts/rye/bash.yaml")),
+    ("rye/exec", include_str!("../contracts/rye/exec.yaml")),
     ("rye/file-system/list", include_str!("../contracts/rye/file-system/list.yaml")),
     ("rye/file-system/read", include_str!("../contracts/rye/file-system/read.yaml")),
     ("rye/file-system/write", include_str!("../contracts/rye/file-system/write.yaml")),
@@ -29,12 +30,6 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     let name = format!("the built-in contract of `{id}`");
     let mut diagnostics = Diagnostics::new();
     definition::parse_trusted_contract(&Source::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
-}
-
-/// Returns the contracts of the built-in tools whose ids begin so.
-pub(crate) fn beginning(beginning: &str) -> impl Iterator<Item = (ItemId, Contract)> {
-    let ids = CONTRACTS.iter().filter(move |(name, _)| name.starts_with(beginning));
-    ids.filter_map(|(name, _)| ItemId::new(*name).ok()).filter_map(|id| contract(&id).map(|contract| (id, contract)))
 }
 
 /// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads

@@ -374,7 +374,9 @@ codes! {
         "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
          an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
          value where it stays one: a shell command's in `env`, a statement's in the list of bound parameters, a page's in a \
-         field that is escaped, an address's in `query`. Numbers, booleans, the time, and words of an `enum` that are made of \
+         field that is escaped, an address's in `query`. A command may also execute what it is given beside its text: `eval`, \
+         arithmetic, an unquoted variable, an interpreter that reads stdin, variables such as `PATH` and `BASH_ENV`. `rye/exec` \
+         starts a program with a list of arguments that no shell reads. Numbers, booleans, the time, and words of an `enum` that are made of \
          letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
          `x-sink`: who gives that input writes the code.";
     SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
@@ -391,6 +393,9 @@ codes! {
     SECRET_IN_SIGHT = "G0184", "a secret stands in the file",
         "A default or `const` is the value of something that `x-secret` marks. Everybody who has the file has it. Give the value \
          when the run starts.";
+    REFUSED_LITERAL = "G0185"(Deny), "a value that a built-in tool always refuses",
+        "The value stands in the graph, and the tool takes none like it: a path that leads out of the directory, an address with a \
+         password in it, a name that no variable can have, a time of nothing. Each run would fail there.";
     NOT_CACHED = "G0190", "a result that cannot be cached",
         "`cache_result: true` has what a call returned returned again where a node makes the same call. That is no use where there is \
          more to a call than what it returns, or where that depends on more than the call: not of a graph, whose nodes may say it \

@@ -175,6 +175,28 @@ macro_rules! __exits {
     };
 }
 
+/// How a graph's node is shown and written: by its name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __node {
+    ($name:ident) => {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl $crate::__private::serde::Serialize for $name {
+            fn serialize<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    };
+}
+
 /// The state's cells, by the index of their keys.
 #[doc(hidden)]
 #[macro_export]

@@ -141,6 +141,11 @@ impl Definition {
         self.calls().filter(|call| call.executes_tool()).filter_map(Call::id).collect()
     }
 
+    /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
+    pub(crate) fn computed(&self) -> Vec<&str> {
+        self.calls().filter(|call| call.executes_tool() && call.computed().is_some()).map(Call::beginning).collect()
+    }
+
     /// Returns a place in the file.
     pub fn place(&self, span: &Span) -> Place {
         Place::new(self.source(), span.clone())

@@ -40,12 +40,19 @@ pub enum Sink {
     Html,
     /// A client: the text is an address.
     Url,
+    /// The system: the text names a program that is started.
+    Program,
 }
 
 impl Sink {
     /// Every kind with its spelling.
-    pub const TABLE: [(Self, &'static str); 4] =
-        [(Self::Shell, "shell"), (Self::Sql, "sql"), (Self::Html, "html"), (Self::Url, "url")];
+    pub const TABLE: [(Self, &'static str); 5] = [
+        (Self::Shell, "shell"),
+        (Self::Sql, "sql"),
+        (Self::Html, "html"),
+        (Self::Url, "url"),
+        (Self::Program, "program"),
+    ];
 
     /// Returns the spelling.
     pub fn name(self) -> &'static str {

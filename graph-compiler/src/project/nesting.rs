@@ -151,7 +151,7 @@ impl Project {
     }
 
     /// Returns a file as it is called in the list of the tree's graphs, however the caller wrote its path.
-    fn listed(&self, file: &Path) -> PathBuf {
+    pub(super) fn listed(&self, file: &Path) -> PathBuf {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let whole = |path: &Path| path.canonicalize().ok();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
