@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secrets;
+use crate::untrusted::Untrusted;
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
 pub const LAST_ERROR: &str = "_last_error";
@@ -299,6 +300,9 @@ pub struct Hook {
     /// `max_retries`, `error` and `additional_steps`. Values with templates in their texts.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub params: serde_json::Value,
+    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    pub untrusted: Untrusted,
 }
 
 /// What hooks are told of (R146).
@@ -387,6 +391,9 @@ pub struct Body {
     /// Whether what its calls return is kept, where the program has a cache (R295).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    pub untrusted: Untrusted,
 }
 
 fn yes() -> bool {

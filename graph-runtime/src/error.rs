@@ -358,6 +358,15 @@ pub enum StartError {
     /// The operating system gave no random bytes for the run's id or its secrets.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
+    /// There is a run of this id already.
+    #[error("there is a run `{run}` already: resume it, or name another id")]
+    Exists {
+        /// The run.
+        run: RunId,
+    },
+    /// The runtime was [shut down](crate::Runtime::shutdown), and begins no more runs.
+    #[error("the runtime was shut down and begins no more runs")]
+    ShutDown,
     /// The journal could not be begun.
     #[error("failed to begin the journal of run `{run}`")]
     Store {
@@ -520,6 +529,17 @@ pub enum RunError {
         /// The state after the last of them.
         state: Box<Value>,
     },
+    /// The runtime was [shut down](crate::Runtime::shutdown). The run has not ended: it can be resumed after the last step that
+    /// was committed.
+    #[error("the run was stopped because the runtime was shut down; it can be resumed")]
+    ShutDown {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
+        state: Box<Value>,
+    },
     /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
     #[error("failed to commit step {step} of run `{run}`")]
     Store {
@@ -556,6 +576,7 @@ impl RunError {
             | Self::MaxSteps { run, .. }
             | Self::Deadline { run, .. }
             | Self::Cancelled { run, .. }
+            | Self::ShutDown { run, .. }
             | Self::Store { run, .. }
             | Self::Output { run, .. }
             | Self::Stopped { run, .. } => run,

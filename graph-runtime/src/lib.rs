@@ -40,16 +40,19 @@ mod engine;
 mod error;
 #[cfg(feature = "files")]
 pub mod files;
+mod gate;
 pub mod hooks;
 pub mod items;
 mod machine;
 mod macros;
 pub mod observer;
+mod outcome;
 pub mod record;
 mod run;
 mod runtime;
 mod schema;
 mod seal;
+mod settle;
 mod single;
 mod stop;
 pub mod store;
@@ -87,11 +90,13 @@ pub use machine::{
     Retries, Sight,
 };
 pub use observer::{Observer, Progress};
+pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
 pub use single::{Single, SingleError, Stepped};
+pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore};

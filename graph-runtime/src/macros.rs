@@ -12,10 +12,14 @@ use crate::machine::{Arguments, Calling, Cells, Lane};
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __object {
-    ($name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
+    (
+        $name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }
+        $(needs [$($needed:literal),*])?
+    ) => {
         impl $crate::__private::Struct for $name {
             const NAMES: &'static [&'static str] = &[$($key),*];
             const DEFAULTS: &'static [::std::option::Option<&'static str>] = &[$($crate::__optional!($($default)?)),*];
+            $(const NEEDED: &'static [usize] = &[$($needed),*];)?
 
             fn blank() -> Self {
                 Self { $($field: $crate::__private::blank()),* }

@@ -1,4 +1,4 @@
-//! `graph cancel`: ask whoever is at work on a run to stop it.
+//! `graph cancel`: ask that a run end as cancelled.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -48,12 +48,14 @@ pub(crate) fn run(arguments: &Cancel) -> Done {
         Ok((Some(holder), None)) => {
             out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
         }
-        Ok((_, Some(found))) if found.status == Status::Running => {
-            out!("nobody is at work on the run `{}` any more; it can be resumed", arguments.run);
+        Ok((_, Some(found))) if found.status != Status::Running => {
+            out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
-        Ok((_, found)) => {
-            let status = found.as_ref().map_or("cancelled", |found| found.status.name());
-            out!("the run `{}` has ended: {status}", arguments.run);
+        Ok(_) => {
+            out!(
+                "nobody is at work on the run `{0}`; it ends as cancelled when it is resumed",
+                arguments.run
+            );
         }
         Err(error) if arguments.json => {
             let error = error.to_string();

@@ -21,11 +21,11 @@ use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
     Builder, Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError, RunError,
-    RunId, Runtime, SealKey, Spaces, SqliteStore, StartError, ToolConfig, Value,
+    RunId, Runtime, SealKey, Spaces, StartError, ToolConfig, Value,
 };
 use serde_json::json;
 
-use super::{kept, project_around, signing_key};
+use super::{kept, project_around, signing_key, stored};
 use crate::outcome::Error;
 use crate::output::UNDONE;
 use authority::Authority;
@@ -68,6 +68,9 @@ pub(crate) struct Run {
     /// Go on with a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
+    /// Go on with it although somebody cancelled it before; otherwise it ends as cancelled
+    #[arg(long, requires = "resume")]
+    ignore_cancel: bool,
     /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: Mode,
@@ -334,6 +337,7 @@ async fn go(
         max_steps: arguments.max_steps,
         timeout: arguments.timeout.0,
         durability: arguments.durability.into(),
+        ignore_cancel: arguments.ignore_cancel,
     };
     if let Some(node) = &arguments.node {
         return single::perform(arguments, &runtime, graph, begun, node, options, authority).await;
@@ -374,7 +378,7 @@ async fn keep(
     }
     let files = project.map(|project| ProjectFiles::in_directory(project, key.clone()));
     let files = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
-    let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
+    let store = stored::options().open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
     let builder = builder.store(store).sign_with(key);
     let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     Ok((builder, files))
@@ -575,8 +579,8 @@ async fn perform(
         }
     };
     if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
-        // The cause says what to do about it.
-        let error = Error::from(error).to_string();
+        // The cause says what to do about it, and then the run goes on.
+        let error = format!("{}; the run can be resumed with `--resume {id}`", Error::from(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }

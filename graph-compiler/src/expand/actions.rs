@@ -5,7 +5,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::names::{Scope, identifier};
-use super::types::Types;
+use super::types::{Types, is_needed};
 use super::{docs, method, pascal_case};
 use crate::graph::{Outline, Tool};
 
@@ -218,8 +218,11 @@ fn thunk(call: &ToolCall<'_>) -> TokenStream {
     let ToolCall { index, tool, method, variant, params, fields, .. } = call;
     let take = match (fields, &tool.params) {
         (Some(idents), Some(fields)) => {
-            let names = fields.iter().map(|field| &field.name);
-            quote!(#params { #(#idents: arguments.take(#names)),* })
+            let take = fields.iter().map(|field| {
+                let name = &field.name;
+                if is_needed(field) { quote!(arguments.need(#name)) } else { quote!(arguments.take(#name)) }
+            });
+            quote!(#params { #(#idents: #take),* })
         }
         _ => quote!(arguments.take("")),
     };

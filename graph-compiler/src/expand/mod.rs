@@ -296,7 +296,8 @@ fn doc(graph: &Graph, source: &str) -> String {
 }
 
 fn constants(graph: &Graph) -> TokenStream {
-    let Graph { digest, signer, env, .. } = graph;
+    let Graph { digest, signer, .. } = graph;
+    let env = graph.environment();
     let Outline { id, version, .. } = &graph.outline;
     let capabilities = graph.capabilities();
     quote! {
@@ -310,7 +311,7 @@ fn constants(graph: &Graph) -> TokenStream {
         pub const SIGNER: &str = #signer;
         /// The capabilities that a run needs, with the graphs inside it: patterns where ids are known only at each call.
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
-        /// The environment variables that must be set.
+        /// The environment variables that must be set, those of the graphs inside it too.
         pub const ENV: &[&str] = &[#(#env),*];
     }
 }

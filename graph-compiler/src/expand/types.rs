@@ -210,7 +210,19 @@ fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
             None => quote!(#index #ident: #name),
         }
     });
-    quote!(runtime::object!(#ident { #(#fields),* });)
+    let needed: Vec<Literal> = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| is_needed(member.field))
+        .map(|(index, _)| Literal::usize_unsuffixed(index))
+        .collect();
+    let needs = (!needed.is_empty()).then(|| quote!(needs [#(#needed),*]));
+    quote!(runtime::object!(#ident { #(#fields),* } #needs);)
+}
+
+/// Whether a field takes any value but null, which its Rust type does not say.
+pub(super) fn is_needed(field: &Field) -> bool {
+    field.ty.kind == Kind::Any && field.is_required()
 }
 
 fn enumeration(ident: &Ident, texts: &[String]) -> TokenStream {
