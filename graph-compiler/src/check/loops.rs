@@ -63,11 +63,17 @@ fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnosti
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
 }
 
+/// How many ways out of a loop are looked at: of each it is asked whether the loop goes round without it.
+const MOST_EXITS: usize = 64;
+
 /// Reports a loop whose ways out look at nothing that changes while it goes round.
 fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagnostics) {
-    let inside = |node: usize| group.contains(&node);
+    let inside = |node: usize| group.first().is_some_and(|&first| web.group_of[first] == web.group_of[node]);
     let leaves = |node: usize| web.ends[node] || web.next[node].iter().any(|&next| !inside(next));
     let exits: Vec<usize> = group.iter().copied().filter(|&node| leaves(node)).collect();
+    if exits.len() > MOST_EXITS {
+        return;
+    }
     let written: Vec<&str> =
         group.iter().flat_map(|&node| facts.definition.nodes[node].written()).map(|key| key.value.as_str()).collect();
     let changes = |path: &Path| match (path.root, path.segments.first()) {
@@ -93,8 +99,9 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
         let names = nodes.iter().map(|&at| facts.definition.nodes[at].name.value.as_str());
         names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
+    const SHOWN: usize = 8;
     let mut paths: Vec<String> = Vec::new();
-    for test in &tests {
+    for test in tests.iter().take(100) {
         let path = format!("`{}`", test.path.value);
         if !paths.contains(&path) {
             paths.push(path);
@@ -105,7 +112,11 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
         .lint(
             code::STUCK_LOOP,
             facts.place(&first.path.span),
-            format!("once the loop of {} goes round, it never ends", names(group)),
+            format!(
+                "once the loop of {}{} goes round, it never ends",
+                names(&group[..group.len().min(SHOWN)]),
+                if group.len() > SHOWN { " …" } else { "" }
+            ),
         )
         .label(format!("nothing in the loop changes {looked_at}"))
         .help(

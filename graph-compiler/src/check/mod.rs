@@ -9,17 +9,22 @@ mod budget;
 mod cached;
 mod cases;
 mod conditions;
+mod correlated;
 mod dollars;
+mod exits;
 mod facts;
 mod flow;
 mod foreach;
 mod guards;
 mod infer;
 mod items;
+mod look_alike;
 mod loops;
 mod no_end;
+mod not_secret;
 mod parameters;
 mod permissions;
+mod plain_texts;
 mod reads;
 mod secrets;
 mod set;
@@ -30,8 +35,11 @@ mod targets;
 mod types_at;
 mod unreachable;
 mod unread;
+mod unread_inputs;
+mod variables;
 mod web;
 mod widened;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,9 +115,12 @@ const RULES: &[Rule] = &[
     start::check,
     targets::check,
     shadowed::check,
+    look_alike::check,
     unreachable::check,
     no_end::check,
+    exits::check,
     assignments::check,
+    plain_texts::check,
     reads::check,
     conditions::check,
     foreach::check,
@@ -127,9 +138,14 @@ const LINTS: &[Rule] = &[
     assigned::check,
     parameters::check_missing,
     unread::check,
+    unread_inputs::check,
     dollars::check,
+    variables::check,
     widened::check,
     cases::check,
+    words::check,
+    not_secret::check,
+    items::check_contracts,
     items::check_similar,
     loops::check,
     permissions::check_inside,

@@ -40,6 +40,8 @@ struct Head {
     needs: Vec<String>,
     /// What its inputs are, as the file says it.
     schema: Option<Schema>,
+    /// Why its id cannot be told.
+    problems: Vec<Diagnostic>,
 }
 
 impl Project {
@@ -55,6 +57,13 @@ impl Project {
         candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
     }
 
+    /// Reports the files that may be the graph `id` by their name, and of which that cannot be told.
+    pub(super) fn unclear(&self, id: &ItemId) -> Vec<Diagnostic> {
+        let stem = id.as_str().rsplit('/').next().unwrap_or_default();
+        let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
+        candidates.iter().flat_map(|path| self.head(path).problems.clone()).collect()
+    }
+
     /// Returns the id that a graph's file gives itself.
     pub(super) fn graph_id(&self, path: &Path) -> Option<String> {
         self.head(path).id.clone()
@@ -63,8 +72,7 @@ impl Project {
     pub(super) fn graph_files(&self) -> &BTreeMap<String, Vec<PathBuf>> {
         self.nesting.files.get_or_init(|| {
             let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-            // A directory that cannot be read has no graphs to nest; who compiles it reports that.
-            for path in crate::graph_files(&self.root).unwrap_or_default() {
+            for path in self.walks().0.files.iter().cloned() {
                 let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
                 files.entry(stem).or_default().push(path);
             }
@@ -92,10 +100,22 @@ impl Project {
 
     /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
     fn read_head(&self, path: &Path) -> Head {
-        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new(), schema: None };
+        let nothing = Head {
+            id: None,
+            calls: Vec::new(),
+            inputs: Type::any(),
+            needs: Vec::new(),
+            schema: None,
+            problems: Vec::new(),
+        };
         let mut ignored = Diagnostics::new();
-        let Ok(source) = self.read(path) else { return nothing };
-        let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
+        let source = match self.read(path) {
+            Ok(source) => source,
+            Err(problem) => return Head { problems: vec![*problem], ..nothing },
+        };
+        let Some(yaml) = tree::parse(&source, &mut ignored) else {
+            return Head { problems: ignored.in_order(&source.name), ..nothing };
+        };
         // What an unverified file says of itself decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
         let origin = match verify(&source, &self.ring) {
@@ -111,6 +131,7 @@ impl Project {
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: check::needs(&definition),
             schema: inputs.cloned(),
+            problems: Vec::new(),
         }
     }
 
