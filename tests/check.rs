@@ -31,7 +31,7 @@ use support::sign;
 use tree::Tree;
 
 /// The codes that no text of a signed graph can bring about; `tests/bad_input.rs` does.
-const OF_THE_FILE: [(&str, &str); 12] = [
+const OF_THE_FILE: [(&str, &str); 15] = [
     ("G0001", "there is no text to read"),
     ("G0002", "more than 4 MiB"),
     ("G0003", "a fixture is UTF-8"),
@@ -44,6 +44,9 @@ const OF_THE_FILE: [(&str, &str); 12] = [
     ("G0015", "fixtures have the signature line that the compiler's own signing writes"),
     ("G0016", "a key's file, not the graph's"),
     ("G0017", "a settings file, not the graph's"),
+    ("G0029", "more mistakes than a fixture has"),
+    ("G0158", "the fixtures have a contract of their own for `rye/bash`"),
+    ("G0139", "allowed where no settings say otherwise"),
 ];
 
 /// The fixtures, and the tree in which they are compiled.

@@ -1,6 +1,6 @@
 //! The build script's door: every graph of a tree, compiled into `OUT_DIR`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::diagnostic::{Diagnostic, Place, code};
+use crate::diagnostic::{Diagnostic, Identity};
 use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
+use crate::files::{Walk, find_graphs};
 use crate::parallel;
 use crate::project::{Compilation, Project, clash, display_name};
-use crate::source::Source;
 
 /// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
 pub const MODULES: &str = "graphs.rs";
@@ -113,6 +113,7 @@ struct Compiled {
     root: PathBuf,
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
+    known: HashSet<Identity>,
     broken: Vec<PathBuf>,
     /// The graphs without mistakes of which there is something to say all the same.
     warned: Vec<PathBuf>,
@@ -120,19 +121,10 @@ struct Compiled {
 
 fn compile(package: &Path, directory: &Path) -> Compiled {
     let mut compiled = Compiled { root: directory.to_owned(), ..Compiled::default() };
-    let files = match graph_files(directory) {
-        Ok(files) => files,
-        Err(error) => {
-            let name = display_name(package, directory);
-            let place = Place::file(&Source::new(directory, name.clone(), ""));
-            compiled.diagnostics.push(Diagnostic::new(
-                code::UNREADABLE,
-                format!("cannot read the directory `{name}`: {error}"),
-                place,
-            ));
-            return compiled;
-        }
-    };
+    let walk = find_graphs(directory);
+    compiled.diagnostics.extend(walk.problems(package));
+    compiled.known.extend(compiled.diagnostics.iter().map(Diagnostic::identity));
+    let files = walk.files;
     let project = Project::open(package, directory).with_manifest(package.join(MANIFEST)).for_review();
     let compilations = parallel::map(&files, |file| project.compile(file));
     let mut nesting = Vec::new();
@@ -163,8 +155,8 @@ impl Compiled {
         }
         let tokens = compilation.expand();
         // What is wrong with a graph is also said of those that nest it, and with a contract of all that use it.
-        let known: BTreeSet<String> = self.diagnostics.iter().map(Diagnostic::render).collect();
-        self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| !known.contains(&one.render())));
+        let known = &mut self.known;
+        self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| known.insert(one.identity())));
         // Of several graphs that would have one name, each compilation says so: the first stands for them.
         modules.graphs.entry(compilation.name).or_insert_with(|| (file.to_owned(), tokens));
     }
@@ -198,28 +190,19 @@ impl Compiled {
     }
 }
 
-/// Returns the graphs of a tree, sorted: every YAML file but those in `keys` and `tools`.
+/// Returns the graphs of a tree, sorted: every YAML file except those in `keys` and `tools`.
+///
+/// # Errors
+///
+/// If the directory or one below it cannot be read; the error names it.
 pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let (mut files, mut waiting) = (Vec::new(), vec![directory.to_owned()]);
-    while let Some(current) = waiting.pop() {
-        for entry in fs::read_dir(&current)? {
-            let entry = entry?;
-            let path = entry.path();
-            let is_reserved =
-                current == directory && path.file_name().is_some_and(|name| name == "keys" || name == "tools");
-            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-            // A link to a directory is not followed: it may lead back.
-            if entry.file_type()?.is_dir() {
-                if !is_reserved {
-                    waiting.push(path);
-                }
-            } else if matches!(extension, "yaml" | "yml") && !path.is_dir() {
-                files.push(path);
-            }
+    let Walk { files, unreadable } = find_graphs(directory);
+    match unreadable.into_iter().next() {
+        None => Ok(files),
+        Some((path, error)) => {
+            Err(io::Error::new(error.kind(), format!("cannot read the directory {}: {error}", path.display())))
         }
     }
-    files.sort();
-    Ok(files)
 }
 
 impl Modules {

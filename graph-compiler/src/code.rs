@@ -112,7 +112,9 @@ macro_rules! codes {
 
 codes! {
     UNREADABLE = "G0001", "a file cannot be read",
-        "The graph, a contract or a trusted key's file is missing, is a directory, or may not be read. The path in `graph!` \
+        "The graph, a contract, a settings file or a directory of the tree is missing, is no file or no directory, or may not be read. \
+         Only what is certainly not there counts as absent: what cannot be read may forbid what nothing else does, so nothing \
+         in the tree compiles until it can be read. The path in `graph!` \
          and in `graph_compiler::build` is relative to the directory of the package's `Cargo.toml`.";
     TOO_LARGE = "G0002", "a file is too large",
         "A graph or contract has at most 4 MiB. A graph of a thousand nodes has about a quarter of one; split what is larger \
@@ -155,22 +157,32 @@ codes! {
         "The YAML parser cannot read the file. Tabs cannot indent; a `:` or `#` inside a plain text needs quotes.";
     YAML_FEATURE = "G0021", "a part of YAML that graphs do not use",
         "Graphs are written in a small part of YAML 1.2, so that every reader sees the same graph: no anchors, aliases, tags, \
-         merge keys, complex keys, and one document a file. Write the value out where it is needed.";
+         directives, merge keys, complex keys, and one document a file. Write the value out where it is needed.";
     DUPLICATE_KEY = "G0022", "a key stands twice",
         "A mapping has two keys with the same name. Some readers keep the first and some the last, so neither is right. \
          Remove or rename one.";
     AMBIGUOUS_SCALAR = "G0023", "a plain value that readers disagree on",
-        "A value such as `yes`, `0777`, `1_000`, `0x1F`, `.inf` or `12:30` is a boolean, a number or a text depending on who \
-         reads it. Put it in quotes to make it a text, or write the number in plain decimal.";
+        "A value such as `yes`, `0777`, `1_000`, `0x1F`, `.inf`, `1e3`, `2026-11-23`, `12:30` or `=` is a boolean, a number, a \
+         date or a text depending on who reads it: readers of YAML 1.1 and of 1.2 differ. Put it in quotes to make it a text, or write the number in plain decimal.";
     FORBIDDEN_CHARACTER = "G0024", "a character that must not be in a graph",
-        "Control characters and characters that change the direction of text can make a file look other than it is. In a \
-         double-quoted text they can be written as an escape: `\"\\u202e\"`.";
+        "Control characters, characters that change the direction of text, and characters that nobody sees, as the space without \
+         width, can make a file look other than it is. In a double-quoted text they can be written as an escape: `\"\\u202e\"`. \
+         What forms an emoji, or joins the letters of a script that needs it, may stand where it does so. Names cannot have such \
+         characters (`G0034`).";
     TOO_DEEP = "G0025", "nested too deeply, or too many values",
         "Values nest at most 64 levels deep, a file holds at most 500,000 of them, and a graph has at most 60,000 nodes, and a node \
          at most 1,000 edges.";
     TWO_READINGS = "G0026", "two YAML readers read the file differently",
         "The file was read with two independent YAML parsers, and they disagree. A signed file must have one meaning. Quote \
          the value that the message points at.";
+
+    LOOK_ALIKE = "G0028"(Deny), "two names that look the same",
+        "Two nodes, state keys or inputs have names that a reader cannot tell apart: a letter of one is a letter of another script \
+         that looks like it, as the Cyrillic `о` and the Latin `o`, or a letter with a mark is one character here and two there. \
+         What is reviewed is then not what runs. Rename one of them.";
+    MORE = "G0029", "more mistakes than are shown",
+        "Of one file, 100 diagnostics are shown: its first errors, and its first warnings where there are fewer errors. The others \
+         are counted. Correct what is shown and check again.";
 
     SHAPE = "G0030", "a value of the wrong shape",
         "A mapping, list, text, number or boolean stands where another is needed. Nothing is converted: `\"3\"` is a text and \
@@ -184,7 +196,7 @@ codes! {
         "A graph says `tool_type: graph` and `executor_id: rye/core/runtimes/state-graph/runtime`. Tools' contracts belong \
          into the tree's `tools` directory.";
     BAD_NAME = "G0034", "a name that cannot be used",
-        "Node names and state keys are texts without control characters; item ids are segments of letters, digits, `_` and \
+        "Names of nodes, state keys and inputs are texts whose characters can be seen, with plain spaces; item ids are segments of letters, digits, `_` and \
          `-` with slashes between them.";
     BAD_SCHEMA = "G0035", "a schema that cannot be used",
         "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, `items`, \
@@ -203,6 +215,10 @@ codes! {
     BAD_DURATION = "G0038", "a duration that cannot be read",
         "A duration is a number of seconds, or a text of numbers with their units: `250ms`, `30s`, `2m`, `1h30m`. It is at \
          least a millisecond.";
+
+    TEMPLATE_AS_TEXT = "G0039", "a template where none is read",
+        "`remote` and the keys of `assign` are taken as they are written: a template there would be a text that looks computed. \
+         Write the name itself.";
 
     NO_START = "G0101", "the start node is missing or unknown",
         "`config.start` names the node where a run begins; it must be one of `config.nodes`.";
@@ -261,7 +277,7 @@ codes! {
          of what it reads; any text around it makes a string.";
     BAD_CONTRACT = "G0123", "a contract that cannot be used",
         "A tool's contract is a signed YAML file in the tree's `tools` directory, named after the tool's id: \
-         `tools/rye/bash.yaml` for `rye/bash`. It gives `tool_type: rust` (the program that embeds the graph performs it), \
+         `tools/rye/bash.yaml` for `rye/bash`, in the same case and with `.yaml`. It gives `tool_type: rust` (the program that embeds the graph performs it), \
          `tool_type: builtin` (the runtime does) or `tool_type: subprocess` (a program that `config` says how to start), \
          `config_schema` for its parameters and `result_schema` for what it returns.";
     RESERVED_KEY = "G0124", "a state key that the engine keeps",
@@ -308,6 +324,10 @@ codes! {
     DENIED_ID = "G0137"(Warn), "a computed id that the permissions do not cover",
         "The `item_id` is computed of words of an `enum`, so all ids that it can be are known, and the graph's `permissions` do not \
          grant one of them. A run that computes that id is denied the call. Grant it, or take the word out of the `enum`.";
+    NO_CONTRACT = "G0139"(Allow), "a tool without a contract",
+        "The action executes a tool of which neither the tree nor the compiler has a contract, or one whose id is computed. Nothing is \
+         known of it: not the types of its parameters and its result, not which of them become code, not which are secret. A tree \
+         that sets this lint to `deny` notices a contract that was removed.";
 
     UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
         "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";
@@ -337,9 +357,17 @@ codes! {
          value needed where it comes from (`required` in the schema), or come here only where it is there: behind an edge with \
          `op: exists`.";
 
-    MISSING_DOLLAR = "G0155"(Warn), "a template without its dollar sign",
-        "A text holds a path in braces, as `{state.name}`, and no dollar sign before it, so it stands there as it is. To have the \
-         value there, write `${state.name}`.";
+    MISSING_DOLLAR = "G0155"(Warn), "a template that is none",
+        "A text holds a path as other languages write it, `{state.name}`, `{{ state.name }}`, `$state.name`, `<%= state.name %>`, or is \
+         nothing but a path, so it stands there as it is. To have the value there, write `${state.name}`.";
+
+    UNREAD_INPUT = "G0156"(Warn), "an input that nothing reads",
+        "`config_schema` declares the input, and no template and no condition of the graph reads it. Who starts a run gives a value \
+         that changes nothing. Read it, or remove it.";
+    UNKNOWN_VARIABLE = "G0158"(Warn), "a command reads a variable that nothing sets",
+        "A command of `rye/bash` sees `PATH`, `HOME`, `USER`, `SHELL`, `LANG`, `LC_ALL`, `LC_CTYPE`, `TERM`, `TMPDIR`, `TZ`, what \
+         `env_requires` names, and `env`. It reads another variable, does not set it itself, and does not say with `${NAME:-…}` \
+         what holds where it is not set: the shell puts nothing in its place.";
 
     UNCOVERED = "G0160"(Deny), "edges that leave a case open",
         "The values that the conditions look at are few: booleans, words of an `enum`. In one of the cases, which is shown, no \
@@ -359,6 +387,10 @@ codes! {
     VALUE_OF_EXISTS = "G0165"(Deny), "`exists` with a value",
         "`exists` asks whether there is something, whatever `value` says: with `value: false` too. To ask whether there is \
          nothing, compare with null: `{ path: state.key, value: null }`.";
+
+    UNKNOWN_WORD = "G0166"(Deny), "a comparison with a word that the value never is",
+        "What an event tells of a run, the status of a graph that was run, and the name of the node that failed are one of a few words, \
+         or names of nodes. The value that it is compared with is none of them, so the comparison always comes out the same.";
 
     STUCK_LOOP = "G0170"(Deny), "a loop that does not end once it goes round",
         "The ways out of the loop look only at values that no node of the loop changes: inputs, keys that are written \
@@ -396,6 +428,13 @@ codes! {
     REFUSED_LITERAL = "G0185"(Deny), "a value that a built-in tool always refuses",
         "The value stands in the graph, and the tool takes none like it: a path that leads out of the directory, an address with a \
          password in it, a name that no variable can have, a time of nothing. Each run would fail there.";
+    SECRET_WRITTEN = "G0188"(Warn), "a secret stands in the file, as a parameter",
+        "A parameter that takes a secret is given a text of the graph: one that a contract marks with `x-secret`, an environment \
+         variable or a header whose name says that it holds one. Everybody who has the file has it. Declare an input with \
+         `x-secret: true`, and give the value when the run starts.";
+    NOT_SECRET = "G0189"(Warn), "what is no secret is given where one is taken",
+        "A contract says with `x-secret` that the parameter is a secret, and what it is given is not marked as one: it stands in the \
+         journal, the state and the output like any other value. Mark the input, or the field of the result, that it comes from.";
     NOT_CACHED = "G0190", "a result that cannot be cached",
         "`cache_result: true` has what a call returned returned again where a node makes the same call. That is no use where there is \
          more to a call than what it returns, or where that depends on more than the call: not of a graph, whose nodes may say it \

@@ -1,16 +1,18 @@
 //! Diagnostics: what is wrong, where exactly, how to mend it; one type, one rendering.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
+use crate::characters::told_apart;
 pub use crate::code::{self, Code};
 pub use crate::fix::Fix;
 use crate::fix::is_certain;
 use crate::source::{Source, Span};
 
 /// How serious a diagnostic is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The graph does not compile.
     Error,
@@ -77,7 +79,15 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The change of the text that does what `help` says, where it can be told.
     pub fix: Option<Fix>,
+    /// How many mistakes it reports: 1, or more where it counts those of a file that are not shown.
+    pub stands_for: usize,
+    /// Whether nobody sees it, so that what is said of it need not be worked out.
+    is_spare: bool,
 }
+
+/// What tells a diagnostic from others: two with the same identity say the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity(&'static str, Severity, String, Option<Span>, String);
 
 impl Diagnostic {
     /// An error of kind `code` at `place`.
@@ -92,6 +102,8 @@ impl Diagnostic {
             notes: Vec::new(),
             help: None,
             fix: None,
+            stands_for: 1,
+            is_spare: false,
         }
     }
 
@@ -136,9 +148,20 @@ impl Diagnostic {
 
     /// Offers the candidate that is nearest to `wrong`, if one is near, with the change that puts it there.
     pub fn suggest<'a>(&mut self, wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> &mut Self {
-        let candidates: Vec<&str> = candidates.into_iter().collect();
+        if self.is_spare {
+            return self;
+        }
+        let candidates = similar(wrong, candidates);
         let Some(near) = nearest(wrong, candidates.iter().copied()) else { return self };
-        self.help(format!("did you mean `{near}`?")).replace(wrong, near, is_certain(wrong, near, &candidates))
+        let apart = told_apart(wrong, near).map(|apart| format!("; the two look the same: {apart}"));
+        self.help(format!("did you mean `{near}`?{}", apart.unwrap_or_default()));
+        self.replace(wrong, near, is_certain(wrong, near, &candidates))
+    }
+
+    /// Returns what tells it from others.
+    pub fn identity(&self) -> Identity {
+        let place = &self.place;
+        Identity(self.code.id, self.severity, place.source.name.clone(), place.span.clone(), self.message.clone())
     }
 
     /// Returns `file:line:column`, or the file's name where the whole file is meant.
@@ -213,10 +236,27 @@ fn add_frame<'a>(group: Group<'a>, places: &[Shown<'a>]) -> Group<'a> {
     group.element(snippet)
 }
 
+/// How many slips of the fingers are between a name and the one that was meant, at most.
+fn most_slips(wrong: &str) -> usize {
+    wrong.chars().count().max(3) / 3
+}
+
+/// Returns the candidates that may be near to `wrong`, as far as a glance tells, and no more than can be compared with it
+/// closely while an author waits.
+fn similar<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    const MOST_COMPARED: usize = 2_000;
+    let (length, most) = (wrong.chars().count(), most_slips(wrong));
+    let is_similar = |candidate: &&str| {
+        // A character has at most four bytes, so that the first question is the cheap one.
+        candidate.len() <= 4 * (length + most) && candidate.chars().count().abs_diff(length) <= most
+    };
+    candidates.into_iter().filter(is_similar).take(MOST_COMPARED).collect()
+}
+
 /// Returns the candidate that is nearest to `wrong`, if a slip of the fingers could turn one into the other.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (wrong.chars().count().max(3)) / 3;
-    candidates
+    let most = most_slips(wrong);
+    similar(wrong, candidates)
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(wrong, candidate), candidate))
         .filter(|&(distance, candidate)| distance <= most || candidate.eq_ignore_ascii_case(wrong))
@@ -224,9 +264,36 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
+/// How many diagnostics of one file are shown. Those behind are counted.
+pub const MOST_SHOWN: usize = 100;
+
 /// The diagnostics of a compilation, in the order of the file once it is done.
+///
+/// Of one kind, [`MOST_SHOWN`] of a file are kept; further ones are counted, so that a file with many mistakes costs little
+/// more than one with few.
 #[derive(Debug, Default)]
-pub struct Diagnostics(Vec<Diagnostic>);
+pub struct Diagnostics {
+    kept: Vec<Diagnostic>,
+    counts: HashMap<Kind, Count>,
+    /// The places of which [`Diagnostics::error_once`] was told.
+    said: HashSet<(Kind, Option<Span>)>,
+    /// The last one that is not kept, for what is said of it.
+    spare: Option<Box<Diagnostic>>,
+}
+
+/// A file, by its place in memory, and a code. What is kept of a kind keeps the file in memory.
+type Kind = (usize, &'static str);
+
+/// The diagnostics of one kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    kept: usize,
+    all: usize,
+}
+
+fn kind(diagnostic: &Diagnostic) -> Kind {
+    (Arc::as_ptr(&diagnostic.place.source).addr(), diagnostic.code.id)
+}
 
 impl Diagnostics {
     /// No diagnostics yet.
@@ -236,13 +303,41 @@ impl Diagnostics {
 
     /// Adds one.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.0.push(diagnostic);
+        self.add(diagnostic);
+    }
+
+    fn add(&mut self, mut diagnostic: Diagnostic) -> &mut Diagnostic {
+        let count = self.counts.entry(kind(&diagnostic)).or_default();
+        count.all += diagnostic.stands_for;
+        if count.kept >= MOST_SHOWN {
+            diagnostic.is_spare = true;
+            return self.spare.insert(Box::new(diagnostic));
+        }
+        count.kept += 1;
+        self.kept.push(diagnostic);
+        self.kept.last_mut().expect("one was just pushed")
     }
 
     /// Adds an error and returns it for what else is to be said: label, related places, help.
     pub fn error(&mut self, code: Code, place: Place, message: impl Into<String>) -> &mut Diagnostic {
-        self.0.push(Diagnostic::new(code, message, place));
-        self.0.last_mut().expect("one was just pushed")
+        self.add(Diagnostic::new(code, message, place))
+    }
+
+    /// Adds an error if none of this code was added for this place; returns it then.
+    pub(crate) fn error_once(
+        &mut self,
+        code: Code,
+        place: Place,
+        message: impl Into<String>,
+    ) -> Option<&mut Diagnostic> {
+        let diagnostic = Diagnostic::new(code, message, place);
+        let is_new = self.said.insert((kind(&diagnostic), diagnostic.place.span.clone()));
+        is_new.then(|| self.add(diagnostic))
+    }
+
+    /// Whether [`Diagnostics::error_once`] added one of this code for this place.
+    pub(crate) fn is_said(&self, code: Code, place: &Place) -> bool {
+        self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))
     }
 
     /// Adds what a lint found, as serious as the lint is where nothing else is set, and returns it for what else is to be said.
@@ -256,65 +351,145 @@ impl Diagnostics {
         diagnostic
     }
 
-    /// Returns the one that was added last.
+    /// Whether a further diagnostic of this kind would only be counted, so that what it says need not be worked out.
+    pub(crate) fn is_full(&self, code: Code, source: &Arc<Source>) -> bool {
+        let count = self.counts.get(&(Arc::as_ptr(source).addr(), code.id));
+        count.is_some_and(|count| count.kept >= MOST_SHOWN)
+    }
+
+    /// Adds those of `others` that are not `known` yet, and what was counted with them.
+    pub(crate) fn absorb(&mut self, others: &Self, known: &mut HashSet<Identity>) {
+        for diagnostic in others.kept.iter().filter(|one| known.insert(one.identity())) {
+            self.add(diagnostic.clone());
+        }
+        for (kind, count) in &others.counts {
+            if let Some(own) = self.counts.get_mut(kind) {
+                own.all = own.all.max(count.all);
+            }
+        }
+    }
+
+    /// Adds all of `others`, which are about other files, and what was counted with them.
+    pub(crate) fn append(&mut self, others: &Self) {
+        self.absorb(others, &mut HashSet::new());
+    }
+
+    /// Returns the one that was added last, of those that are kept.
     pub(crate) fn last(&mut self) -> Option<&mut Diagnostic> {
-        self.0.last_mut()
+        self.kept.last_mut()
     }
 
-    /// Keeps those of which `keep` says so; it may change them.
-    pub(crate) fn retain_mut(&mut self, keep: impl FnMut(&mut Diagnostic) -> bool) {
-        self.0.retain_mut(keep);
+    /// Keeps the kinds of which `keep` says so; it may change the diagnostics.
+    pub(crate) fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
+        let counts = &mut self.counts;
+        self.kept.retain_mut(|diagnostic| {
+            let is_kept = keep(diagnostic);
+            if !is_kept {
+                counts.remove(&kind(diagnostic));
+            }
+            is_kept
+        });
     }
 
-    /// Returns how many there are.
+    /// Returns how many there are, those that are only counted too.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.counts.values().map(|count| count.all).sum()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.kept.is_empty()
     }
 
     /// Whether one of them is an error.
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.kept.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Returns them in the order in which they were added.
+    /// Returns those that are kept, in the order in which they were added.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
-        self.0.iter()
+        self.kept.iter()
     }
 
-    /// Returns them, file by file and in file order; those of `first`, the graph itself, before its contracts'.
-    pub fn in_order(mut self, first: &str) -> Vec<Diagnostic> {
-        self.0.sort_by_key(|diagnostic| {
-            let place = &diagnostic.place;
-            let start = place.span.as_ref().map_or(0, |span| span.start);
-            (place.source.name != first, place.source.name.clone(), start)
-        });
-        self.0
+    /// Returns them, file by file and in file order; those of `first`, the graph itself, before its contracts'. Of a file with
+    /// more than [`MOST_SHOWN`], its first errors come, then its first warnings, and at its end the number of the others.
+    pub fn in_order(self, first: &str) -> Vec<Diagnostic> {
+        let start = |one: &Diagnostic| one.place.span.as_ref().map_or(0, |span| span.start);
+        let mut files: Vec<File> = Vec::new();
+        let mut by_file: HashMap<usize, usize> = HashMap::new();
+        for diagnostic in self.kept {
+            let at = *by_file.entry(kind(&diagnostic).0).or_insert_with(|| {
+                files.push(File { source: Arc::clone(&diagnostic.place.source), shown: Vec::new(), more: [0; 2] });
+                files.len() - 1
+            });
+            let file = &mut files[at];
+            if let Some(Count { kept, all }) = self.counts.get(&kind(&diagnostic)) {
+                // The others of its kind are counted with the first.
+                if *all > *kept && !file.shown.iter().any(|one| one.code == diagnostic.code) {
+                    file.more[diagnostic.severity as usize] += all - kept;
+                }
+            }
+            file.shown.push(diagnostic);
+        }
+        let mut ordered = Vec::new();
+        files.sort_by_cached_key(|file| (file.source.name != first, file.source.name.clone()));
+        for mut file in files {
+            if file.shown.len() > MOST_SHOWN || file.more != [0; 2] {
+                file.shown.sort_by_key(|one| (one.severity, start(one)));
+                for one in file.shown.drain(file.shown.len().min(MOST_SHOWN)..) {
+                    file.more[one.severity as usize] += one.stands_for;
+                }
+            }
+            file.shown.sort_by_key(start);
+            let more = file.count_more();
+            ordered.extend(file.shown);
+            ordered.extend(more);
+        }
+        ordered
+    }
+}
+
+/// What is said of a file.
+struct File {
+    source: Arc<Source>,
+    shown: Vec<Diagnostic>,
+    /// The numbers of errors and of warnings that are not shown.
+    more: [usize; 2],
+}
+
+impl File {
+    /// Counts what is not shown, in a diagnostic of its own.
+    fn count_more(&self) -> Option<Diagnostic> {
+        let [errors, warnings] = self.more;
+        let many = |number: usize, what: &str| format!("{number} more {what}{}", if number == 1 { "" } else { "s" });
+        let what = match (errors, warnings) {
+            (0, 0) => return None,
+            (0, warnings) => many(warnings, "warning"),
+            (errors, 0) => many(errors, "error"),
+            (errors, warnings) => format!("{} and {}", many(errors, "error"), many(warnings, "warning")),
+        };
+        let message = format!("`{}` has {what}, which are not shown", self.source.name);
+        let mut diagnostic = Diagnostic::new(code::MORE, message, Place::file(&self.source));
+        diagnostic.stands_for = errors + warnings;
+        if errors == 0 {
+            diagnostic.severity = Severity::Warning;
+        }
+        diagnostic.help(format!("correct the first {MOST_SHOWN}, then check again"));
+        Some(diagnostic)
     }
 }
 
 impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Self {
-        Self(vec![diagnostic])
-    }
-}
-
-impl IntoIterator for Diagnostics {
-    type Item = Diagnostic;
-    type IntoIter = std::vec::IntoIter<Diagnostic>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        let mut diagnostics = Self::new();
+        diagnostics.push(diagnostic);
+        diagnostics
     }
 }
 
 impl Extend<Diagnostic> for Diagnostics {
     fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, diagnostics: I) {
-        self.0.extend(diagnostics);
+        diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 }
 

@@ -54,7 +54,7 @@ pub fn compile_errors(diagnostics: &[Diagnostic]) -> TokenStream {
     let errors: Vec<&Diagnostic> = errors(diagnostics).collect();
     let mut texts: Vec<String> = errors.iter().take(SHOWN).map(|error| plain_text(error)).collect();
     if errors.len() > SHOWN {
-        texts.push(format!("and {} more errors", errors.len() - SHOWN));
+        texts.push(format!("and {} more errors", number(errors.into_iter().skip(SHOWN))));
     }
     quote!(#(::std::compile_error!(#texts);)*)
 }
@@ -82,8 +82,13 @@ fn compile_warnings(diagnostics: &[Diagnostic], span: Option<Span>) -> TokenStre
 
 /// Says that there are more warnings than are shown.
 fn more_warnings(diagnostics: &[Diagnostic]) -> Option<String> {
-    let more = warnings(diagnostics).count().checked_sub(SHOWN).filter(|more| *more > 0)?;
+    let more = Some(number(warnings(diagnostics).skip(SHOWN))).filter(|more| *more > 0)?;
     Some(format!("and {more} more warning{}", if more == 1 { "" } else { "s" }))
+}
+
+/// Returns how many mistakes are reported, those that are only counted too.
+fn number<'d>(diagnostics: impl Iterator<Item = &'d Diagnostic>) -> usize {
+    diagnostics.map(|diagnostic| diagnostic.stands_for).sum()
 }
 
 fn errors(diagnostics: &[Diagnostic]) -> impl Iterator<Item = &Diagnostic> {
@@ -105,7 +110,7 @@ fn plain_text(diagnostic: &Diagnostic) -> String {
 
 /// The one error that rustc itself reports where the others went past it.
 fn summary(diagnostics: &[Diagnostic], name: &str) -> TokenStream {
-    match errors(diagnostics).count() {
+    match number(errors(diagnostics)) {
         0 => TokenStream::new(),
         count if count > SHOWN => {
             let text = format!("the graph `{name}` has {count} errors, the first {SHOWN} are shown above");

@@ -11,6 +11,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::code::{self, ALL, Code, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+use crate::files::is_there;
 use crate::source::Source;
 use crate::verify::verify;
 
@@ -41,7 +42,7 @@ impl Levels {
     ///
     /// What was levelled once can be levelled again: only codes decide.
     pub fn apply(&self, diagnostics: &mut Diagnostics) {
-        diagnostics.retain_mut(|diagnostic| match self.of(diagnostic.code) {
+        diagnostics.retain_kinds(|diagnostic| match self.of(diagnostic.code) {
             Some(Level::Allow) => false,
             Some(Level::Warn) => {
                 diagnostic.severity = Severity::Warning;
@@ -91,7 +92,21 @@ impl Settings {
     ///
     /// A manifest is not signed: it is part of the program, and decides what code runs anyway.
     pub(crate) fn of_manifest(path: &Path, name: &str) -> Option<Self> {
-        let source = path.is_file().then(|| Source::read(path, name).ok())??;
+        if matches!(is_there(path.parent()?, path), Ok(false)) {
+            return None;
+        }
+        let source = match Source::read(path, name) {
+            Ok(source) => source,
+            // It may deny what nothing else does, so what it says must be heard.
+            Err(problem) => {
+                return Some(Self {
+                    path: path.to_owned(),
+                    lints: Vec::new(),
+                    refused: Diagnostics::from(*problem),
+                    mistakes: Diagnostics::new(),
+                });
+            }
+        };
         // A manifest that is no TOML is for cargo to report.
         let manifest = DeTable::parse(&source.text).ok()?;
         let metadata = manifest.get_ref().get("package")?.get_ref().get("metadata")?;
@@ -129,9 +144,9 @@ impl Settings {
     /// `is_review` tells whether an unverified file is looked at too, as that of a graph is whose author is still at work: no
     /// graph comes of that.
     pub(crate) fn add_to(&self, levels: &mut Levels, diagnostics: &mut Diagnostics, is_review: bool) {
-        diagnostics.extend(self.refused.iter().cloned());
+        diagnostics.append(&self.refused);
         if is_review || self.refused.is_empty() {
-            diagnostics.extend(self.mistakes.iter().cloned());
+            diagnostics.append(&self.mistakes);
             self.lints.iter().for_each(|&(code, level)| levels.set(code, level));
         }
     }

@@ -17,6 +17,7 @@
 
 mod build;
 mod builtin;
+mod characters;
 pub mod check;
 pub mod code;
 pub mod definition;
@@ -24,6 +25,7 @@ pub mod diagnostic;
 pub mod door;
 pub mod editor;
 pub mod expand;
+mod files;
 pub mod fix;
 pub mod graph;
 pub mod json_schema;
@@ -37,3 +39,4 @@ pub mod types;
 pub mod verify;
 
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};
+pub use files::{Walk, find_graphs};

@@ -5,7 +5,7 @@ mod nesting;
 mod offered;
 mod settings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,8 +18,9 @@ use proc_macro2::TokenStream;
 use crate::builtin;
 use crate::check::{self, Items, Reachable};
 use crate::definition::{self, Contract, Definition, Schema};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, code, nearest};
 use crate::expand;
+use crate::files::{Walk, find_graphs, is_there, walk};
 use crate::graph::{Graph, Outline};
 use crate::parallel;
 use crate::source::Source;
@@ -52,7 +53,9 @@ pub struct Project {
     is_for_review: bool,
     /// Texts that stand in for files, by their whole paths.
     texts: BTreeMap<PathBuf, Arc<Source>>,
-    contract_ids: OnceLock<Vec<String>>,
+    /// The files of the graphs and of the contracts.
+    walks: OnceLock<(Walk, Walk)>,
+    contract_ids: OnceLock<Vec<(String, PathBuf)>>,
     /// The contracts that were read, so that each is read and verified once.
     contracts: Mutex<Contracts>,
 }
@@ -138,6 +141,7 @@ impl Project {
             rejected,
             nesting: Nesting::default(),
             names: OnceLock::new(),
+            walks: OnceLock::new(),
             contract_ids: OnceLock::new(),
             contracts: Mutex::default(),
             settings: SettingsFiles::default(),
@@ -151,7 +155,7 @@ impl Project {
     pub fn around(package: &Path, file: &Path) -> Self {
         let own = file.parent().unwrap_or(package);
         let inside = |directory: &&Path| directory.starts_with(package);
-        let trees = own.ancestors().take_while(inside).filter(|directory| directory.join(KEYS).is_dir());
+        let trees = own.ancestors().take_while(inside).filter(|directory| is_tree(directory));
         Self::open(package, trees.last().unwrap_or(own))
     }
 
@@ -264,7 +268,7 @@ impl Project {
         let source = &Arc::clone(origin.source());
         let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
         let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
-        examined.diagnostics.extend(of_settings);
+        examined.diagnostics.append(&of_settings);
         let Some(yaml) = tree::parse(source, &mut examined.diagnostics) else { return (examined, None) };
         let again = || tree::read_again(source, &yaml);
         let (disagreement, (mut examined, read)) = parallel::both(again, || {
@@ -291,23 +295,23 @@ impl Project {
         let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
         files.extend(contracts.into_iter().chain(settings));
+        // A contract with mistakes may be one of both graphs.
+        let mut known: HashSet<Identity> = diagnostics.iter().map(Diagnostic::identity).collect();
+        let mut read_files: HashSet<PathBuf> = files.iter().cloned().collect();
         for (at, path) in inner.iter().enumerate() {
             let examined = self.examined(path);
-            // A contract with mistakes may be one of both graphs.
-            let known: Vec<String> = diagnostics.iter().map(Diagnostic::render).collect();
-            diagnostics.extend(examined.diagnostics.iter().filter(|one| !known.contains(&one.render())).cloned());
+            diagnostics.absorb(&examined.diagnostics, &mut known);
             let builtin = examined.outline.as_ref().is_none_or(Outline::own_tools_are_builtin);
             for outline in outline.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.outline)) {
                 outline.inner[at].builtin = builtin;
             }
             let read = std::iter::once(path).chain(&examined.contracts).chain(&examined.settings);
-            let new = read.filter(|file| !files.contains(file));
-            let new: Vec<PathBuf> = new.cloned().collect();
-            files.extend(new);
+            files.extend(read.filter(|file| read_files.insert((*file).clone())).cloned());
         }
         diagnostics.extend(self.clashes(path, &inner));
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
+        diagnostics.extend(self.unreadable());
         let graph = graph.filter(|_| !diagnostics.has_errors());
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         files.extend(self.keys.iter().cloned());
@@ -345,11 +349,12 @@ impl Project {
                 items.ambiguous.insert((*id).clone(), names.collect());
             }
             if graphs.is_empty() && found.contract.is_none() && found.file.is_none() {
+                diagnostics.extend(self.unclear(id));
                 items.similar.extend(self.similar(id).map(|similar| ((*id).clone(), similar)));
             }
             items.contracts.extend(found.contract.iter().map(|contract| ((*id).clone(), Arc::clone(contract))));
             files.extend(found.file.clone());
-            diagnostics.extend(found.diagnostics.iter().cloned());
+            diagnostics.append(&found.diagnostics);
         }
         (items, files)
     }
@@ -373,7 +378,7 @@ impl Project {
             beginnings.iter().any(|beginning| id.as_str().starts_with(beginning))
                 && patterns.any(|pattern| pattern.value.grants(&capability))
         };
-        let own = self.contract_ids().iter().filter_map(|id| ItemId::new(id.as_str()).ok());
+        let own = self.contract_ids().iter().filter_map(|(id, _)| ItemId::new(id.as_str()).ok());
         let ids: BTreeSet<ItemId> = own.chain(builtin::ids()).filter(|id| is_meant(id)).collect();
         for id in ids {
             let found = self.found_contract(&id, is_review);
@@ -417,7 +422,8 @@ impl Project {
         let graphs = nearest(stem, names).into_iter().flat_map(|stem| self.graph_files()[stem].iter());
         let graphs = graphs.filter_map(|path| self.graph_id(path));
         let built_in = builtin::ids().map(|id| id.to_string());
-        let known: Vec<String> = self.contract_ids().iter().cloned().chain(graphs).chain(built_in).collect();
+        let contracts = self.contract_ids().iter().map(|(id, _)| id.clone());
+        let known: Vec<String> = contracts.chain(graphs).chain(built_in).collect();
         let all = known.iter().map(String::as_str);
         // A tool without contract is nothing unusual, so only what a slip of the fingers would leave is near.
         let most = (id.as_str().len() / 5).min(2);
@@ -426,16 +432,51 @@ impl Project {
             .map(str::to_owned)
     }
 
-    /// Returns the ids of the tools that the tree has contracts of.
-    fn contract_ids(&self) -> &[String] {
+    /// Returns the ids of the tools that the tree has contracts of, with the contracts' files.
+    fn contract_ids(&self) -> &[(String, PathBuf)] {
         self.contract_ids.get_or_init(|| {
             let tools = self.root.join(TOOLS);
-            // A directory that cannot be read has no contracts to offer; one that is needed and cannot be read is reported.
-            let files = crate::graph_files(&tools).unwrap_or_default();
-            let id =
-                |file: &PathBuf| Some(file.strip_prefix(&tools).ok()?.with_extension("").to_str()?.replace('\\', "/"));
-            files.iter().filter_map(id).collect()
+            let id = |file: &PathBuf| {
+                let id = file.strip_prefix(&tools).ok()?.with_extension("").to_str()?.replace('\\', "/");
+                Some((id, file.clone()))
+            };
+            self.walks().1.files.iter().filter_map(id).collect()
         })
+    }
+
+    /// Returns the files of the graphs and those of the contracts.
+    fn walks(&self) -> &(Walk, Walk) {
+        self.walks.get_or_init(|| {
+            let tools = self.root.join(TOOLS);
+            let contracts = match is_there(&self.root, &tools) {
+                Ok(false) => Walk::default(),
+                Ok(true) | Err(_) => walk(&tools, &[]),
+            };
+            (find_graphs(&self.root), contracts)
+        })
+    }
+
+    /// Reports the directories of the tree that cannot be read. What is in them may forbid what nothing else does, so nothing
+    /// compiles. Where there is no tree, what stands beside a file does not belong to it.
+    fn unreadable(&self) -> Vec<Diagnostic> {
+        if !is_tree(&self.root) {
+            return Vec::new();
+        }
+        let (graphs, contracts) = self.walks();
+        let keys = self.root.join(KEYS);
+        let of_keys = is_there(&self.root, &keys).err().map(|error| {
+            *Source::unreadable(&keys, &display_name(&self.package, &keys), &error, "check the directory's permissions")
+        });
+        let of_walks = [graphs, contracts].into_iter().flat_map(|walk| walk.problems(&self.package));
+        of_keys.into_iter().chain(of_walks).collect()
+    }
+
+    /// Finds the file that is meant to be the contract of a tool and is not: its name differs in case, or ends in `.yml`.
+    fn misnamed_contract(&self, id: &ItemId, path: &Path) -> Option<&Path> {
+        let alike = |(other, file): &&(String, PathBuf)| other.eq_ignore_ascii_case(id.as_str()) && *file != *path;
+        let mut files = self.contract_ids().iter();
+        let is_exact = files.clone().any(|(_, file)| file == path);
+        files.find(alike).filter(|_| !is_exact).map(|(_, file)| file.as_path())
     }
 
     /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
@@ -459,7 +500,7 @@ impl Project {
     pub(crate) fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
         let Effective { levels, diagnostics: of_settings, .. } = self.settings_of(&source.path, true);
         let mut diagnostics = Diagnostics::new();
-        diagnostics.extend(of_settings);
+        diagnostics.append(&of_settings);
         if let Err(problem) = verify(source, &self.ring) {
             diagnostics.push(*problem);
         }
@@ -481,7 +522,17 @@ impl Project {
 
     fn contract(&self, id: &ItemId, is_review: bool) -> FoundContract {
         let path = self.root.join(TOOLS).join(format!("{id}.yaml"));
-        if !path.exists() {
+        if let Some(file) = self.misnamed_contract(id, &path) {
+            let (name, right) = (display_name(&self.package, file), display_name(&self.package, &path));
+            let message = format!("`{name}` is not the contract of `{id}`, which is `{right}`");
+            let mut problem = Diagnostic::new(code::BAD_CONTRACT, message, Place::file(&Source::new(file, name, "")));
+            problem
+                .note("some file systems tell such names apart and some do not")
+                .help(format!("rename it to `{right}`"));
+            return FoundContract { contract: None, file: Some(file.to_owned()), diagnostics: problem.into() };
+        }
+        let is_absent = self.text(&path).is_none() && matches!(is_there(&self.root, &path), Ok(false));
+        if is_absent {
             let contract = builtin::contract(id).map(Arc::new);
             return FoundContract { contract, file: None, diagnostics: Diagnostics::new() };
         }
@@ -513,6 +564,15 @@ struct FoundContract {
     /// The tree's own file.
     file: Option<PathBuf>,
     diagnostics: Diagnostics,
+}
+
+/// Whether a directory is a tree: it has `keys`. If that cannot be told it is one, so that no other takes its place.
+fn is_tree(directory: &Path) -> bool {
+    match is_there(directory, &directory.join(KEYS)) {
+        Ok(true) => directory.join(KEYS).is_dir(),
+        Ok(false) => false,
+        Err(_) => true,
+    }
 }
 
 /// Returns the whole path of a file, without links; as it is where there is no such file.

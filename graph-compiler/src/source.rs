@@ -55,9 +55,10 @@ impl Source {
                 io::ErrorKind::IsADirectory => {
                     "name a file; a build script's `graph_compiler::build` takes a directory"
                 }
+                io::ErrorKind::NotADirectory => "a file stands where a directory on the way must be",
                 _ => "check the file's permissions",
             };
-            problem(code::UNREADABLE, format!("cannot read `{name}`: {}", reason(error)), Some(help))
+            Self::unreadable(path, name, error, help)
         };
         let too_large = |found: String| {
             let message = format!("`{name}` is too large: {found}, and a graph has at most {MOST_BYTES} bytes");
@@ -95,6 +96,21 @@ impl Source {
         Ok(Self::new(path, name, &text))
     }
 
+    /// Says that a file or directory cannot be read, and why.
+    pub(crate) fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
+        let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+        let (reason, help) = match error.kind() {
+            io::ErrorKind::NotFound if is_link => {
+                ("it is a link that leads nowhere".to_owned(), "mend or remove the link")
+            }
+            _ => (reason(error), help),
+        };
+        let place = Place::file(&Self::new(path, name, ""));
+        let mut diagnostic = Diagnostic::new(code::UNREADABLE, format!("cannot read `{name}`: {reason}"), place);
+        diagnostic.help(help);
+        Box::new(diagnostic)
+    }
+
     /// Returns the line and column of a byte, both from 1, columns in characters.
     pub fn position(&self, at: usize) -> (usize, usize) {
         let at = self.text.floor_char_boundary(at.min(self.text.len()));
@@ -114,6 +130,7 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        io::ErrorKind::NotADirectory => "a file stands where a directory must be".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -4,14 +4,18 @@
 //! Refused is what readers of YAML disagree on: a signed file must have one meaning. The tree's value is then compared with
 //! what `serde_yaml` reads from the same text, in `reading`.
 
+mod plain;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use graph_model::character::out_of_place;
 use graph_model::value::{Map, Number, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place, code};
 use crate::source::{Source, Span};
+use plain::{Plain, is_word, plain};
 
 /// How deeply values may nest.
 pub const MOST_LEVELS: usize = 64;
@@ -102,7 +106,7 @@ impl Tree {
 /// could be read is there, so that further mistakes can be reported. One that came without errors is good only if
 /// [`read_again`] has nothing to say either.
 pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File> {
-    if forbidden_characters(source, diagnostics) {
+    if forbidden_characters(source, diagnostics) || directives(source, diagnostics) {
         return None;
     }
     let before = diagnostics.len();
@@ -209,31 +213,72 @@ pub fn read_again(source: &Arc<Source>, file: &File) -> Option<Diagnostic> {
 /// Reports characters that can make a file look other than it is (Unicode Technical Report 36).
 fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
     const SHOWN: usize = 10;
-    let mut found = 0;
-    for (at, character) in source.text.char_indices() {
-        let forbidden = match character {
-            '\u{feff}' => at != 0,
-            '\t' | '\n' => false,
-            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => true,
-            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
-                true
-            }
-            _ => false,
-        };
-        if forbidden {
-            found += 1;
-            if found > SHOWN {
-                return true;
-            }
-            let place = Place::new(source, at..at + character.len_utf8());
-            let message = format!("the character U+{:04X} must not be in a graph", u32::from(character));
+    let is_control =
+        |character: char| matches!(character, '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}');
+    let text = &source.text;
+    let mut found: Vec<(usize, char)> =
+        text.char_indices().filter(|&(_, character)| is_control(character)).take(SHOWN).collect();
+    if !text.is_ascii() {
+        // A byte order mark may come first.
+        let is_mark = |(at, character): &(usize, char)| *at == 0 && *character == '\u{feff}';
+        found.extend(out_of_place(text).filter(|one| !is_mark(one)).take(SHOWN));
+        found.sort_unstable();
+    }
+    for &(at, character) in found.iter().take(SHOWN) {
+        let place = Place::new(source, at..at + character.len_utf8());
+        let message = format!("the character U+{:04X} must not be in a graph", u32::from(character));
+        diagnostics
+            .error(code::FORBIDDEN_CHARACTER, place, message)
+            .label(format!("U+{:04X} is here", u32::from(character)))
+            .help("remove it; if it is meant, write it as an escape in a double-quoted text");
+    }
+    !found.is_empty()
+}
+
+/// Reports directives, which tell a reader to read the rest in another way.
+fn directives(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+    let text = &source.text;
+    let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    for line in text[at..].split_inclusive('\n') {
+        if line.starts_with('%') {
+            let place = Place::new(source, at..at + line.trim_end().len());
             diagnostics
-                .error(code::FORBIDDEN_CHARACTER, place, message)
-                .label(format!("U+{:04X} is here", u32::from(character)))
-                .help("remove it; if it is meant, write it as an escape in a double-quoted text");
+                .error(code::YAML_FEATURE, place, "a directive changes how the file is read, which graphs do not use")
+                .label("directive")
+                .help("remove the line; graphs are YAML 1.2");
+            return true;
+        }
+        if !line.trim().is_empty() && !line.starts_with('#') {
+            return false;
+        }
+        at += line.len();
+    }
+    false
+}
+
+/// Finds a text without quotes, between two places or on the line of the second, that YAML reads as something else: a template, or
+/// one that begins with a sign.
+fn unquoted(text: &str, from: usize, to: usize) -> Option<&str> {
+    let end = text[to..].find('\n').map_or(text.len(), |newline| to + newline);
+    // The parser may stop at the beginning of the line behind.
+    let part = &text[from.min(to)..end];
+    let mut last = None;
+    for (at, sign) in part.match_indices(['$', '*', '@', '`', '%', '#']) {
+        let before = part[..at].trim_end_matches(' ');
+        let begins = before.is_empty() || before.ends_with([':', ',', '[', '{', '-']);
+        let rest = &part[at..];
+        let (is_text, length) = match sign {
+            "$" => (rest.starts_with("${"), rest.find('}').map(|end| end + 1)),
+            // A comment has a blank behind its sign, or is left as it is where its line is.
+            "#" => (rest[1..].starts_with(|c: char| c.is_alphanumeric()), None),
+            _ => (true, None),
+        };
+        let length = length.or_else(|| rest.find([',', ']', '}', ' ', '\n'])).unwrap_or(rest.len());
+        if begins && is_text && last.is_none() {
+            last = Some(&rest[..length]);
         }
     }
-    found > 0
+    last
 }
 
 /// Turns the parser's character indices into byte offsets, in one forward pass.
@@ -360,12 +405,18 @@ impl<'s, 'd> Builder<'s, 'd> {
         let open = self.open.iter().rev().map(Open::start);
         let bracket = open.into_iter().find(|&start| self.source.text[start..].starts_with(['{', '[']));
         let opened = bracket.map(|start| Place::new(self.source, start..start + 1));
+        let from = bracket.unwrap_or_else(|| self.source.text[..at].rfind('\n').map_or(0, |newline| newline + 1));
+        let unquoted = unquoted(&self.source.text, from, at);
         let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
         if let Some(opened) = opened {
             diagnostic.related(opened, "opened here, and not closed yet");
         }
         if tabs {
             diagnostic.help("tabs cannot indent in YAML: use spaces");
+        } else if let Some(text) = unquoted {
+            diagnostic.help(format!("put the text in quotes: `\"{text}\"`"));
+        } else if error.info().contains("mapping values are not allowed") {
+            diagnostic.help("a text with `: ` in it needs quotes");
         }
     }
 
@@ -557,10 +608,13 @@ impl<'s, 'd> Builder<'s, 'd> {
             None => {}
         }
         let message = format!("`{text}` is read differently by different YAML readers");
-        self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
-            .label("a text to some, something else to others")
-            .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
-            .fix(format!("\"{text}\""), false);
+        let place = Place::new(self.source, span.clone());
+        if let Some(diagnostic) = self.diagnostics.error_once(code::AMBIGUOUS_SCALAR, place, message) {
+            diagnostic
+                .label("a text to some, something else to others")
+                .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
+                .fix(format!("\"{text}\""), false);
+        }
         Node::String(text)
     }
 
@@ -587,67 +641,6 @@ impl<'s, 'd> Builder<'s, 'd> {
         }
         Some(())
     }
-}
-
-/// Whether a plain key, though a boolean to YAML 1.1, is a word that people name things with (R320).
-fn is_word(name: &str) -> bool {
-    ["yes", "no", "on", "off", "y", "n"].iter().any(|word| name.eq_ignore_ascii_case(word))
-}
-
-/// What a plain scalar is.
-enum Plain {
-    /// The text that it is written as.
-    Text,
-    /// Something else.
-    Value(Node),
-}
-
-/// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree.
-fn plain(text: &str) -> Option<Plain> {
-    let value = match text {
-        "" | "~" | "null" | "Null" | "NULL" => Node::Null,
-        "true" | "True" | "TRUE" => Node::Boolean(true),
-        "false" | "False" | "FALSE" => Node::Boolean(false),
-        _ if is_word(text) || ["true", "false", "null"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
-            return None;
-        }
-        _ => {
-            let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-            if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-                return Some(Plain::Text);
-            }
-            return plain_number(text, unsigned);
-        }
-    };
-    Some(Plain::Value(value))
-}
-
-/// Reads a plain scalar that begins as numbers do.
-fn plain_number(text: &str, unsigned: &str) -> Option<Plain> {
-    let is_decimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let number = |number| Plain::Value(Node::Number(number));
-    if is_decimal(unsigned) {
-        let leads_with_zero = unsigned.len() > 1 && unsigned.starts_with('0');
-        let integer = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-        return integer.ok().filter(|_| !leads_with_zero && !text.starts_with('+')).map(number);
-    }
-    let lower = unsigned.to_ascii_lowercase();
-    let radix = ["0x", "0o", "0b"].iter().any(|prefix| lower.len() > 2 && lower.starts_with(prefix));
-    let underscores =
-        unsigned.contains('_') && unsigned.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'_' | b'.'));
-    let sexagesimal = unsigned.contains(':') && unsigned.split(':').all(|part| is_decimal(&part.replace('.', "")));
-    if radix || underscores || sexagesimal || matches!(lower.as_str(), ".inf" | ".nan") {
-        return None;
-    }
-    if lower.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'+' | b'-'))
-        && lower.bytes().any(|byte| byte.is_ascii_digit())
-        && let Ok(float) = text.parse::<f64>()
-    {
-        // `1.` and `.5` are floats to some and texts to others; so is what overflows.
-        let usual = lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
-        return Number::from_f64(float).filter(|_| usual && !text.starts_with('+')).map(number);
-    }
-    Some(Plain::Text)
 }
 
 /// The second reading, by `serde_yaml`.
@@ -826,7 +819,7 @@ mod tests {
 
     #[test]
     fn values_are_read_by_the_core_schema() {
-        let text = "a: 1\nb: -2.5\nc: 1e3\nd: [true, null, ~, x y]\ne: {f: 'it''s', \"g h\": \"\\n\"}\ni: |\n  one\n   two\nj: >-\n  a\n  b\nk:\nl: 18446744073709551615\nm: v1.0\nn: 1.2.3\no: -x\np: ${x}\n";
+        let text = "a: 1\nb: -2.5\nc: 1.0e+3\nd: [true, null, ~, x y]\ne: {f: 'it''s', \"g h\": \"\\n\"}\ni: |\n  one\n   two\nj: >-\n  a\n  b\nk:\nl: 18446744073709551615\nm: v1.0\nn: 1.2.3\no: -x\np: ${x}\n";
         assert_eq!(
             value(text),
             json!({"a": 1, "b": -2.5, "c": 1000.0, "d": [true, null, null, "x y"], "e": {"f": "it's", "g h": "\n"},
@@ -858,6 +851,12 @@ mod tests {
             "1.",
             ".5",
             "1e999",
+            "1e3",
+            "2026-11-23",
+            "=",
+            "<<",
+            "1.5e-400",
+            "1,000",
             "99999999999999999999",
         ] {
             assert_eq!(codes(&format!("a: {scalar}")), ["G0023"], "{scalar}");

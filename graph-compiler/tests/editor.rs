@@ -39,7 +39,7 @@ executor_id: rye/core/runtimes/state-graph/runtime
 category: shop
 permissions: [\"*\"]
 config_schema: { type: object, properties: { article: { type: string } }, required: [article] }
-config: { start: done, nodes: { done: { type: return, output: { found: true } } } }
+config: { start: done, nodes: { done: { type: return, output: { found: true, of: \"${inputs.article}\" } } } }
 ";
 
 const GRAPH: &str = r#"version: "1"
@@ -282,7 +282,7 @@ fn what_can_be_written_is_offered_while_it_is_written() {
         ("${state.tries}", "${state.|}", &["tries", "found", "receipts"]),
         ("${state.tries}", "${state.t|", &["tries", "found", "receipts"]),
         ("${inputs.limit}", "${state.tries || inputs.|}", &["cards", "limit"]),
-        ("${result.output.found}", "${result.output.|}", &["found"]),
+        ("${result.output.found}", "${result.output.|}", &["found", "of"]),
         ("${card}", "${|}", &["card", "state", "inputs", "result", "_now", "_timestamp", "visit"]),
         ("path: state.found,", "path: |,", &["state", "inputs", "result", "visit"]),
         (

@@ -30,9 +30,10 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// What no schema sees of these mistakes: the code, a part of the message, what stands at the place, and why.
-const UNSEEN: [(&str, &str, &str, &str); 8] = [
+const UNSEEN: [(&str, &str, &str, &str); 9] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
+    ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),
     ("G0035", "no value fits", "", "two values are compared"),
     ("G0035", "the default is against", "", "a value is checked against a schema in the file"),
     ("G0035", "which is not in `properties`", "", "two lists of names are compared"),

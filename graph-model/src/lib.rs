@@ -9,6 +9,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod capability;
+pub mod character;
 pub mod condition;
 pub mod digest;
 pub mod duration;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::character::is_plain_in_names;
+
 /// Why a text cannot be a name of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -85,11 +87,11 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a node: any text of up to 200 bytes without control characters.
+    /// The name of a node: any text of up to 200 bytes whose characters can be seen, with plain spaces.
     NodeName, "a node name", free_text
 }
 name! {
-    /// A key of the run's state: any text of up to 200 bytes without control characters.
+    /// A key of the run's state: any text of up to 200 bytes whose characters can be seen, with plain spaces.
     ///
     /// A key that holds a dot cannot be read by a template, since dots separate the parts of a path.
     StateKey, "a state key", free_text
@@ -126,8 +128,7 @@ impl GraphId {
 const MOST: usize = 200;
 
 fn free_text(kind: &'static str, text: &str) -> Result<(), NameError> {
-    let allowed = "any characters but control characters";
-    characters(kind, text, allowed, |c| !c.is_control())
+    characters(kind, text, "characters that can be seen and plain spaces", is_plain_in_names)
 }
 
 fn item_id(kind: &'static str, text: &str) -> Result<(), NameError> {

@@ -1,28 +1,43 @@
 //! State keys that are read are set on every way to where they are read.
 
+use std::collections::HashSet;
+
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
+use super::correlated::Correlated;
 use super::facts::{Facts, Read, Site};
 use super::guards;
 use crate::definition::{EdgeList, Next};
-use crate::diagnostic::{Diagnostics, code};
+use crate::diagnostic::{Diagnostic, Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     // Of a graph with holes it is not known what is on the ways.
     if !facts.is_whole() {
         return;
     }
-    let mut said = Vec::new();
+    let correlated = Correlated::new(facts);
+    let mut said = HashSet::new();
     let mut check = |read: &Read<'_>| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
         let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return };
         // One report for a key that is missed several times in a node: the mending is one.
-        if facts.is_set(read.node, read.site, key) || said.contains(&(read.node, key)) {
+        if facts.is_set(read.node, read.site, key) || facts.is_one_set(read.node, read.site, read.alternatives) {
             return;
         }
-        said.push((read.node, key));
-        report(facts, read, name, key, diagnostics);
+        // Ways are looked for through the whole graph.
+        for code in [code::NOT_ALWAYS_SET, code::NEVER_SET] {
+            if diagnostics.is_full(code, facts.definition.source()) {
+                if said.insert((read.node, key)) {
+                    diagnostics.lint(code, read.place(facts), String::new());
+                }
+                return;
+            }
+        }
+        let missed = Missed { name, key, way: way_without(facts, &correlated, read, key) };
+        if missed.way.is_some() && said.insert((read.node, key)) {
+            report(facts, read, missed, diagnostics);
+        }
     };
     facts.reads(&mut |read| {
         if !read.has_fallback && !matches!(read.site, Site::Next | Site::Hook) {
@@ -47,12 +62,32 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostics: &mut Diagnostics) {
+/// A key that is read where it need not be set.
+struct Missed<'n> {
+    name: &'n str,
+    key: usize,
+    /// A way on which nothing sets it.
+    way: Option<Vec<usize>>,
+}
+
+/// Returns a way to where a key is read on which neither it nor what stands before it in the expression is set. Ways that
+/// contradict what is known of the inputs there are none.
+fn way_without(facts: &Facts<'_>, correlated: &Correlated<'_, '_>, read: &Read<'_>, key: usize) -> Option<Vec<usize>> {
+    let state = read.alternatives.iter().filter(|path| path.root == Root::State);
+    let mut keys: Vec<usize> =
+        state.filter_map(|path| facts.flow.key(facts, path.segments.first()?)).filter(|&one| one != key).collect();
+    keys.push(key);
+    let known = correlated.known_at(read.node);
+    facts.flow.way_without(facts, &keys, read.node, |node, way| correlated.is_closed(&known, node, way))
+}
+
+fn report(facts: &Facts<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
+    let Missed { name, key, way } = missed;
     let nodes = &facts.definition.nodes;
     let node = &nodes[read.node].name;
     let place = read.place(facts);
     let setters = facts.flow.setters_before(facts, key, read.node);
-    let way = facts.flow.way_without(facts, key, read.node).unwrap_or_default();
+    let way = way.unwrap_or_default();
     let shown = show_way(way.iter().map(|&at| nodes[at].name.value.as_str()));
     if name == LAST_ERROR {
         let diagnostic = match setters.as_slice() {
@@ -70,6 +105,7 @@ fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostic
         diagnostic.label(format!("nothing has failed on the way {shown}")).help(
             "lead here with `on_error` only, or read it behind an edge `when: { path: state._last_error, op: exists }`",
         );
+        note_alternatives(read, diagnostic);
         return;
     }
     let written = |at: usize| nodes[at].written().find(|written| written.value.as_str() == name);
@@ -86,6 +122,7 @@ fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostic
         diagnostic.label(format!("not set on the way {shown}"));
         diagnostic
     };
+    note_alternatives(read, diagnostic);
     if let Some(&skipped) = way.iter().find(|&&at| facts.may_skip_assign(at) && written(at).is_some()) {
         diagnostic.note(format!(
             "where `{}` fails, the run goes on without its assignments: `config.on_error` is `continue`",
@@ -107,6 +144,15 @@ fn report(facts: &Facts<'_>, read: &Read<'_>, name: &str, key: usize, diagnostic
              lead here only `when: {{ path: state.{name}, op: exists }}`"
         )
     });
+}
+
+/// Says that what stands before the last path of an expression is missing too.
+fn note_alternatives(read: &Read<'_>, diagnostic: &mut Diagnostic) {
+    let before = read.alternatives.split_last().map_or(&[][..], |(_, before)| before);
+    let shown: Vec<String> = before.iter().map(|path| format!("`{path}`")).collect();
+    if !shown.is_empty() {
+        diagnostic.note(format!("on that way, {} need not be there either", shown.join(" and ")));
+    }
 }
 
 /// Writes a way as `` `a → b → c` ``; of a long one, both ends.

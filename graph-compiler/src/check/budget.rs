@@ -74,11 +74,12 @@ fn visits(facts: &Facts<'_>, web: &Web, group: &[usize]) -> Option<u64> {
     let bounded = |&node: &usize| -> Option<(usize, u64)> {
         let ways = &facts.judgement(node)?.ways;
         // A failure asks for no number.
-        if facts.error_successor(node).is_some_and(|next| group.contains(&next)) {
+        let is_inside = |next: usize| web.group_of[next] == web.group_of[node];
+        if facts.error_successor(node).is_some_and(is_inside) {
             return None;
         }
         let round = facts.ways(node).zip(facts.successors(node));
-        let round = round.filter(|(edge, next)| ways.can_follow[*edge] && group.contains(next));
+        let round = round.filter(|(edge, next)| ways.can_follow[*edge] && is_inside(*next));
         Some((node, greatest(round.map(|(edge, _)| ways.last_visit[edge]))?.saturating_add(1)))
     };
     let counted: Vec<(usize, u64)> = group.iter().filter_map(bounded).collect();

@@ -15,7 +15,7 @@ use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::guards;
-use crate::definition::{Edge, EdgeList, Next, Schema, SchemaKind, Test};
+use crate::definition::{Edge, EdgeList, Next, Schema, SchemaKind, Test, compiled};
 use crate::diagnostic::{Diagnostics, code};
 use domain::{Case, Domain, Outcome};
 
@@ -147,7 +147,7 @@ impl<'d> Table<'d> {
             .map(|test| {
                 let at = paths.iter().position(|(path, ..)| **path == test.path.value).unwrap_or_default();
                 let pattern = match (test.operator, test.value.value.as_str()) {
-                    (Operator::Regex, Some(pattern)) => regex::Regex::new(pattern).ok(),
+                    (Operator::Regex, Some(pattern)) => compiled(pattern),
                     _ => None,
                 };
                 let matches = |text: &str| pattern.as_ref().is_some_and(|pattern| pattern.is_match(text));

@@ -1,48 +1,154 @@
-//! Texts hold no templates whose dollar sign is missing.
+//! Texts hold no templates as other languages write them, and none whose dollar sign is missing.
 
-use graph_model::path::Path;
+use std::ops::Range;
+
+use graph_model::path::{Path, Root};
 
 use super::facts::{Facts, Site, hook_terms, terms};
 use crate::definition::{Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, Fix, code};
+use crate::types::Kind;
+
+/// The brackets of templates in other languages.
+const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for node in &facts.definition.nodes {
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
         let name = match &node.kind {
             crate::definition::NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
         for (site, term) in terms(node) {
-            inside(facts, term, name.filter(|_| site == Site::Item), diagnostics);
+            let looked_at = Place { facts, node: at, site, local: name.filter(|_| site == Site::Item) };
+            looked_at.inside(term, diagnostics);
         }
     }
-    facts.definition.hooks.iter().flat_map(hook_terms).for_each(|term| inside(facts, term, None, diagnostics));
+    for (at, hook) in facts.definition.hooks.iter().enumerate() {
+        let looked_at = Place { facts, node: at, site: Site::Hook, local: None };
+        hook_terms(hook).into_iter().for_each(|term| looked_at.inside(term, diagnostics));
+    }
 }
 
-fn inside(facts: &Facts<'_>, term: &Term, local: Option<&str>, diagnostics: &mut Diagnostics) {
-    let text = match &term.kind {
-        TermKind::Literal(value) => value.as_str().unwrap_or_default(),
-        TermKind::Template { text, .. } => text.as_str(),
-        TermKind::List(list) => return list.iter().for_each(|term| inside(facts, term, local, diagnostics)),
-        TermKind::Object(fields) => {
-            return fields.iter().for_each(|(_, term)| inside(facts, term, local, diagnostics));
+/// Where a text stands.
+struct Place<'f, 'd> {
+    facts: &'f Facts<'d>,
+    node: usize,
+    site: Site,
+    /// The item of a foreach.
+    local: Option<&'d str>,
+}
+
+/// Something in a text that is meant to be a template.
+struct Found {
+    range: Range<usize>,
+    /// What to write in its place.
+    path: String,
+}
+
+impl Place<'_, '_> {
+    fn inside(&self, term: &Term, diagnostics: &mut Diagnostics) {
+        let text = match &term.kind {
+            TermKind::Literal(value) => value.as_str().unwrap_or_default(),
+            TermKind::Template { text, .. } => text.as_str(),
+            TermKind::List(list) => return list.iter().for_each(|term| self.inside(term, diagnostics)),
+            TermKind::Object(fields) => return fields.iter().for_each(|(_, term)| self.inside(term, diagnostics)),
+            TermKind::Unreadable => return,
+        };
+        let mut found = self.in_brackets(text);
+        found.extend(self.with_dollar(text));
+        if matches!(term.kind, TermKind::Literal(_)) {
+            found.extend(self.bare(text));
         }
-        TermKind::Unreadable => return,
-    };
-    for (at, _) in text.match_indices('{').filter(|(at, _)| !text[..*at].ends_with('$')) {
-        let Some(length) = text[at..].find('}') else { return };
-        let path = &text[at + 1..at + length];
-        // One word alone may be anything; a path with parts is not there by chance.
-        let locals: Vec<&str> = local.into_iter().collect();
-        let is_path = path.contains('.') && Path::parse_in(path, &locals).is_ok();
-        if is_path {
-            let span = locate(facts.definition.source(), &term.span, text, &(at..at + length + 1));
-            let message = format!("`{{{path}}}` is no template but a text");
+        found.sort_by_key(|one| (one.range.start, std::cmp::Reverse(one.range.end)));
+        let mut end = 0;
+        for Found { range, path } in found {
+            if range.start < end {
+                continue;
+            }
+            end = range.end;
+            let span = locate(self.facts.definition.source(), &term.span, text, &range);
+            let message = format!("`{}` is no template but a text", &text[range]);
             diagnostics
-                .lint(code::MISSING_DOLLAR, facts.place(&span), message)
+                .lint(code::MISSING_DOLLAR, self.facts.place(&span), message)
                 .label("stands there as it is")
                 .help(format!("write `${{{path}}}`"))
                 .fix = Some(Fix { span: span.clone(), text: format!("${{{path}}}"), is_certain: false });
+        }
+    }
+
+    /// Finds `{path}`, `{{ path }}` and `<%= path %>`.
+    fn in_brackets(&self, text: &str) -> Vec<Found> {
+        let mut found = Vec::new();
+        let mut add = |open: &str, close: &str, takes: &dyn Fn(&str) -> Option<String>| {
+            let mut from = 0;
+            while let Some(at) = text[from..].find(open).map(|at| from + at) {
+                // Where nothing closes any more, nothing is in brackets.
+                let Some(length) = text[at + open.len()..].find(close) else { break };
+                let range = at..at + open.len() + length + close.len();
+                let inside = text[at + open.len()..at + open.len() + length].trim();
+                if !text[..at].ends_with('$')
+                    && let Some(path) = takes(inside)
+                {
+                    found.push(Found { range, path });
+                }
+                from = at + open.len();
+            }
+        };
+        for (open, close) in BRACKETS {
+            add(open, close, &|inside| self.path(inside).or_else(|| self.name(inside)));
+        }
+        // One word alone may be anything; a path with parts is not there by chance.
+        add("{", "}", &|inside| self.path(inside));
+        found
+    }
+
+    /// Finds `$inputs.name`, as shells and other languages write it.
+    fn with_dollar(&self, text: &str) -> Vec<Found> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let at_dollar = text.match_indices('$').filter(|(at, _)| !text[..*at].ends_with(['$', '\\']));
+        let found = at_dollar.filter_map(|(at, _)| {
+            let words = &text[at + 1..];
+            let words = words[..words.find(|c: char| !is_part(c)).unwrap_or(words.len())].trim_end_matches('.');
+            let path = self.path(words).filter(|_| self.is_there(words))?;
+            Some(Found { range: at..at + 1 + words.len(), path })
+        });
+        found.collect()
+    }
+
+    /// Takes a whole text for a path that lost its brackets.
+    fn bare(&self, text: &str) -> Option<Found> {
+        let path = self.path(text).filter(|_| self.is_there(text))?;
+        Some(Found { range: 0..text.len(), path })
+    }
+
+    /// Returns a path with parts, if the words are one.
+    fn path(&self, words: &str) -> Option<String> {
+        let locals: Vec<&str> = self.local.into_iter().collect();
+        (words.contains('.') && Path::parse_in(words, &locals).is_ok()).then(|| words.to_owned())
+    }
+
+    /// Returns the path of an input or a key that is called so.
+    fn name(&self, word: &str) -> Option<String> {
+        if self.facts.types.input(word).is_some() {
+            Some(format!("inputs.{word}"))
+        } else {
+            self.facts.types.key(word).map(|_| format!("state.{word}"))
+        }
+    }
+
+    /// Whether a path leads to something that the graph has, so that no file is meant which is called so.
+    fn is_there(&self, words: &str) -> bool {
+        let locals: Vec<&str> = self.local.into_iter().collect();
+        let Ok(path) = Path::parse_in(words, &locals) else { return false };
+        match (path.root, path.segments.as_slice()) {
+            (Root::Inputs, [name, ..]) => self.facts.types.input(name).is_some(),
+            (Root::State, [key, ..]) => self.facts.types.key(key).is_some(),
+            (Root::Visit, [part, ..]) => matches!(part.as_str(), "number" | "previous"),
+            (Root::Result, [part, ..]) => self
+                .facts
+                .result_at(self.node, self.site)
+                .is_some_and(|result| matches!(result.kind, Kind::Object(_)) && result.step(part).is_ok()),
+            _ => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the rules look at: names resolved, edges, types, which keys are set where.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use graph_model::capability::{Capability, Pattern};
@@ -44,6 +44,8 @@ pub(super) struct Facts<'d> {
     /// For each node, where `next` and where `on_error` may lead.
     onward: Vec<Onward>,
     is_whole: bool,
+    /// The names of the nodes that could not be read.
+    unreadable: HashSet<&'d str>,
     /// For each node, what its conditions come to, once somebody has asked.
     judgements: Vec<OnceLock<Option<Judgement<'d>>>>,
     /// Where the conditions let nodes lead, once somebody has asked.
@@ -136,14 +138,14 @@ pub(super) fn need(call: &Call) -> Need {
 /// Returns the capability patterns that a graph's own calls need, each once, in the order of the file: of an id that is known
 /// only at each call, what it begins with and a star.
 pub(crate) fn needs(definition: &Definition) -> Vec<String> {
-    let mut needs = Vec::new();
+    let (mut needs, mut known) = (Vec::new(), HashSet::new());
     for (_, call) in calls(definition) {
         let needed = match need(call) {
             Need::Nothing => continue,
             Need::Capability(capability) => capability.to_string(),
             Need::Beginning(beginning) => format!("{beginning}*"),
         };
-        if !needs.contains(&needed) {
+        if known.insert(needed.clone()) {
             needs.push(needed);
         }
     }
@@ -222,6 +224,8 @@ pub(super) struct Read<'d> {
     stands: Stands<'d>,
     /// Whether another path stands behind it, for when it leads to nothing.
     pub(super) has_fallback: bool,
+    /// The paths that stand with it in one expression, with `||` between them; it is one of them.
+    pub(super) alternatives: &'d [Path],
 }
 
 /// Where a path stands in the file.
@@ -235,7 +239,9 @@ enum Stands<'d> {
 impl<'d> Read<'d> {
     /// What a comparison of a node's edges reads, or of a hook's condition.
     pub(super) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
-        Self { node, site, path: &test.path.value, stands: Stands::At(&test.path.span), has_fallback: false }
+        let path = &test.path.value;
+        let alternatives = std::slice::from_ref(path);
+        Self { node, site, path, stands: Stands::At(&test.path.span), has_fallback: false, alternatives }
     }
 
     /// Returns where the path stands.
@@ -280,6 +286,7 @@ impl<'d> Facts<'d> {
             tools_by_place,
             items,
             is_whole: false,
+            unreadable: definition.unreadable.iter().map(String::as_str).collect(),
             judgements: nodes.iter().map(|_| OnceLock::new()).collect(),
             web: OnceLock::new(),
         };
@@ -303,7 +310,7 @@ impl<'d> Facts<'d> {
 
     /// Whether an edge may lead to this name: a node that could not be read is not the edge's mistake.
     pub(super) fn is_node(&self, name: &str) -> bool {
-        self.by_name.contains_key(name) || self.definition.unreadable.iter().any(|unreadable| unreadable == name)
+        self.by_name.contains_key(name) || self.unreadable.contains(name)
     }
 
     /// Whether every edge leads to a node that could be read, so that what no run can do can be told.
@@ -511,7 +518,8 @@ impl<'d> Facts<'d> {
             for expression in template.expressions() {
                 for (at, (path, range)) in expression.paths.iter().zip(&expression.ranges).enumerate() {
                     let has_fallback = at + 1 < expression.paths.len();
-                    visit(Read { node, site, path, stands: Stands::In(term, text, range), has_fallback });
+                    let alternatives = expression.paths.as_slice();
+                    visit(Read { node, site, path, stands: Stands::In(term, text, range), has_fallback, alternatives });
                 }
             }
         });
@@ -522,7 +530,18 @@ impl<'d> Facts<'d> {
         let (root, segments) = match path.root {
             Root::Now => return Type::of(Kind::String),
             Root::Timestamp => return Type::of(Kind::Integer),
-            Root::Inputs => (Cow::Borrowed(&self.types.inputs), path.segments.as_slice()),
+            // There may be many inputs.
+            Root::Inputs => match path.segments.split_first() {
+                Some((name, rest)) if matches!(self.types.inputs.kind, Kind::Object(_)) => match self.types.input(name)
+                {
+                    Some(field) if field.ty.nullable && self.is_something(node, site, path, 1) => {
+                        (Cow::Owned(field.ty.clone().not_null()), rest)
+                    }
+                    Some(field) => (Cow::Borrowed(&field.ty), rest),
+                    None => return Type::any(),
+                },
+                _ => (Cow::Borrowed(&self.types.inputs), path.segments.as_slice()),
+            },
             Root::Result => match self.result_at(node, site) {
                 Some(result) => (result, path.segments.as_slice()),
                 None => return Type::any(),
@@ -547,7 +566,12 @@ impl<'d> Facts<'d> {
         let (mut ty, mut done) = (root, path.segments.len() - segments.len());
         for segment in segments {
             // A part that does not exist is reported by its own rule, and has no type that another could object to.
-            let Ok(part) = ty.step(segment) else { return Type::any() };
+            let Ok(mut part) = ty.step(segment) else { return Type::any() };
+            if let (Kind::List(items), false) = (&ty.kind, ty.nullable)
+                && self.has_element(node, site, path, done)
+            {
+                part.nullable = items.nullable;
+            }
             done += 1;
             ty = Cow::Owned(match part.nullable && self.is_something(node, site, path, done) {
                 true => part.not_null(),
@@ -582,6 +606,44 @@ impl<'d> Facts<'d> {
         }
         let part = Path { root: path.root, segments: path.segments[..parts].to_vec() };
         self.flow.is_something(node, moment, &part)
+    }
+
+    /// Whether the list that the first parts of a path lead to is sure to have the element that the next part names.
+    fn has_element(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
+        let Some(index) = path.segments.get(parts).and_then(|part| part.parse::<i64>().ok()) else { return false };
+        let needed = if index < 0 { index.unsigned_abs() } else { index.unsigned_abs() + 1 };
+        let list = Path { root: path.root, segments: path.segments[..parts].to_vec() };
+        let is_not_empty = || site.moment().is_some_and(|moment| self.flow.is_not_empty(node, moment, &list));
+        (needed == 1 && is_not_empty()) || infer::least_items(self, node, site, &list) >= needed
+    }
+
+    /// Whether one of several paths is sure to be set at a place: the keys that they begin with, the inputs that they name.
+    pub(super) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+        paths.len() > 1 && site.moment().is_some_and(|moment| self.flow.is_one_set(node, moment, paths))
+    }
+
+    /// Whether one of several paths is sure to lead to something at a place, whichever it is.
+    pub(super) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+        self.is_one_set(node, site, paths) && paths.iter().all(|path| !self.type_where_set(path).nullable)
+    }
+
+    /// Returns what is known of the value at a path where the state key or input that it begins with is there.
+    fn type_where_set(&self, path: &Path) -> Type {
+        let (first, rest) = match (path.root, path.segments.split_first()) {
+            (Root::Now | Root::Timestamp, _) => return Type::of(Kind::String),
+            (Root::Inputs, Some((name, rest))) => match self.types.input(name) {
+                Some(field) => (field.ty.clone().not_null(), rest),
+                None => return Type::any().or_null(),
+            },
+            (Root::State, Some((name, rest))) if name == LAST_ERROR => (infer::last_error().not_null(), rest),
+            (Root::State, Some((name, rest))) => match self.types.key(name) {
+                Some(key) => (self.types.keys[key].ty.clone(), rest),
+                None => return Type::any().or_null(),
+            },
+            _ => return Type::any().or_null(),
+        };
+        let step = |ty: Type, part: &String| ty.step(part).unwrap_or_else(|_| Type::any().or_null());
+        rest.iter().fold(first, step)
     }
 
     /// Whether a key is sure to be set at a place.

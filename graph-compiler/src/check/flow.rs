@@ -1,14 +1,29 @@
 //! What is sure before each node: which state keys are set, and which paths lead to something, on every way that leads there.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use graph_model::path::{Path, Root};
 use graph_model::program::LAST_ERROR;
+use graph_model::template::Template;
 
-use super::facts::Facts;
+use super::facts::{Facts, Site};
 use super::guards;
 use super::set::Set;
-use crate::definition::{EdgeList, Next};
+use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
+use crate::types::Kind;
+
+/// The segment behind a path that stands for the fact that the list there is not empty. No path that is written has it.
+const NOT_EMPTY: &str = "\0";
+
+/// How many facts about copies are kept at most; further copies prove nothing.
+const MOST_COPIES: usize = 10_000;
+
+/// How many copies of one value are followed that a node makes.
+const MOST_COPIES_OF_ONE: usize = 16;
+
+/// In how many edges of a node it is looked for what they prove together: each looks at all before it.
+const MOST_EDGES: usize = 200;
 
 /// The result of a forward analysis over the graph: an intersection over all ways.
 #[derive(Debug, Default)]
@@ -21,12 +36,27 @@ pub(super) struct Flow {
     touches: Vec<Vec<usize>>,
     /// For each node, what each of its edges proves, in the order of [`Facts::ways`].
     gains: Vec<Vec<Vec<usize>>>,
-    /// How many keys there are; behind them comes the last error, then the paths.
+    /// For each node and each of its assignments, the facts about the key that it writes: those that hold if another fact does,
+    /// and those that hold in any case.
+    carried: Vec<Vec<Carried>>,
+    /// How many keys there are; behind them comes the last error, then the paths, then the alternatives.
     keys: usize,
     paths: HashMap<Path, usize>,
     /// For each key, the paths into it.
     into: Vec<Vec<usize>>,
+    /// For the paths of each expression with `||`, the fact that one of them is set.
+    alternatives: HashMap<Vec<Path>, usize>,
+    /// For each of these, in their order, the facts of which any makes it one.
+    members: Vec<Vec<usize>>,
+    /// For each fact, the alternatives of which it is a member.
+    member_of: HashMap<usize, Vec<usize>>,
 }
+
+/// The facts that an assignment hands on, each with the one that it follows from, if it does not hold in any case.
+type Carried = Vec<(Option<usize>, usize)>;
+
+/// A node, one of its assignments, and the path that it copies.
+type Copied<'d> = (usize, usize, &'d Path);
 
 /// A place between the steps of a node, for what is known there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +82,17 @@ impl Flow {
             keys,
             paths: HashMap::new(),
             into: vec![Vec::new(); keys + 1],
+            ..Self::default()
         };
         flow.gains = (0..count).map(|node| flow.gains_of(facts, node)).collect();
+        flow.carry(facts);
+        flow.gather_alternatives(facts);
+        flow.prove_alternatives(facts);
         let Some(start) = facts.start else { return flow };
         let mut first = Set::empty(flow.size());
         for (at, key) in facts.types.keys.iter().enumerate() {
             if key.initial.is_some() {
-                first.insert(at);
+                flow.learn(&mut first, at);
             }
         }
         flow.before[start] = Some(first);
@@ -71,11 +105,11 @@ impl Flow {
                 let Some(after) = flow.at(node, Moment::After) else { continue };
                 for (way, next) in facts.successors(node).enumerate() {
                     let mut known = after.clone();
-                    flow.gains[node][way].iter().for_each(|&fact| known.insert(fact));
+                    flow.gains[node][way].iter().for_each(|&fact| flow.learn(&mut known, fact));
                     changed |= flow.reach(next, &known);
                 }
                 if let (Some(next), Some(mut known)) = (facts.error_successor(node), flow.before[node].clone()) {
-                    known.insert(flow.keys);
+                    flow.learn(&mut known, flow.keys);
                     changed |= flow.reach(next, &known);
                 }
             }
@@ -84,7 +118,130 @@ impl Flow {
     }
 
     fn size(&self) -> usize {
-        self.keys + 1 + self.paths.len()
+        self.keys + 1 + self.paths.len() + self.members.len()
+    }
+
+    /// Adds a fact, and the alternatives that it decides.
+    fn learn(&self, known: &mut Set, fact: usize) {
+        known.insert(fact);
+        self.member_of.get(&fact).into_iter().flatten().for_each(|&one| known.insert(one));
+    }
+
+    /// Works out what assignments hand on: what is known of a value is known of its copy.
+    fn carry(&mut self, facts: &Facts<'_>) {
+        let nodes = &facts.definition.nodes;
+        self.carried = nodes.iter().map(|node| vec![Vec::new(); node.assign().len()]).collect();
+        // The copies of what a key or an input holds.
+        let mut copies: HashMap<(Root, &str), Vec<Copied<'_>>> = HashMap::new();
+        for (node, definition) in nodes.iter().enumerate() {
+            for (at, assignment) in definition.assign().iter().enumerate() {
+                if let Some(path @ Path { root: Root::State | Root::Inputs, .. }) = copied(&assignment.value)
+                    && let Some(first) = path.segments.first()
+                {
+                    copies.entry((path.root, first)).or_default().push((node, at, path));
+                }
+            }
+        }
+        let mut waiting: Vec<Path> = self.paths.keys().cloned().collect();
+        waiting.sort_unstable_by_key(|path| self.paths[path]);
+        let most = waiting.len() + MOST_COPIES;
+        while let Some(path) = waiting.pop() {
+            let from = self.paths[&path];
+            let first = path.segments.first().map(String::as_str).unwrap_or_default();
+            for &(node, at, source) in copies.get(&(path.root, first)).into_iter().flatten() {
+                if self.paths.len() >= most {
+                    return;
+                }
+                let Some(rest) = path.segments.strip_prefix(source.segments.as_slice()) else { continue };
+                let key = &nodes[node].assign()[at].key;
+                let copy = Path {
+                    root: Root::State,
+                    segments: std::iter::once(key.to_string()).chain(rest.iter().cloned()).collect(),
+                };
+                let is_new = !self.paths.contains_key(&copy);
+                let Some(fact) = self.fact(facts, &copy) else { continue };
+                self.carried[node][at].push((Some(from), fact));
+                if is_new {
+                    waiting.push(copy);
+                }
+            }
+        }
+        for (node, definition) in nodes.iter().enumerate() {
+            for (at, assignment) in definition.assign().iter().enumerate() {
+                let whole = Path { root: Root::State, segments: vec![assignment.key.to_string()] };
+                if let Some(&fact) = self.paths.get(&whole)
+                    && is_something(facts, node, at, &assignment.value)
+                {
+                    self.carried[node][at].push((None, fact));
+                }
+            }
+        }
+    }
+
+    /// Gathers the expressions with `||` of which a state key is a part.
+    fn gather_alternatives(&mut self, facts: &Facts<'_>) {
+        let mut found: Vec<&[Path]> = Vec::new();
+        facts.reads(&mut |read| {
+            let has_key = read.alternatives.iter().any(|path| path.root == Root::State);
+            let has_input = read.alternatives.iter().any(|path| path.root == Root::Inputs);
+            if !read.has_fallback && read.alternatives.len() > 1 && (has_key || has_input) {
+                found.push(read.alternatives);
+            }
+        });
+        let first = self.keys + 1 + self.paths.len();
+        for paths in found {
+            if self.alternatives.contains_key(paths) {
+                continue;
+            }
+            let members: Vec<usize> = paths.iter().filter_map(|path| self.member(facts, path)).collect();
+            let fact = first + self.members.len();
+            for &member in &members {
+                self.member_of.entry(member).or_default().push(fact);
+            }
+            self.members.push(members);
+            self.alternatives.insert(paths.to_vec(), fact);
+        }
+    }
+
+    /// Returns the fact that what a path begins with is set: a state key, or the input at the path.
+    fn member(&self, facts: &Facts<'_>, path: &Path) -> Option<usize> {
+        match path.root {
+            Root::State => self.key(facts, path.segments.first()?),
+            _ => self.paths.get(path).copied(),
+        }
+    }
+
+    /// Adds to what edges prove the alternatives of which each case of an `any` proves one.
+    fn prove_alternatives(&mut self, facts: &Facts<'_>) {
+        if self.alternatives.is_empty() {
+            return;
+        }
+        let mut by_path: HashMap<&Path, Vec<(&[Path], usize)>> = HashMap::new();
+        for (paths, &fact) in &self.alternatives {
+            paths.iter().for_each(|path| by_path.entry(path).or_default().push((paths, fact)));
+        }
+        let mut proven: Vec<(usize, usize, usize)> = Vec::new();
+        for (node, definition) in facts.definition.nodes.iter().enumerate() {
+            let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
+            if edges.len() > MOST_EDGES {
+                continue;
+            }
+            for (way, edge) in facts.ways(node).enumerate() {
+                let mut candidates = Vec::new();
+                edges[..=edge].iter().for_each(|edge| {
+                    edge.when.tests(&mut |test| candidates.extend(by_path.get(&test.path.value).into_iter().flatten()));
+                });
+                candidates.sort_unstable_by_key(|(_, fact)| *fact);
+                candidates.dedup_by_key(|(_, fact)| *fact);
+                for (paths, fact) in candidates {
+                    let holds = guards::proves_one(&edges[edge].when, true, paths);
+                    if holds || edges[..edge].iter().any(|edge| guards::proves_one(&edge.when, false, paths)) {
+                        proven.push((node, way, fact));
+                    }
+                }
+            }
+        }
+        proven.into_iter().for_each(|(node, way, fact)| self.gains[node][way].push(fact));
     }
 
     /// Takes what one way to a node leaves of what was sure there; says whether that is news.
@@ -103,13 +260,53 @@ impl Flow {
         let Next::List(EdgeList { edges, .. }) = facts.definition.nodes[node].next() else {
             return vec![Vec::new(); facts.successors(node).count()];
         };
-        let of_edge = |edge: usize| -> Vec<usize> {
-            let proven = guards::proven_on_edge(edges, edge);
-            // What only a failure tells of is there because the node has failed.
-            let failed = proven.iter().any(|path| facts.is_of_failure(node, path)).then_some(self.keys);
-            proven.into_iter().flat_map(|path| self.facts_of(facts, path)).chain(failed).collect()
+        let followed: Vec<usize> = facts.ways(node).collect();
+        let (mut gains, mut before, mut known) = (Vec::with_capacity(followed.len()), Vec::new(), HashSet::new());
+        for (at, edge) in edges.iter().enumerate() {
+            if followed.get(gains.len()) == Some(&at) {
+                let mut found: Vec<usize> = before.clone();
+                found.extend(self.proven_by(facts, node, edge, true));
+                gains.push(found);
+            }
+            // Behind it in the list, it did not hold.
+            before.extend(self.proven_by(facts, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
+        }
+        gains
+    }
+
+    /// Returns the facts that an edge's condition proves if it holds, or if it does not.
+    fn proven_by(&mut self, facts: &Facts<'_>, node: usize, edge: &Edge, holds: bool) -> Vec<usize> {
+        let proven = guards::proven(&edge.when, holds);
+        // What only a failure tells of is there because the node has failed.
+        let failed = proven.iter().any(|path| facts.is_of_failure(node, path)).then_some(self.keys);
+        let copies: Vec<Path> = proven.iter().flat_map(|path| copies_of(facts, node, path)).collect();
+        let mut found: Vec<usize> =
+            proven.into_iter().chain(&copies).flat_map(|path| self.facts_of(facts, path)).chain(failed).collect();
+        for path in guards::not_empty(&edge.when, holds) {
+            let mut list = path.clone();
+            list.segments.push(NOT_EMPTY.to_owned());
+            let copies = copies_of(facts, node, &list);
+            found.extend(copies.iter().chain([&list]).filter_map(|list| self.fact(facts, list)));
+        }
+        found
+    }
+
+    /// Returns the index of the fact that a path leads to something.
+    fn fact(&mut self, facts: &Facts<'_>, path: &Path) -> Option<usize> {
+        let key = match (path.root, path.segments.first()) {
+            (Root::State, Some(name)) => Some(self.key(facts, name)?),
+            (Root::Inputs, Some(_)) => None,
+            _ => return None,
         };
-        facts.ways(node).map(of_edge).collect()
+        let next = self.keys + 1 + self.paths.len();
+        let fact = *self.paths.entry(path.clone()).or_insert(next);
+        // A fact that is new has the highest index.
+        if let Some(into) = key.map(|key| &mut self.into[key])
+            && fact == next
+        {
+            into.push(fact);
+        }
+        Some(fact)
     }
 
     /// Returns the facts that a path which is not null means: itself, all on the way to it, and that its key is set.
@@ -126,14 +323,7 @@ impl Flow {
         let mut found: Vec<usize> = key.into_iter().collect();
         for length in 1..=path.segments.len() {
             let part = Path { root: path.root, segments: path.segments[..length].to_vec() };
-            let next = self.keys + 1 + self.paths.len();
-            let fact = *self.paths.entry(part).or_insert(next);
-            found.push(fact);
-            if let Some(into) = key.map(|key| &mut self.into[key])
-                && !into.contains(&fact)
-            {
-                into.push(fact);
-            }
+            found.extend(self.fact(facts, &part));
         }
         found
     }
@@ -151,13 +341,40 @@ impl Flow {
             Moment::Assigned(count) => count,
             Moment::After => usize::MAX,
         };
-        for key in self.touches[node].iter().take(made) {
-            self.into[*key].iter().for_each(|&fact| known.remove(fact));
-        }
         // The assignments themselves are made one after the other; whether the edges see them is another matter.
-        let written = if moment == Moment::After { &self.writes[node] } else { &self.touches[node] };
-        written.iter().take(made).for_each(|&key| known.insert(key));
+        let is_written = moment != Moment::After || self.writes[node].len() == self.touches[node].len();
+        for (at, &key) in self.touches[node].iter().enumerate().take(made) {
+            let holds = |from: &Option<usize>| is_written && from.is_none_or(|from| known.contains(from));
+            let carried = self.carried[node].get(at).into_iter().flatten();
+            let carried: Vec<usize> = carried.filter(|(from, _)| holds(from)).map(|(_, fact)| *fact).collect();
+            self.into[key].iter().for_each(|&fact| known.remove(fact));
+            if is_written {
+                self.learn(&mut known, key);
+                carried.into_iter().for_each(|fact| known.insert(fact));
+            } else {
+                // Where it was not written it is what it was, and where it was, it may be nothing: as with a key that is set.
+                for &one in self.member_of.get(&key).into_iter().flatten() {
+                    let members = &self.members[one - self.keys - 1 - self.paths.len()];
+                    if !members.iter().any(|&member| known.contains(member)) {
+                        known.remove(one);
+                    }
+                }
+            }
+        }
         Some(known)
+    }
+
+    /// Whether one of the paths of an expression is sure to be set.
+    pub(super) fn is_one_set(&self, node: usize, moment: Moment, paths: &[Path]) -> bool {
+        let Some(&fact) = self.alternatives.get(paths) else { return false };
+        self.at(node, moment).is_some_and(|known| known.contains(fact))
+    }
+
+    /// Whether a list is sure to have an element, if it is there, because a condition on every way to here says so.
+    pub(super) fn is_not_empty(&self, node: usize, moment: Moment, list: &Path) -> bool {
+        let mut list = list.clone();
+        list.segments.push(NOT_EMPTY.to_owned());
+        self.is_something(node, moment, &list)
     }
 
     /// Whether a path is sure to lead to something, because a condition on every way to here says so.
@@ -171,7 +388,10 @@ impl Flow {
             };
             self.touches[node].iter().take(made).any(|&key| self.into[key].contains(&fact))
         };
-        self.before[node].as_ref().is_some_and(|known| known.contains(fact)) && !is_touched()
+        match is_touched() {
+            false => self.before[node].as_ref().is_some_and(|known| known.contains(fact)),
+            true => self.at(node, moment).is_some_and(|known| known.contains(fact)),
+        }
     }
 
     /// Whether any condition proves that a path leads to something.
@@ -196,11 +416,18 @@ impl Flow {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest way from the start to a node on which nothing sets a key: the nodes in order, the last one
-    /// included. `None` if every way sets it.
-    pub(super) fn way_without(&self, facts: &Facts<'_>, key: usize, to: usize) -> Option<Vec<usize>> {
+    /// Returns the shortest way from the start to a node on which nothing sets one of the keys: the nodes in order, the last
+    /// one included. An edge that `is_closed`, by its node and its place among the ways of that, is not taken. `None` if every
+    /// way sets one.
+    pub(super) fn way_without(
+        &self,
+        facts: &Facts<'_>,
+        keys: &[usize],
+        to: usize,
+        is_closed: impl Fn(usize, usize) -> bool,
+    ) -> Option<Vec<usize>> {
         let start = facts.start?;
-        if facts.types.keys.get(key).is_some_and(|key| key.initial.is_some()) {
+        if keys.iter().any(|&key| facts.types.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
         let mut from: Vec<Option<usize>> = vec![None; self.before.len()];
@@ -218,10 +445,11 @@ impl Flow {
                 way.reverse();
                 return Some(way);
             }
-            let sets = self.writes[node].contains(&key);
+            let sets = self.writes[node].iter().any(|key| keys.contains(key));
             let ways = facts.successors(node).enumerate();
-            let onward = ways.filter(|(way, _)| !sets && !self.gains[node][*way].contains(&key)).map(|(_, next)| next);
-            let failed = facts.error_successor(node).filter(|_| key != self.keys);
+            let proves = |way: usize| self.gains[node][way].iter().any(|fact| keys.contains(fact));
+            let onward = ways.filter(|&(way, _)| !sets && !proves(way) && !is_closed(node, way)).map(|(_, next)| next);
+            let failed = facts.error_successor(node).filter(|_| !keys.contains(&self.keys));
             for next in onward.chain(failed) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
@@ -264,6 +492,60 @@ fn writes(facts: &Facts<'_>, node: usize) -> Vec<usize> {
 /// Returns the keys that a node may write, in the order in which it does.
 fn touches(facts: &Facts<'_>, node: usize) -> Vec<usize> {
     facts.definition.nodes[node].written().filter_map(|key| facts.types.key(key.value.as_str())).collect()
+}
+
+/// Returns the path that an assignment copies, if it does nothing else.
+fn copied(term: &Term) -> Option<&Path> {
+    let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else { return None };
+    match expression.paths.as_slice() {
+        [path] => Some(path),
+        _ => None,
+    }
+}
+
+/// Whether the value that a node's assignment writes is never null.
+fn is_something(facts: &Facts<'_>, node: usize, at: usize, term: &Term) -> bool {
+    match &term.kind {
+        TermKind::Unreadable => false,
+        TermKind::Literal(value) => !value.is_null(),
+        TermKind::List(_) | TermKind::Object(_) | TermKind::Template { template: Template::Mixed(_), .. } => true,
+        TermKind::Template { .. } => match copied(term) {
+            Some(Path { root: Root::Now | Root::Timestamp, .. }) => true,
+            Some(Path { root: Root::Inputs, segments }) => match segments.as_slice() {
+                [name] => facts.types.input(name).is_some_and(|field| !field.ty.nullable),
+                _ => false,
+            },
+            Some(Path { root: Root::Result, segments }) => {
+                let result = facts.result_at(node, Site::Assign(at)).map(Cow::into_owned);
+                let value =
+                    result.and_then(|result| segments.iter().try_fold(result, |value, part| value.step(part).ok()));
+                value.is_some_and(|value| !value.nullable && !matches!(value.kind, Kind::Any | Kind::Never))
+            }
+            _ => false,
+        },
+    }
+}
+
+/// Returns the paths into the state at which, behind a node's assignments, there is what stands at a path: its copies.
+fn copies_of(facts: &Facts<'_>, node: usize, path: &Path) -> Vec<Path> {
+    // Where a failure leads along the edges, nothing was assigned.
+    if facts.may_skip_assign(node) {
+        return Vec::new();
+    }
+    let assign = facts.definition.nodes[node].assign();
+    let is_same = |at: usize, source: &Path| match source.segments.first() {
+        Some(key) if source.root == Root::State => {
+            !assign[at..].iter().any(|assignment| assignment.key.value.as_str() == key)
+        }
+        _ => true,
+    };
+    let copy = |(at, assignment): (usize, &Assignment)| {
+        let source = copied(&assignment.value).filter(|source| source.root == path.root && is_same(at, source))?;
+        let rest = path.segments.strip_prefix(source.segments.as_slice())?;
+        let segments = std::iter::once(assignment.key.to_string()).chain(rest.iter().cloned()).collect();
+        Some(Path { root: Root::State, segments })
+    };
+    assign.iter().enumerate().filter_map(copy).take(MOST_COPIES_OF_ONE).collect()
 }
 
 /// Orders the nodes that can be reached so that, loops aside, each comes after all that lead to it.

@@ -25,6 +25,59 @@ pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
     }
 }
 
+/// Returns the paths at which there is not an empty list if the condition holds, or if it does not. There may be nothing at all.
+pub(super) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+    let is_empty = |value: &Value| matches!(value, Value::Array(list) if list.is_empty());
+    decided(condition, holds)
+        .into_iter()
+        .filter(|(test, holds)| match test.operator {
+            Operator::Eq if is_empty(&test.value.value) => !holds,
+            Operator::Ne if is_empty(&test.value.value) => *holds,
+            Operator::Eq => *holds && test.value.value.is_array(),
+            Operator::Contains => *holds,
+            _ => false,
+        })
+        .map(|(test, _)| &test.path.value)
+        .collect()
+}
+
+/// Returns the comparisons of which it is known how they came out if the condition holds, or if it does not.
+pub(super) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, bool)> {
+    match (condition, holds) {
+        (Condition::Always, _) => Vec::new(),
+        (Condition::Not(inner), _) => decided(inner, !holds),
+        (Condition::Test(test), _) => vec![(test, holds)],
+        (Condition::All(all), true) | (Condition::Any(all), false) => {
+            all.iter().flat_map(|one| decided(one, holds)).collect()
+        }
+        // One of them decided, and it is not known which.
+        (Condition::All(all) | Condition::Any(all), _) => match all.as_slice() {
+            [one] => decided(one, holds),
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// Whether one of `paths` is not null if the condition holds, or if it does not; which one may be open.
+pub(super) fn proves_one(condition: &Condition<Test>, holds: bool, paths: &[Path]) -> bool {
+    match (condition, holds) {
+        (Condition::Always, _) => false,
+        (Condition::Not(inner), _) => proves_one(inner, !holds, paths),
+        (Condition::Test(test), _) => {
+            let looked_at = &test.path.value;
+            let is_on_the_way =
+                |path: &Path| path.root == looked_at.root && looked_at.segments.starts_with(&path.segments);
+            proven_by_test(test, holds) && paths.iter().any(is_on_the_way)
+        }
+        (Condition::All(all), true) | (Condition::Any(all), false) => {
+            all.iter().any(|one| proves_one(one, holds, paths))
+        }
+        (Condition::All(all) | Condition::Any(all), _) => {
+            !all.is_empty() && all.iter().all(|one| proves_one(one, holds, paths))
+        }
+    }
+}
+
 fn proven_by_test(test: &Test, holds: bool) -> bool {
     let null = test.value.value.is_null();
     match test.operator {
@@ -51,10 +104,10 @@ pub(super) fn asks_for_null(test: &Test) -> bool {
     }
 }
 
-/// Returns the paths that are not null where an edge of a list is followed: it holds, and none before it did.
-pub(super) fn proven_on_edge(edges: &[Edge], edge: usize) -> Vec<&Path> {
-    let before = edges[..edge].iter().flat_map(|edge| proven(&edge.when, false));
-    before.chain(proven(&edges[edge].when, true)).collect()
+/// Returns the comparisons of which it is known how they came out where an edge of a list is followed.
+pub(super) fn decided_on_edge(edges: &[Edge], edge: usize) -> Vec<(&Test, bool)> {
+    let before = edges[..edge].iter().flat_map(|edge| decided(&edge.when, false));
+    before.chain(decided(&edges[edge].when, true)).collect()
 }
 
 /// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those in

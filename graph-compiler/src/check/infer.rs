@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
+use graph_model::path::{Path, Root};
 use graph_model::program::{OnError, THREAD_DIRECTIVE};
+use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::web::Web;
-use crate::definition::{Definition, Foreach, NodeKind, Return, Term, TermKind};
+use crate::definition::{Definition, Foreach, NodeDefinition, NodeKind, Return, SchemaKind, Term, TermKind};
 use crate::graph::{Exit, Key};
 use crate::types::{Field, Kind, Type, join_all};
 
@@ -19,13 +21,28 @@ pub(super) struct Types {
     pub(super) keys: Vec<Key>,
     /// For each key, all values that it can have, where all that is written to it stands in the graph.
     pub(super) values: Vec<Option<Vec<Value>>>,
+    /// For each key, how many elements it has at least where it is a list.
+    pub(super) least: Vec<u64>,
     by_name: HashMap<String, usize>,
+    /// Where each input is among the fields of `inputs`.
+    inputs_by_name: HashMap<String, usize>,
 }
 
 impl Types {
     /// Collects the keys of the state: those of `config.state`, then those that are assigned, in the order of the file.
     pub(super) fn new(inputs: Type, definition: &Definition) -> Self {
-        let mut types = Self { inputs, keys: Vec::new(), values: Vec::new(), by_name: HashMap::new() };
+        let inputs_by_name = match &inputs.kind {
+            Kind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
+            _ => HashMap::new(),
+        };
+        let mut types = Self {
+            inputs,
+            keys: Vec::new(),
+            values: Vec::new(),
+            least: Vec::new(),
+            by_name: HashMap::new(),
+            inputs_by_name,
+        };
         for (key, value) in &definition.state {
             types.add(key.value.as_str(), Type::of_value(&value.value), Some(value.value.clone()));
         }
@@ -33,6 +50,10 @@ impl Types {
             types.add(key.value.as_str(), Type::never(), None);
         }
         types.values = vec![Some(Vec::new()); types.keys.len()];
+        types.least = vec![u64::MAX; types.keys.len()];
+        for (key, value) in &definition.state {
+            types.add_least(key.value.as_str(), value.value.as_array().map_or(0, Vec::len) as u64);
+        }
         for (key, value) in &definition.state {
             types.add_value(key.value.as_str(), Some(&value.value));
         }
@@ -43,9 +64,11 @@ impl Types {
                     _ => None,
                 };
                 types.add_value(assignment.key.value.as_str(), value);
+                types.add_least(assignment.key.value.as_str(), least_of_term(definition, &assignment.value));
             }
-            if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
+            if let NodeKind::Foreach(Foreach { collect: Some(key), over, .. }) = &node.kind {
                 types.add_value(key.value.as_str(), None);
+                types.add_least(key.value.as_str(), least_of_term(definition, over));
             }
         }
         types
@@ -55,6 +78,13 @@ impl Types {
         if !self.by_name.contains_key(name) {
             self.by_name.insert(name.to_owned(), self.keys.len());
             self.keys.push(Key { name: name.to_owned(), ty, initial });
+        }
+    }
+
+    /// Adds how many elements a list that a key can have has at least.
+    fn add_least(&mut self, name: &str, least: u64) {
+        if let Some(key) = self.key(name) {
+            self.least[key] = self.least[key].min(least);
         }
     }
 
@@ -68,6 +98,12 @@ impl Types {
             (Some(_), Some(_)) => {}
             _ => *values = None,
         }
+    }
+
+    /// Returns an input, where the graph declares its inputs and it is one of them.
+    pub(super) fn input(&self, name: &str) -> Option<&Field> {
+        let Kind::Object(fields) = &self.inputs.kind else { return None };
+        fields.get(*self.inputs_by_name.get(name)?)
     }
 
     /// Returns the index of a key.
@@ -152,6 +188,65 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
     }
 }
 
+/// Returns how many elements the list at a path has at least.
+pub(super) fn least_items(facts: &Facts<'_>, node: usize, site: Site, list: &Path) -> u64 {
+    match (list.root, list.segments.as_slice()) {
+        (Root::Inputs, _) => least_by_schema(facts.definition, list),
+        (Root::State, [key]) => facts.types.key(key).map_or(0, |key| facts.types.least[key]),
+        (Root::Local, [_, rest @ ..]) if site == Site::Item => {
+            let NodeKind::Foreach(each) = &facts.definition.nodes[node].kind else { return 0 };
+            match (&each.over.kind, rest) {
+                (TermKind::List(list), []) => {
+                    list.iter().map(|item| least_of_term(facts.definition, item)).min().unwrap_or(0)
+                }
+                (TermKind::Literal(Value::Array(list)), []) => {
+                    list.iter().map(|item| item.as_array().map_or(0, Vec::len) as u64).min().unwrap_or(0)
+                }
+                (TermKind::Template { template: Template::Whole(over), .. }, _) => match over.paths.as_slice() {
+                    [over] if over.root == Root::Inputs => {
+                        let segments =
+                            over.segments.iter().cloned().chain(["0".to_owned()]).chain(rest.iter().cloned());
+                        least_by_schema(facts.definition, &Path { root: Root::Inputs, segments: segments.collect() })
+                    }
+                    _ => 0,
+                },
+                _ => 0,
+            }
+        }
+        _ => 0,
+    }
+}
+
+/// Returns how many elements a list has at least that a term makes.
+fn least_of_term(definition: &Definition, term: &Term) -> u64 {
+    match &term.kind {
+        TermKind::List(list) => list.len() as u64,
+        TermKind::Literal(Value::Array(list)) => list.len() as u64,
+        TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+            [path] if path.root == Root::Inputs => least_by_schema(definition, path),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// Returns how many elements the inputs' schema asks for in the list at a path.
+fn least_by_schema(definition: &Definition, path: &Path) -> u64 {
+    let mut schema = definition.inputs.as_ref();
+    for segment in &path.segments {
+        schema = schema.and_then(|schema| match &schema.kind {
+            SchemaKind::Object(properties) => {
+                properties.iter().find(|property| property.name.value == *segment).map(|property| &property.schema)
+            }
+            SchemaKind::List(items) if segment.parse::<i64>().is_ok() => Some(items),
+            SchemaKind::Map(values) => Some(values),
+            _ => None,
+        });
+    }
+    let rule = schema.and_then(|schema| schema.rules.iter().find(|rule| rule.keyword == "minItems"));
+    rule.and_then(|rule| rule.value.as_u64()).unwrap_or(0)
+}
+
 /// Adds what a key may be; says whether that is new.
 fn learn(facts: &mut Facts<'_>, key: &str, ty: Type) -> bool {
     let Some(key) = facts.types.key(key) else { return false };
@@ -163,7 +258,6 @@ fn learn(facts: &mut Facts<'_>, key: &str, ty: Type) -> bool {
 
 /// Returns what is known of a value with templates.
 pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Type {
-    use graph_model::template::Template;
     match &term.kind {
         TermKind::Unreadable => Type::any(),
         TermKind::Literal(value) => Type::of_value(value),
@@ -177,7 +271,10 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
                     return ty.not_null();
                 }
             }
-            ty.or_null()
+            match facts.is_one_something(node, site, &expression.paths) {
+                true => ty.not_null(),
+                false => ty.or_null(),
+            }
         }
         TermKind::Template { template, .. } => {
             let mut paths = template.expressions().flat_map(|expression| &expression.paths);
@@ -200,9 +297,23 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
 /// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
 /// enough: they must leave a case open.
 pub(super) fn exits(facts: &Facts<'_>, web: &Web) -> Vec<Exit> {
+    if returned_keys(facts, web) > MOST_RETURNED {
+        return Vec::new();
+    }
     let ends = (0..facts.definition.nodes.len()).filter(|&at| web.ends[at]);
     let exit = |at: usize| Exit { node: facts.definition.nodes[at].name.to_string(), ty: returned(facts, at) };
     ends.map(exit).collect()
+}
+
+/// How many keys the ends of a graph may return together: each end that returns the state has a type of all of them.
+pub(super) const MOST_RETURNED: usize = 500_000;
+
+/// Returns how many keys the ends of a graph return together, where that is the state.
+pub(super) fn returned_keys(facts: &Facts<'_>, web: &Web) -> usize {
+    let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_) }));
+    let ends =
+        facts.definition.nodes.iter().zip(&web.ends).filter(|(node, ends)| **ends && returns_state(node)).count();
+    ends.saturating_mul(facts.types.keys.len())
 }
 
 /// Returns what a run returns, wherever it ends.
@@ -215,7 +326,11 @@ pub(super) fn output(facts: &Facts<'_>, exits: &[Exit]) -> Type {
             facts.successors(at).chain(facts.error_successor(at)).for_each(|next| entered[next] = true);
         }
         let entered = (0..entered.len()).filter(|&at| entered[at] && facts.flow.is_reached(at));
-        ends.extend(entered.map(|at| state(facts, at, Site::Params)));
+        let entered: Vec<usize> = entered.collect();
+        if entered.len().saturating_mul(facts.types.keys.len()) > MOST_RETURNED {
+            return Type::any_of(facts.types.keys.iter().any(|key| key.ty.has_secret()));
+        }
+        ends.extend(entered.into_iter().map(|at| state(facts, at, Site::Params)));
     }
     let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
     if !ends.is_empty() && ends.iter().all(is_object) {

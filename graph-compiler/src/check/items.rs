@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use graph_model::program::{ItemType, Verb};
+use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
 use super::facts::{Caller, Facts};
 use crate::definition::Call;
@@ -58,6 +58,26 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 format!("`{file}` and `{}` would both become the module `{}`", inner.file, inner.module),
             )
             .help("rename one of the files");
+    }
+}
+
+/// Reports tools of which no contract says what they take, return and may be given.
+pub(super) fn check_contracts(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in facts.calls() {
+        let tool = facts.tool(call);
+        let is_similar = call.id().is_some_and(|id| facts.items.similar.contains_key(id));
+        if tool.by != Performer::Program || tool.contract.is_some() || is_similar {
+            continue;
+        }
+        let what = match call.id() {
+            Some(id) if id.as_str().starts_with(INTERNAL) => continue,
+            Some(id) => format!("{caller} executes `{id}`, of which there is no contract"),
+            None => format!("{caller} executes a tool whose id is computed, so that no contract holds for the call"),
+        };
+        diagnostics
+            .lint(code::NO_CONTRACT, facts.place(&call.item.span), what)
+            .label("nothing is known of what it takes and returns")
+            .help("write a contract in the tree's `tools` directory, and call the tool by its id");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
 
+use std::collections::HashSet;
+
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
@@ -109,15 +111,21 @@ fn goes_over_nothing(kind: &NodeKind) -> bool {
     matches!(kind, NodeKind::Foreach(each) if matches!(&each.over.kind, TermKind::List(list) if list.is_empty()))
 }
 
+/// How many ways out of a loop are looked at: of each it is asked whether the loop goes round without it.
+const MOST_EXITS: usize = 64;
+
 /// Reports a loop whose ways out look at nothing that changes while it goes round.
 fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagnostics) {
-    let inside = |node: usize| group.contains(&node);
+    let inside = |node: usize| group.first().is_some_and(|&first| web.group_of[first] == web.group_of[node]);
     let leaves = |node: usize| web.ends[node] || web.next[node].iter().any(|&next| !inside(next));
     let exits: Vec<usize> = group.iter().copied().filter(|&node| leaves(node)).collect();
-    let written: Vec<&str> = group.iter().flat_map(|&node| changed(facts, node, &exits)).collect();
+    if exits.len() > MOST_EXITS {
+        return;
+    }
+    let written: HashSet<&str> = group.iter().flat_map(|&node| changed(facts, node, &exits)).collect();
     let changes = |path: &Path| match (path.root, path.segments.first()) {
         (Root::Inputs, _) => false,
-        (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(&key.as_str()),
+        (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(key.as_str()),
         _ => true,
     };
     let mut tests: Vec<&Test> = Vec::new();
@@ -138,8 +146,9 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
         let names = nodes.iter().map(|&at| facts.definition.nodes[at].name.value.as_str());
         names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
+    const SHOWN: usize = 8;
     let mut paths: Vec<String> = Vec::new();
-    for test in &tests {
+    for test in tests.iter().take(100) {
         let path = format!("`{}`", test.path.value);
         if !paths.contains(&path) {
             paths.push(path);
@@ -150,7 +159,11 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
         .lint(
             code::STUCK_LOOP,
             facts.place(&first.path.span),
-            format!("once the loop of {} goes round, it never ends", names(group)),
+            format!(
+                "once the loop of {}{} goes round, it never ends",
+                names(&group[..group.len().min(SHOWN)]),
+                if group.len() > SHOWN { " …" } else { "" }
+            ),
         )
         .label(format!("nothing in the loop changes {looked_at}"))
         .help(

@@ -10,7 +10,9 @@ mod cached;
 mod cases;
 mod commands;
 mod conditions;
+mod correlated;
 mod dollars;
+mod exits;
 mod facts;
 mod flow;
 mod foreach;
@@ -18,10 +20,13 @@ mod guards;
 mod infer;
 mod items;
 mod literals;
+mod look_alike;
 mod loops;
 mod no_end;
+mod not_secret;
 mod parameters;
 mod permissions;
+mod plain_texts;
 mod reads;
 mod refused;
 mod secrets;
@@ -33,8 +38,11 @@ mod targets;
 mod types_at;
 mod unreachable;
 mod unread;
+mod unread_inputs;
+mod variables;
 mod web;
 mod widened;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -125,9 +133,12 @@ const RULES: &[Rule] = &[
     start::check,
     targets::check,
     shadowed::check,
+    look_alike::check,
     unreachable::check,
     no_end::check,
+    exits::check,
     assignments::check,
+    plain_texts::check,
     reads::check,
     conditions::check,
     foreach::check,
@@ -148,9 +159,14 @@ const LINTS: &[Rule] = &[
     parameters::check_missing,
     literals::check,
     unread::check,
+    unread_inputs::check,
     dollars::check,
+    variables::check,
     widened::check,
     cases::check,
+    words::check,
+    not_secret::check,
+    items::check_contracts,
     items::check_similar,
     loops::check,
     permissions::check_computed,

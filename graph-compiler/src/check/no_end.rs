@@ -29,16 +29,11 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         }
         // One report for all that goes round together: nodes before the loop and in it.
         let mut round = vec![node];
-        let mut at = 0;
-        while let Some(&one) = round.get(at) {
-            for next in onward(one) {
-                if !round.contains(&next) {
-                    round.push(next);
-                }
-            }
-            at += 1;
+        reported[node] = true;
+        while let Some(one) = round.pop() {
+            // A node that could end would be an end for those that lead to it.
+            round.extend(onward(one).filter(|&next| !std::mem::replace(&mut reported[next], true)));
         }
-        round.iter().for_each(|&one| reported[one] = true);
         let name = |at: usize| &facts.definition.nodes[at].name;
         let way: Vec<String> = way_round(facts, node).into_iter().map(|at| name(at).to_string()).collect();
         diagnostics

@@ -198,7 +198,8 @@ impl Given<'_, '_> {
             Kind::Any => is_previous(path),
             _ => ty.nullable,
         };
-        let is_certain = alternatives.iter().any(|(_, _, ty)| !ty.nullable);
+        let is_certain = alternatives.iter().any(|(_, _, ty)| !ty.nullable)
+            || self.facts.is_one_something(self.node, self.site, &expression.paths);
         if !is_certain && alternatives.last().is_some_and(may_be_null) {
             self.report_missing(term, text, expression, target, whose, diagnostics);
         }

@@ -1,5 +1,7 @@
 //! The graph declares what it may do, and that covers what it does.
 
+use std::collections::HashSet;
+
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
 
@@ -26,19 +28,30 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         }
         return;
     };
+    // There may be many calls and many permissions; most name one tool.
+    let exact: HashSet<&str> = facts.permissions().map(|pattern| pattern.value.as_str()).collect();
+    let is_wild = |pattern: &&Spanned<Pattern>| pattern.value.as_str().contains(['*', '?', '[']);
+    let wild: Vec<&Spanned<Pattern>> = facts.permissions().filter(is_wild).collect();
     for (caller, call) in facts.calls() {
         let (needed, added, covered) = match need(call) {
             Need::Nothing => continue,
             Need::Capability(capability) => {
-                let covered = facts.permissions().any(|pattern| pattern.value.grants(&capability));
-                (format!("needs `{capability}`"), capability.to_string(), covered)
+                let added = capability.to_string();
+                let covered = match exact.contains(added.as_str()) {
+                    true => true,
+                    false => wild.iter().any(|pattern| pattern.value.grants(&capability)),
+                };
+                (format!("needs `{capability}`"), added, covered)
             }
             Need::Beginning(beginning) => {
                 let covered = facts.permissions().any(|pattern| may_grant(&pattern.value, &beginning));
                 (format!("needs what begins with `{beginning}`"), format!("{beginning}*"), covered)
             }
         };
-        if !covered {
+        // A permission that is written with slashes, as ids are, was refused, and was meant.
+        let text = facts.definition.source().text.get(permissions.span.clone()).unwrap_or_default();
+        let is_refused = || call.id().is_some_and(|id| id.as_str().contains('/') && text.contains(&format!(".{id}")));
+        if !covered && !is_refused() {
             let message = format!("{caller} may not call {}: the graph's permissions do not cover it", call.shown());
             diagnostics
                 .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
@@ -111,23 +124,26 @@ fn covers(pattern: &Pattern, needed: &str) -> bool {
 pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let mut needed = needs(facts.definition);
     let inner = facts.tools.iter().filter_map(|tool| tool.graph).flat_map(|graph| &graph.needs);
-    for one in inner {
-        if !needed.contains(one) {
-            needed.push(one.clone());
-        }
-    }
+    let mut known: HashSet<String> = needed.iter().cloned().collect();
+    needed.extend(inner.filter(|one| known.insert((*one).clone())).cloned());
+    let beginnings: Vec<String> =
+        needed.iter().filter_map(|needed| needed.strip_suffix('*')).map(str::to_owned).collect();
+    let source = facts.definition.source();
     if needed.is_empty() {
         // The list must be there all the same.
         return;
     }
     for permission in facts.permissions() {
         let pattern = permission.value.as_str();
-        let is_needed = |needed: &String| match needed.strip_suffix('*') {
-            // Of what is known only at each call, part of it may be all that is meant.
-            Some(beginning) => pattern.starts_with(beginning),
-            None => pattern == needed,
-        };
-        if needed.iter().any(is_needed) {
+        // Of what is known only at each call, part of it may be all that is meant.
+        let is_part = |beginning: &String| pattern.starts_with(beginning.as_str());
+        let is_needed = known.contains(pattern) && !pattern.ends_with('*');
+        if is_needed || beginnings.iter().any(is_part) {
+            continue;
+        }
+        if diagnostics.is_full(code::EXCESS_PERMISSION, source) {
+            // It is only counted.
+            diagnostics.lint(code::EXCESS_PERMISSION, facts.place(&permission.span), String::new());
             continue;
         }
         let covers = |needed: &&String| covers(&permission.value, needed);

@@ -24,8 +24,11 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 
 fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &facts.types.inputs.kind) else { return };
-    if fields.iter().any(|field| field.name == *name) {
-        return check_parts(facts, read, &facts.types.inputs, 0, diagnostics);
+    if facts.types.input(name).is_some() {
+        if read.path.segments.len() > 1 {
+            check_parts(facts, read, &facts.types.inputs, 0, diagnostics);
+        }
+        return;
     }
     let message = format!("the graph has no input `{name}`");
     let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, read.place(facts), message);
@@ -55,9 +58,7 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
         let message = format!("nothing sets the state key `{name}`");
         let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(facts), message);
         diagnostic.label("never assigned").suggest(name, keys());
-        let is_input =
-            matches!(&facts.types.inputs.kind, Kind::Object(fields) if fields.iter().any(|field| field.name == *name));
-        if is_input {
+        if facts.types.input(name).is_some() {
             let path = read.path.to_string();
             diagnostic.help(format!("did you mean `inputs.{name}`?"));
             diagnostic.replace(&path, &path.replacen("state.", "inputs.", 1), false);

@@ -1,39 +1,104 @@
 //! Sets of small numbers, as the analyses hold one for each node.
 
+use std::sync::Arc;
+
+/// How many words a part of a set has.
+const WORDS: usize = 32;
+/// How many numbers a part of a set is about.
+const NUMBERS: usize = WORDS * 64;
+
 /// A set of numbers below a count that is set when it is made.
+///
+/// Sets of neighbouring nodes differ in few numbers, and there may be as many numbers as nodes. So parts that are the same are
+/// kept once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Set(Vec<u64>);
+pub(super) struct Set(Vec<Arc<[u64; WORDS]>>);
 
 impl Set {
     /// A set that can hold the numbers below `count`, and holds none.
     pub(super) fn empty(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
+        let none = Arc::new([0; WORDS]);
+        Self((0..count.div_ceil(NUMBERS)).map(|_| Arc::clone(&none)).collect())
     }
 
     pub(super) fn insert(&mut self, number: usize) {
-        self.0[number / 64] |= 1 << (number % 64);
+        if !self.contains(number) {
+            Arc::make_mut(&mut self.0[number / NUMBERS])[number % NUMBERS / 64] |= 1 << (number % 64);
+        }
     }
 
     pub(super) fn remove(&mut self, number: usize) {
-        self.0[number / 64] &= !(1 << (number % 64));
+        if self.contains(number) {
+            Arc::make_mut(&mut self.0[number / NUMBERS])[number % NUMBERS / 64] &= !(1 << (number % 64));
+        }
     }
 
     pub(super) fn contains(&self, number: usize) -> bool {
-        self.0[number / 64] >> (number % 64) & 1 == 1
+        self.0[number / NUMBERS][number % NUMBERS / 64] >> (number % 64) & 1 == 1
     }
 
     /// Keeps what `other` has too; says whether that took anything away.
     pub(super) fn intersect(&mut self, other: &Self) -> bool {
         let mut changed = false;
         for (one, two) in self.0.iter_mut().zip(&other.0) {
-            changed |= *one & !two != 0;
-            *one &= two;
+            if Arc::ptr_eq(one, two) || is_part(one, two) {
+                continue;
+            }
+            changed = true;
+            if is_part(two, one) {
+                *one = Arc::clone(two);
+            } else {
+                Arc::make_mut(one).iter_mut().zip(two.iter()).for_each(|(one, two)| *one &= two);
+            }
         }
         changed
     }
 
     /// Adds what `other` has.
     pub(super) fn unite(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(one, two)| *one |= two);
+        for (one, two) in self.0.iter_mut().zip(&other.0) {
+            if Arc::ptr_eq(one, two) || is_part(two, one) {
+                continue;
+            }
+            if is_part(one, two) {
+                *one = Arc::clone(two);
+            } else {
+                Arc::make_mut(one).iter_mut().zip(two.iter()).for_each(|(one, two)| *one |= two);
+            }
+        }
+    }
+}
+
+/// Whether all numbers of `one` are in `other`.
+fn is_part(one: &[u64; WORDS], other: &[u64; WORDS]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one & !other == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(numbers: &[usize]) -> Set {
+        let mut set = Set::empty(5_000);
+        numbers.iter().for_each(|&number| set.insert(number));
+        set
+    }
+
+    fn numbers(set: &Set) -> Vec<usize> {
+        (0..5_000).filter(|&number| set.contains(number)).collect()
+    }
+
+    #[test]
+    fn sets_are_joined_and_cut_in_all_their_parts() {
+        let (one, two) = (set(&[0, 63, 64, 2_047, 2_048, 4_999]), set(&[63, 2_048, 3_000]));
+        let mut cut = one.clone();
+        assert!(cut.intersect(&two) && !cut.intersect(&two));
+        assert_eq!(numbers(&cut), [63, 2_048]);
+        let mut joined = one.clone();
+        joined.unite(&two);
+        assert_eq!(numbers(&joined), [0, 63, 64, 2_047, 2_048, 3_000, 4_999]);
+        joined.remove(3_000);
+        assert_eq!(joined, one);
+        assert_eq!(numbers(&two), [63, 2_048, 3_000], "what is shared does not change");
     }
 }

@@ -80,7 +80,8 @@ impl Live {
         };
         facts.reads(&mut |read| {
             let name = match (read.path.root, read.site, read.path.segments.as_slice()) {
-                (Root::State, _, []) | (Root::Local, Site::Hook, [_]) => None,
+                (Root::State, _, []) => None,
+                (Root::Local, Site::Hook, [root]) if root == "state" => None,
                 (Root::State, _, [name, ..]) => Some(name),
                 (Root::Local, Site::Hook, [root, name, ..]) if root == "state" => Some(name),
                 _ => return,

@@ -1,6 +1,6 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::cases::{Judgement, Ways};
 use super::facts::{Facts, edges};
@@ -82,14 +82,16 @@ impl Web {
 
     /// Returns how many nodes of a group, but for `without`, can follow each other; `None` if there is no end to it.
     pub(super) fn longest(&self, group: &[usize], without: &[usize]) -> Option<u64> {
-        let own = |node: &usize| group.contains(node) && !without.contains(node);
-        let inner: Vec<Vec<usize>> = self
-            .next
+        // A graph may have many groups: nothing here is about all nodes.
+        let without: HashSet<usize> = without.iter().copied().collect();
+        let own: Vec<usize> = group.iter().copied().filter(|node| !without.contains(node)).collect();
+        let place: HashMap<usize, usize> =
+            own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
+        let inner: Vec<Vec<usize>> = own
             .iter()
-            .enumerate()
-            .map(|(node, next)| if own(&node) { next.iter().copied().filter(own).collect() } else { Vec::new() })
+            .map(|&node| self.next[node].iter().filter_map(|next| place.get(next).copied()).collect())
             .collect();
-        let mut longest = vec![0_u64; self.next.len()];
+        let mut longest = vec![0_u64; own.len()];
         // Each group comes after those that it leads to.
         for part in groups(&inner) {
             let [node] = part.as_slice() else { return None };
@@ -97,7 +99,7 @@ impl Web {
                 return None;
             }
             let behind = inner[*node].iter().map(|&next| longest[next]).max().unwrap_or_default();
-            longest[*node] = behind + u64::from(own(node));
+            longest[*node] = behind + 1;
         }
         Some(longest.into_iter().max().unwrap_or_default())
     }

@@ -212,24 +212,5 @@ fn check_pattern(reader: &mut Reader<'_>, value: &Spanned<Value>) -> bool {
         reader.diagnostics.error(code::BAD_REGEX, place, "the value of `regex` is a pattern, a string");
         return false;
     };
-    match regex::Regex::new(pattern) {
-        Ok(_) => true,
-        Err(regex::Error::CompiledTooBig(limit)) => {
-            reader
-                .diagnostics
-                .error(code::BAD_REGEX, place, format!("the pattern needs more than {limit} bytes of memory"))
-                .help("use smaller repetitions");
-            false
-        }
-        Err(error) => {
-            // The crate draws a frame of its own; its last line says what is wrong.
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            reader
-                .diagnostics
-                .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
-                .note("patterns are those of the `regex` crate: without look-around and back-references");
-            false
-        }
-    }
+    reader.pattern(pattern, &value.span)
 }

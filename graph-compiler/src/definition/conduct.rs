@@ -41,7 +41,16 @@ pub(crate) const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanen
 /// Reads the fields of a node that say how its calls are made.
 pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
     // Nothing, and an empty text, are no place (R11).
-    let remote = reader.optional_text(fields, "remote").map(|text| text.value).filter(|name| !name.is_empty());
+    let remote = reader.optional_text(fields, "remote");
+    if let Some(text) = remote.as_ref().filter(|text| text.value.contains("${")) {
+        let place = Place::new(reader.source, text.span.clone());
+        reader
+            .diagnostics
+            .error(code::TEMPLATE_AS_TEXT, place, "`remote` is not computed")
+            .label("taken as it is written")
+            .help("write the name of the agent, or lead to a node for each of them");
+    }
+    let remote = remote.map(|text| text.value).filter(|name| !name.is_empty());
     let cache_result = fields.get("cache_result").and_then(|tree| {
         let value = reader.boolean(tree, "`cache_result`")?;
         Some(Spanned { value, span: tree.span.clone() })

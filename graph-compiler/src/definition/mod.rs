@@ -9,6 +9,7 @@ pub(crate) mod conduct;
 mod duration;
 pub(crate) mod hook;
 pub(crate) mod node;
+mod patterns;
 mod reader;
 pub(crate) mod rules;
 pub(crate) mod schema;
@@ -16,7 +17,7 @@ pub(crate) mod settings;
 mod subprocess;
 mod template;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
@@ -30,6 +31,7 @@ pub use condition::Test;
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
+pub(crate) use patterns::compiled;
 pub use reader::Spanned;
 pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind, Sink};
@@ -40,6 +42,7 @@ use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::{Origin, Verified};
+use patterns::Patterns;
 use reader::{Fields, Reader};
 use schema::Of;
 
@@ -182,7 +185,7 @@ struct Reading {
 
 fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, reading: &mut Reading) -> Option<Definition> {
     let source = Arc::clone(origin.source());
-    let mut reader = Reader { source: &source, diagnostics };
+    let mut reader = Reader { source: &source, diagnostics, patterns: Patterns::default() };
     let fields = reader.map(&file.root, "a graph")?;
     let head = match is_graph(&mut reader, &fields) {
         None if reading.is_unfinished => 0..0,
@@ -333,10 +336,20 @@ fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Opti
     }
 }
 
+/// How many permissions of a graph may have wildcards: each is tried for each call.
+const MOST_WILDCARDS: usize = 1_000;
+
 fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanned<Pattern>>> {
-    let mut patterns = Vec::new();
+    let (mut patterns, mut wild) = (Vec::new(), 0);
     for item in reader.list(tree, "`permissions`") {
         let Some(text) = reader.text(item, "a permission") else { continue };
+        wild += usize::from(text.value.contains(['*', '?', '[']));
+        if wild > MOST_WILDCARDS {
+            let place = Place::new(reader.source, text.span);
+            let message = format!("a graph has at most {MOST_WILDCARDS} permissions with wildcards");
+            reader.diagnostics.error(code::TOO_DEEP, place, message).help("name the tools, or use fewer wildcards");
+            break;
+        }
         match Pattern::new(text.value) {
             Ok(pattern) => patterns.push(Spanned { value: pattern, span: text.span }),
             Err(error) => {
@@ -352,6 +365,7 @@ fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanne
 #[derive(Default)]
 struct Env {
     names: Vec<String>,
+    known: HashSet<String>,
 }
 
 impl Env {
@@ -373,7 +387,7 @@ impl Env {
                     .diagnostics
                     .error(code::BAD_NAME, place, message)
                     .help("write the name alone, as `HOME`: without `$`, braces, `=` and blanks");
-            } else if !self.names.contains(&name.value) {
+            } else if self.known.insert(name.value.clone()) {
                 self.names.push(name.value);
             }
         }
@@ -423,7 +437,7 @@ pub(crate) fn parse_trusted_contract(
     let file = tree::parse(source, diagnostics)?;
     diagnostics.extend(tree::read_again(source, &file));
     let tree = &file.root;
-    let mut reader = Reader { source, diagnostics };
+    let mut reader = Reader { source, diagnostics, patterns: Patterns::default() };
     let fields = reader.map(tree, "a contract")?;
     reader.slips(
         &fields,

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use graph_model::character::is_plain_in_names;
 use graph_model::name::NameError;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, code, nearest};
+use super::patterns::{Patterns, Problem};
+use crate::diagnostic::{Diagnostics, Place, code, nearest};
 use crate::source::{Source, Span};
 use crate::tree::{Key, Node, Tree};
 
@@ -47,6 +49,8 @@ impl<'t> Fields<'t> {
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Arc<Source>,
     pub(super) diagnostics: &'a mut Diagnostics,
+    /// The regular expressions that were read.
+    pub(super) patterns: Patterns,
 }
 
 impl Reader<'_> {
@@ -137,6 +141,38 @@ impl Reader<'_> {
         None
     }
 
+    /// Reports characters of a name that nobody sees.
+    pub(super) fn visible(&mut self, name: &Spanned<String>, what: &str) {
+        if let Some(character) = name.value.chars().find(|&character| !is_plain_in_names(character)) {
+            let place = Place::new(self.source, name.span.clone());
+            let message = format!(
+                "{what} cannot contain {character:?}; it is made of characters that can be seen and plain spaces"
+            );
+            self.diagnostics.error(code::BAD_NAME, place, message);
+        }
+    }
+
+    /// Checks a regular expression that stands at `span`, and reports what is wrong with it.
+    pub(super) fn pattern(&mut self, pattern: &str, span: &Span) -> bool {
+        let Err(problem) = self.patterns.check(pattern) else { return true };
+        let place = Place::new(self.source, span.clone());
+        match problem {
+            Problem::Syntax(reason) => self
+                .diagnostics
+                .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
+                .note("patterns are those of the `regex` crate: without look-around and back-references"),
+            Problem::TooLarge => self
+                .diagnostics
+                .error(code::BAD_REGEX, place, "the pattern is too large: its repetitions make a program of it that is")
+                .help("use smaller repetitions"),
+            Problem::TooLargeTogether => self
+                .diagnostics
+                .error(code::BAD_REGEX, place, "the patterns of this file are too large together")
+                .help("use smaller repetitions, or `[a-z]` where not all letters of the world are meant"),
+        };
+        false
+    }
+
     /// Returns the value of a field that must be there. What is nearly called so is reported instead of its absence.
     pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t Tree> {
         let found = fields.get(name);
@@ -207,16 +243,8 @@ impl Reader<'_> {
     /// Reports an unknown field, once: who misses a field and who looks for strange ones may both come upon it.
     fn unknown_field(&mut self, key: &Key, whose: &str, known: &[&str]) {
         let place = Place::new(self.source, key.span.clone());
-        let is_it = |one: &Diagnostic| {
-            one.code == code::UNKNOWN_FIELD
-                && one.place.span.as_ref() == Some(&key.span)
-                && Arc::ptr_eq(&one.place.source, self.source)
-        };
-        if self.diagnostics.iter().any(is_it) {
-            return;
-        }
-        let diagnostic =
-            self.diagnostics.error(code::UNKNOWN_FIELD, place, format!("{whose} has no field `{}`", key.name));
+        let message = format!("{whose} has no field `{}`", key.name);
+        let Some(diagnostic) = self.diagnostics.error_once(code::UNKNOWN_FIELD, place, message) else { return };
         diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
         if diagnostic.help.is_none() {
             let list: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();

@@ -6,6 +6,7 @@
 use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Map, Value};
 
+use super::patterns;
 use super::reader::{Fields, Reader};
 use super::schema::{Of, Schema, SchemaKind};
 use crate::diagnostic::{Place, code};
@@ -155,7 +156,7 @@ fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree:
         (Argument::Positive, Value::Number(number)) if number.as_f64().is_some_and(|number| number > 0.0) => None,
         (Argument::Count, Value::Number(number)) if number.is_u64() => None,
         (Argument::Format, Value::String(format)) if FORMATS.contains(&format.as_str()) => None,
-        (Argument::Pattern, Value::String(pattern)) => return check_pattern(reader, pattern, tree).then_some(value),
+        (Argument::Pattern, Value::String(pattern)) => return reader.pattern(pattern, &tree.span).then_some(value),
         (Argument::Format, Value::String(format)) => {
             let place = Place::new(reader.source, tree.span.clone());
             let known: Vec<String> = FORMATS.iter().map(|format| format!("`{format}`")).collect();
@@ -180,19 +181,6 @@ fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree:
         return None;
     }
     Some(value)
-}
-
-fn check_pattern(reader: &mut Reader<'_>, pattern: &str, tree: &Tree) -> bool {
-    let Err(error) = regex::Regex::new(pattern) else { return true };
-    // The crate draws a frame of its own; its last line says what is wrong.
-    let text = error.to_string();
-    let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-    let place = Place::new(reader.source, tree.span.clone());
-    reader
-        .diagnostics
-        .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
-        .note("patterns are those of the `regex` crate: without look-around and back-references");
-    false
 }
 
 /// Reports bounds between which there is nothing.
@@ -256,7 +244,7 @@ impl Rule {
     }
 
     fn finds(&self, text: &str) -> bool {
-        let pattern = self.value.as_str().and_then(|pattern| regex::Regex::new(pattern).ok());
+        let pattern = self.value.as_str().and_then(patterns::compiled);
         pattern.is_none_or(|pattern| pattern.is_match(text))
     }
 }

@@ -1,5 +1,7 @@
 //! Schemas: the part of JSON Schema that gives types.
 
+use std::collections::HashSet;
+
 use graph_model::value::Value;
 
 use super::reader::{Fields, Reader, Spanned};
@@ -126,6 +128,12 @@ impl Schema {
         }
     }
 
+    /// Returns the fields of an object.
+    pub(crate) fn properties(&self) -> impl Iterator<Item = &Property> {
+        let SchemaKind::Object(properties) = &self.kind else { return [].iter() };
+        properties.iter()
+    }
+
     /// Whether `value` has something in the place of a secret.
     fn shows_secret(&self, value: &Value) -> bool {
         if value.is_null() || self.secret {
@@ -188,7 +196,9 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Sche
     }
     if let Some(default) = &schema.default {
         let place = Place::new(reader.source, default.span.clone());
-        if !accepts(&schema, &default.value) {
+        if reader.diagnostics.is_said(code::AMBIGUOUS_SCALAR, &place) {
+            // What it is meant to be is not clear, and that was said.
+        } else if !accepts(&schema, &default.value) {
             reader.diagnostics.error(
                 code::BAD_SCHEMA,
                 place,
@@ -379,10 +389,10 @@ fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<St
 }
 
 fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Option<(SchemaKind, bool)> {
-    let (mut texts, mut null) = (Vec::<String>::new(), false);
+    let (mut texts, mut known, mut null) = (Vec::<String>::new(), HashSet::new(), false);
     for item in reader.list(tree, "`enum`") {
         match &item.node {
-            Node::String(text) if !texts.contains(text) => texts.push(text.clone()),
+            Node::String(text) if known.insert(text) => texts.push(text.clone()),
             Node::Null => null = true,
             _ => {
                 let place = Place::new(reader.source, item.span.clone());
@@ -425,15 +435,20 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<Schema
     }
     let required = required(reader, fields);
     let properties = reader.map(properties, "`properties`")?.entries;
+    let (needed, names): (HashSet<&str>, HashSet<&str>) = (
+        required.iter().map(|required| required.value.as_str()).collect(),
+        properties.iter().map(|(key, _)| key.name.as_str()).collect(),
+    );
     let mut list = Vec::new();
     for (key, tree) in properties {
         let name = Spanned { value: key.name.clone(), span: key.span.clone() };
-        let required = required.iter().any(|required| required.value == key.name);
+        reader.visible(&name, "the name of a field");
+        let required = needed.contains(key.name.as_str());
         list.extend(parse(reader, tree, of).map(|schema| Property { name, required, schema }));
     }
-    for required in required {
-        if !properties.iter().any(|(key, _)| key.name == required.value) {
-            let place = Place::new(reader.source, required.span);
+    for required in &required {
+        if !names.contains(required.value.as_str()) {
+            let place = Place::new(reader.source, required.span.clone());
             reader
                 .diagnostics
                 .error(

@@ -175,6 +175,16 @@ fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateErro
     let place = Place::new(reader.source, locate(reader.source, span, text, &error.range));
     let shell =
         "in a command, a shell variable is written `$NAME`; to write `${` itself, double the dollar: `$${NAME}`";
+    let operand = operand(text, &error.range);
+    if is_constant(operand) {
+        let message = format!("`{operand}` is a constant, and an expression is made of paths");
+        reader
+            .diagnostics
+            .error(code::BAD_TEMPLATE, place, message)
+            .label("no path")
+            .help(format!("put it into `config.state`, as `otherwise: {operand}`, and write `state.otherwise` here"));
+        return;
+    }
     match &error.reason {
         TemplateErrorReason::Path(path) => report_path(reader, place, path, shell, names),
         reason => {
@@ -184,6 +194,22 @@ fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateErro
                 .help("write a path between `${` and `}`; to write `${` itself, double the dollar: `$${`");
         }
     }
+}
+
+/// Returns the part of an expression in which something is wrong: what stands between `${`, `||` and `}`.
+fn operand<'t>(text: &'t str, wrong: &Span) -> &'t str {
+    let before = text.get(..wrong.start).unwrap_or_default();
+    let start = ["${", "||"].iter().filter_map(|mark| before.rfind(mark)).max().map_or(0, |at| at + 2);
+    let rest = &text[start..];
+    let end = ["||", "}"].iter().filter_map(|mark| rest.find(mark)).min().unwrap_or(rest.len());
+    rest[..end].trim()
+}
+
+/// Whether an operand is a value as other languages write it: a number, a boolean, a text in quotes, an empty list.
+fn is_constant(operand: &str) -> bool {
+    let is_quoted = |quote: char| operand.len() >= 2 && operand.starts_with(quote) && operand.ends_with(quote);
+    let is_number = operand.starts_with(|c: char| c.is_ascii_digit() || c == '-') && operand.parse::<f64>().is_ok();
+    is_number || is_quoted('\'') || is_quoted('"') || matches!(operand, "true" | "false" | "null" | "[]" | "{")
 }
 
 /// Reports a path that cannot be read, in a template or a condition.

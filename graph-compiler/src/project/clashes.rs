@@ -47,7 +47,7 @@ impl Project {
         let is_listed = candidates.iter().any(|candidate| candidate == file);
         let contracts = self.root.join(TOOLS);
         // Most names are there once, and no file is read a second time for them.
-        let is_tool = || self.contract_ids().iter().any(|id| id.rsplit('/').next() == Some(stem));
+        let is_tool = || self.contract_ids().iter().any(|(id, _)| id.rsplit('/').next() == Some(stem));
         let is_builtin = builtin::ids().any(|id| id.to_string().rsplit('/').next() == Some(stem));
         if !is_listed || (candidates.len() < 2 && !is_builtin && !is_tool()) {
             return Vec::new();

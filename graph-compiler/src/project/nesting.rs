@@ -118,6 +118,8 @@ struct Head {
     env: Vec<String>,
     /// Its nodes, as far as it matters which graphs run inside; `None` where it has mistakes.
     steps: Option<Steps>,
+    /// Why its id cannot be told.
+    problems: Vec<Diagnostic>,
 }
 
 impl Project {
@@ -133,6 +135,13 @@ impl Project {
         candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
     }
 
+    /// Reports the files that may be the graph `id` by their name, and of which that cannot be told.
+    pub(super) fn unclear(&self, id: &ItemId) -> Vec<Diagnostic> {
+        let stem = id.as_str().rsplit('/').next().unwrap_or_default();
+        let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
+        candidates.iter().flat_map(|path| self.head(path).problems.clone()).collect()
+    }
+
     /// Returns the id that a graph's file gives itself.
     pub(super) fn graph_id(&self, path: &Path) -> Option<String> {
         self.head(path).id.clone()
@@ -141,8 +150,7 @@ impl Project {
     pub(super) fn graph_files(&self) -> &BTreeMap<String, Vec<PathBuf>> {
         self.nesting.files.get_or_init(|| {
             let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-            // A directory that cannot be read has no graphs to nest; who compiles it reports that.
-            for path in crate::graph_files(&self.root).unwrap_or_default() {
+            for path in self.walks().0.files.iter().cloned() {
                 let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
                 files.entry(stem).or_default().push(path);
             }
@@ -178,10 +186,16 @@ impl Project {
             schema: None,
             env: Vec::new(),
             steps: None,
+            problems: Vec::new(),
         };
         let mut ignored = Diagnostics::new();
-        let Ok(source) = self.read(path) else { return nothing };
-        let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
+        let source = match self.read(path) {
+            Ok(source) => source,
+            Err(problem) => return Head { problems: vec![*problem], ..nothing },
+        };
+        let Some(yaml) = tree::parse(&source, &mut ignored) else {
+            return Head { problems: ignored.in_order(&source.name), ..nothing };
+        };
         // What an unverified file says of itself decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
         let origin = match verify(&source, &self.ring) {
@@ -199,6 +213,7 @@ impl Project {
             schema: inputs.cloned(),
             env: definition.env.clone(),
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),
+            problems: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Project, display_name};
 use crate::diagnostic::Diagnostics;
+use crate::files::is_there;
 use crate::levels::{Levels, SETTINGS, Settings};
 
 /// The settings of a tree, each file read once.
@@ -68,8 +69,8 @@ impl Project {
         }
         let path = directory.join(SETTINGS);
         // A link to nowhere, or a file that may not be read, is there: who wrote it meant it to be heard.
-        let is_there = path.symlink_metadata().is_ok();
-        let settings = Arc::new(is_there.then(|| Settings::read(&path, self.read(&path), &self.ring)));
+        let is_absent = matches!(is_there(&self.root, &path), Ok(false));
+        let settings = Arc::new((!is_absent).then(|| Settings::read(&path, self.read(&path), &self.ring)));
         read.insert(directory.to_owned(), Arc::clone(&settings));
         settings
     }

@@ -1,13 +1,15 @@
 //! The graphs that are checked, and what is found out about them.
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_compiler::diagnostic::{Diagnostic, Place, Severity};
+use graph_compiler::diagnostic::{Diagnostic, Identity, Place, Severity, code};
 use graph_compiler::graph::Budget;
 use graph_compiler::project::{Project, display_name};
 use graph_compiler::source::Source;
-use graph_compiler::{MANIFEST, graph_files};
+use graph_compiler::{MANIFEST, find_graphs};
 
 use crate::outcome::Error;
 
@@ -21,6 +23,8 @@ pub(super) struct Trees {
 struct Tree {
     root: PathBuf,
     graphs: Vec<PathBuf>,
+    /// What of it cannot be read.
+    unreadable: Vec<Diagnostic>,
 }
 
 /// What was found.
@@ -32,6 +36,8 @@ pub(super) struct Findings {
     pub(super) found: Vec<Finding>,
     /// What a run of each graph can come to, as far as its mistakes let that be told.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
+    /// Where in `found` each diagnostic is, until all are found.
+    known: HashMap<Identity, usize>,
 }
 
 /// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
@@ -47,30 +53,31 @@ impl Trees {
         for path in paths {
             let path = found.working.join(path);
             if path.is_dir() {
-                let files = graph_files(&path).map_err(|error| Error::file("read", &path, &error))?;
-                if files.is_empty() {
+                let walk = find_graphs(&path);
+                if walk.files.is_empty() && walk.unreadable.is_empty() {
                     return Err(Error::new(format!("there are no graphs in {}", path.display())));
                 }
-                found.add(&path, files);
+                let unreadable = walk.problems(&found.working);
+                found.add(&path, walk.files, unreadable);
             } else {
                 let root = Project::around(&found.working, &path).root().to_owned();
-                found.add(&root, vec![path]);
+                found.add(&root, vec![path], Vec::new());
             }
         }
         Ok(found)
     }
 
-    fn add(&mut self, root: &Path, files: Vec<PathBuf>) {
+    fn add(&mut self, root: &Path, files: Vec<PathBuf>, unreadable: Vec<Diagnostic>) {
         let tree = match self.trees.iter_mut().position(|tree| tree.root == root) {
             Some(at) => &mut self.trees[at],
             None => {
-                self.trees.push(Tree { root: root.to_owned(), graphs: Vec::new() });
+                self.trees.push(Tree { root: root.to_owned(), graphs: Vec::new(), unreadable: Vec::new() });
                 self.trees.last_mut().expect("one was just pushed")
             }
         };
-        let new = files.into_iter().filter(|file| !tree.graphs.contains(file));
-        let new: Vec<PathBuf> = new.collect();
-        tree.graphs.extend(new);
+        let known: BTreeSet<PathBuf> = tree.graphs.iter().cloned().collect();
+        tree.graphs.extend(files.into_iter().filter(|file| !known.contains(file)));
+        tree.unreadable.extend(unreadable);
     }
 
     /// Returns the directories of the trees, with the manifest that each one's settings begin with.
@@ -100,8 +107,10 @@ impl Trees {
             for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
                 let name = display_name(&self.working, file);
                 findings.budgets.push((name.clone(), compilation.outline.and_then(|outline| outline.budget)));
-                findings.add(name, compilation.diagnostics);
+                findings.add(&name, compilation.diagnostics);
+                findings.graphs.push(name);
             }
+            findings.add(&display_name(&self.working, &tree.root), tree.unreadable.clone());
         }
         findings.group();
         findings
@@ -116,42 +125,47 @@ fn manifest(root: &Path) -> Option<PathBuf> {
 }
 
 impl Findings {
-    fn add(&mut self, graph: String, diagnostics: Vec<Diagnostic>) {
+    fn add(&mut self, graph: &str, diagnostics: Vec<Diagnostic>) {
         for diagnostic in diagnostics {
-            match self.found.iter_mut().find(|finding| is_same(&finding.diagnostic, &diagnostic)) {
-                Some(known) if known.graphs.contains(&graph) => {}
-                Some(known) => known.graphs.push(graph.clone()),
-                None => self.found.push(Finding { diagnostic, graphs: vec![graph.clone()] }),
+            match self.known.entry(diagnostic.identity()) {
+                Entry::Vacant(new) => {
+                    new.insert(self.found.len());
+                    self.found.push(Finding { diagnostic, graphs: vec![graph.to_owned()] });
+                }
+                Entry::Occupied(known) => {
+                    let graphs = &mut self.found[*known.get()].graphs;
+                    // The graphs come one after the other.
+                    if graphs.last().is_none_or(|last| last != graph) {
+                        graphs.push(graph.to_owned());
+                    }
+                }
             }
         }
-        self.graphs.push(graph);
     }
 
     /// Brings together what is said of the same file, the files in the order in which they came.
     fn group(&mut self) {
-        let mut files: Vec<String> = Vec::new();
+        let mut files: HashMap<String, usize> = HashMap::new();
         for finding in &self.found {
-            let name = &finding.diagnostic.place.source.name;
-            if !files.contains(name) {
-                files.push(name.clone());
-            }
+            let next = files.len();
+            files.entry(finding.diagnostic.place.source.name.clone()).or_insert(next);
         }
         let start = |place: &Place| place.span.as_ref().map_or(0, |span| span.start);
         self.found.sort_by_key(|finding| {
             let place = &finding.diagnostic.place;
-            (files.iter().position(|name| *name == place.source.name), start(place))
+            // The number of those that are not shown stands behind those that are.
+            let is_count = finding.diagnostic.code == code::MORE;
+            (files.get(&place.source.name).copied(), is_count, start(place))
         });
+        self.known.clear();
     }
 
     /// Returns the numbers of errors and warnings.
     pub(super) fn counts(&self) -> (usize, usize) {
-        let errors = self.found.iter().filter(|finding| finding.diagnostic.severity == Severity::Error).count();
-        (errors, self.found.len() - errors)
+        let count = |severity: Severity| {
+            let of_it = self.found.iter().map(|finding| &finding.diagnostic).filter(|it| it.severity == severity);
+            of_it.map(|it| it.stands_for).sum()
+        };
+        (count(Severity::Error), count(Severity::Warning))
     }
-}
-
-/// Whether two diagnostics, of different graphs perhaps, say the same.
-fn is_same(one: &Diagnostic, other: &Diagnostic) -> bool {
-    let key = |it: &Diagnostic| (it.code.id, it.severity, it.place.span.clone());
-    key(one) == key(other) && one.message == other.message && one.place.source.name == other.place.source.name
 }

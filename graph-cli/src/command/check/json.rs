@@ -55,6 +55,7 @@ fn diagnostic(finding: &Finding) -> Value {
         "help": it.help,
         "fix": it.fix.as_ref().map(|fix| self::fix(&it.place, fix)),
         "graphs": finding.graphs,
+        "stands_for": it.stands_for,
     })
 }
 

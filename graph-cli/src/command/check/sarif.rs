@@ -80,6 +80,9 @@ fn result(it: &Diagnostic) -> Map<String, Value> {
         });
         result.insert("relatedLocations".into(), related.collect());
     }
+    if it.stands_for > 1 {
+        result.insert("occurrenceCount".into(), json!(it.stands_for));
+    }
     if let Some(fix) = &it.fix {
         let replacement =
             json!({ "deletedRegion": region(&it.place, &fix.span), "insertedContent": { "text": fix.text } });

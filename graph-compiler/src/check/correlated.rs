@@ -1,0 +1,158 @@
+//! Conditions on inputs that are asked more than once. Inputs do not change, so each comes out the same every time in a run.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use graph_model::operator::Operator;
+use graph_model::path::Root;
+use graph_model::value::{AsView, Value};
+
+use super::facts::{Facts, Site};
+use super::guards;
+use crate::definition::{EdgeList, Next, Test, compiled};
+use crate::types::Kind;
+
+/// A comparison of an input, and how it came out.
+type Decided<'d> = (&'d Test, bool);
+
+/// How many different comparisons of inputs are looked at.
+const MOST_COMPARISONS: usize = 64;
+
+/// In how many edges of a node it is looked for what they ask: each looks at all before it.
+const MOST_EDGES: usize = 50;
+
+/// How many nodes are looked at for all answers together; then every way is taken to be possible.
+const MOST_LOOKS: usize = 20_000_000;
+
+/// What the edges of a graph ask of its inputs.
+pub(super) struct Correlated<'f, 'd> {
+    facts: &'f Facts<'d>,
+    /// For each node, what each of its ways means for the inputs.
+    ways: Vec<Vec<Vec<Decided<'d>>>>,
+    /// What may be known at a node, each once.
+    comparisons: Vec<Decided<'d>>,
+    /// For each of these, the nodes that a run can reach without it.
+    reached: RefCell<HashMap<usize, Vec<bool>>>,
+    looks: Cell<usize>,
+}
+
+impl<'f, 'd> Correlated<'f, 'd> {
+    pub(super) fn new(facts: &'f Facts<'d>) -> Self {
+        let nodes = &facts.definition.nodes;
+        let of_node = |(at, next): (usize, &'d Next)| -> Vec<Vec<Decided<'d>>> {
+            let Next::List(EdgeList { edges, .. }) = next else {
+                return vec![Vec::new(); facts.successors(at).count()];
+            };
+            if edges.len() > MOST_EDGES {
+                return vec![Vec::new(); facts.successors(at).count()];
+            }
+            let of_way = |edge| {
+                let decided = guards::decided_on_edge(edges, edge).into_iter();
+                decided.filter(|(test, _)| test.path.value.root == Root::Inputs).collect()
+            };
+            facts.ways(at).map(of_way).collect()
+        };
+        let ways: Vec<Vec<Vec<Decided<'d>>>> = nodes.iter().map(|node| node.next()).enumerate().map(of_node).collect();
+        let mut comparisons: Vec<Decided<'d>> = Vec::new();
+        for &one in ways.iter().flatten().flatten() {
+            if comparisons.len() < MOST_COMPARISONS && !comparisons.iter().any(|&known| is_same(known, one)) {
+                comparisons.push(one);
+            }
+        }
+        Self { facts, ways, comparisons, reached: RefCell::default(), looks: Cell::new(0) }
+    }
+
+    /// Whether a way of a node contradicts what is known of the inputs.
+    pub(super) fn is_closed(&self, known: &[Decided<'d>], node: usize, way: usize) -> bool {
+        self.ways[node]
+            .get(way)
+            .into_iter()
+            .flatten()
+            .any(|&one| known.iter().any(|&known| self.contradict(known, one)))
+    }
+
+    /// Returns what is known of the inputs wherever a run comes to a node.
+    pub(super) fn known_at(&self, node: usize) -> Vec<Decided<'d>> {
+        let count = self.ways.len();
+        if self.comparisons.is_empty() || self.looks.get() > MOST_LOOKS {
+            return Vec::new();
+        }
+        // Whoever asks goes through the graph once more.
+        self.looks.set(self.looks.get() + count);
+        let mut reached = self.reached.borrow_mut();
+        let known = self.comparisons.iter().enumerate().filter(|&(at, _)| {
+            let without = reached.entry(at).or_insert_with(|| {
+                self.looks.set(self.looks.get() + count);
+                self.reached_without(self.comparisons[at])
+            });
+            !without[node]
+        });
+        known.map(|(_, one)| *one).collect()
+    }
+
+    /// Returns which nodes a run can reach on edges that leave a comparison open.
+    fn reached_without(&self, (test, holds): Decided<'d>) -> Vec<bool> {
+        let mut reached = vec![false; self.ways.len()];
+        let mut waiting: Vec<usize> = self.facts.start.into_iter().collect();
+        while let Some(node) = waiting.pop() {
+            if std::mem::replace(&mut reached[node], true) {
+                continue;
+            }
+            for (way, next) in self.facts.successors(node).enumerate() {
+                // An edge that contradicts the opposite says that the comparison came out so.
+                if !self.ways[node][way].iter().any(|&one| self.contradict(one, (test, !holds))) {
+                    waiting.push(next);
+                }
+            }
+            waiting.extend(self.facts.error_successor(node));
+        }
+        reached
+    }
+
+    /// Whether no value comes out both ways.
+    fn contradict(&self, one: Decided<'d>, other: Decided<'d>) -> bool {
+        if one.0.path.value != other.0.path.value {
+            return false;
+        }
+        if one.1 != other.1 && is_same((one.0, other.1), other) {
+            return true;
+        }
+        let exactly =
+            |(test, holds): Decided<'d>| (test.operator == Operator::Eq && holds).then_some(&test.value.value);
+        if let Some(value) = exactly(one) {
+            return comes_out(other.0, value) != Some(other.1);
+        }
+        if let Some(value) = exactly(other) {
+            return comes_out(one.0, value) != Some(one.1);
+        }
+        // Of few values, each is tried.
+        let ty = self.facts.type_of_path(0, Site::Hook, &one.0.path.value);
+        let mut values: Vec<Value> = match &ty.kind {
+            Kind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
+            Kind::Enum(texts) if texts.len() <= MOST_COMPARISONS => {
+                texts.iter().map(|text| Value::String(text.clone())).collect()
+            }
+            _ => return false,
+        };
+        values.extend(ty.nullable.then_some(Value::Null));
+        let fits = |value: &Value| [one, other].iter().all(|(test, holds)| comes_out(test, value) == Some(*holds));
+        !values.iter().any(fits)
+    }
+}
+
+/// Whether two comparisons ask the same and came out the same.
+fn is_same((one, holds): Decided<'_>, (other, other_holds): Decided<'_>) -> bool {
+    holds == other_holds
+        && one.operator == other.operator
+        && one.value.value == other.value.value
+        && one.path.value == other.path.value
+}
+
+/// Says how a comparison comes out for a value; `None` where the two cannot be compared.
+fn comes_out(test: &Test, value: &Value) -> Option<bool> {
+    let pattern = |text: &str| {
+        let regex = test.value.value.as_str().and_then(compiled);
+        regex.is_some_and(|regex| regex.is_match(text))
+    };
+    test.operator.holds(value.view(), &test.value.value, pattern).ok()
+}

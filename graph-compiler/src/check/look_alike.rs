@@ -1,0 +1,53 @@
+//! No two names of a graph look the same.
+
+use std::collections::HashMap;
+
+use super::facts::Facts;
+use crate::characters::{bare, has_marks, shown, skeleton};
+use crate::diagnostic::{Diagnostics, code};
+use crate::source::Span;
+use crate::types::Kind;
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let definition = facts.definition;
+    let nodes = definition.nodes.iter().map(|node| (node.name.value.as_str(), node.name.span.clone()));
+    check_names(facts, "node", nodes.collect(), diagnostics);
+    let initial = definition.state.iter().map(|(key, _)| key);
+    let written = definition.nodes.iter().flat_map(|node| node.written());
+    let keys = initial.chain(written).map(|key| (key.value.as_str(), key.span.clone()));
+    check_names(facts, "state key", keys.collect(), diagnostics);
+    if let (Some(schema), Kind::Object(_)) = (&definition.inputs, &facts.types.inputs.kind) {
+        let inputs = schema.properties().map(|property| (property.name.value.as_str(), property.name.span.clone()));
+        check_names(facts, "input", inputs.collect(), diagnostics);
+    }
+}
+
+/// Reports names of which another looks the same. Each is compared with the first that looks like it.
+fn check_names(facts: &Facts<'_>, what: &str, names: Vec<(&str, Span)>, diagnostics: &mut Diagnostics) {
+    // Of names in ASCII, each looks as it is.
+    if names.iter().all(|(name, _)| name.is_ascii()) {
+        return;
+    }
+    let mut by_look: HashMap<String, (&str, Span)> = HashMap::new();
+    let mut by_letters: HashMap<String, (&str, Span)> = HashMap::new();
+    for (name, span) in names {
+        let first = by_look.entry(skeleton(name)).or_insert((name, span.clone())).clone();
+        let alike = by_letters.entry(bare(name)).or_insert((name, span.clone())).clone();
+        let other = if first.0 != name {
+            first
+        } else if alike.0 != name && (has_marks(name) || has_marks(alike.0)) {
+            alike
+        } else {
+            continue;
+        };
+        diagnostics
+            .lint(
+                code::LOOK_ALIKE,
+                facts.place(&span),
+                format!("the {what} `{name}` looks like the {what} `{}`, and is another", other.0),
+            )
+            .label(shown(name))
+            .related(facts.place(&other.1), shown(other.0))
+            .help("rename one of them");
+    }
+}

@@ -1,0 +1,15 @@
+//! No template stands where none is read: it would be a text that looks computed.
+
+use super::facts::Facts;
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for node in &facts.definition.nodes {
+        for key in node.written().filter(|key| key.value.as_str().contains("${")) {
+            diagnostics
+                .error(code::TEMPLATE_AS_TEXT, facts.place(&key.span), format!("the state key `{key}` is not computed"))
+                .label("taken as it is written")
+                .help("the keys of the state stand in the graph; write a value with computed names to one of them");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Every input that the graph declares is read somewhere.
+
+use std::collections::HashSet;
+
+use graph_model::input::references;
+use graph_model::path::Root;
+use graph_model::value::Value;
+
+use super::facts::{Facts, hook_terms, terms};
+use crate::definition::{Term, TermKind};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let Some(schema) = &facts.definition.inputs else { return };
+    let (mut read, mut all) = (HashSet::new(), false);
+    facts.reads(&mut |one| {
+        if one.path.root == Root::Inputs {
+            match one.path.segments.first() {
+                Some(name) => drop(read.insert(name.as_str())),
+                None => all = true,
+            }
+        }
+    });
+    let of_nodes = facts.definition.nodes.iter().flat_map(|node| terms(node).into_iter().map(|(_, term)| term));
+    for term in of_nodes.chain(facts.definition.hooks.iter().flat_map(hook_terms)) {
+        referred(term, &mut read);
+    }
+    if all {
+        return;
+    }
+    for property in schema.properties().filter(|property| !read.contains(property.name.value.as_str())) {
+        diagnostics
+            .lint(
+                code::UNREAD_INPUT,
+                facts.place(&property.name.span),
+                format!("nothing reads the input `{}`", property.name),
+            )
+            .help("read it, or remove it");
+    }
+}
+
+/// Adds the inputs to which the texts of a term refer as `{input:name}`.
+fn referred<'d>(term: &'d Term, read: &mut HashSet<&'d str>) {
+    match &term.kind {
+        TermKind::Literal(value) => referred_in(value, read),
+        TermKind::Template { text, .. } => read.extend(references(text).map(|reference| reference.name)),
+        TermKind::List(list) => list.iter().for_each(|term| referred(term, read)),
+        TermKind::Object(fields) => fields.iter().for_each(|(_, term)| referred(term, read)),
+        TermKind::Unreadable => {}
+    }
+}
+
+fn referred_in<'d>(value: &'d Value, read: &mut HashSet<&'d str>) {
+    match value {
+        Value::String(text) => read.extend(references(text).map(|reference| reference.name)),
+        Value::Array(list) => list.iter().for_each(|value| referred_in(value, read)),
+        Value::Object(map) => map.values().for_each(|value| referred_in(value, read)),
+        _ => {}
+    }
+}

@@ -1,0 +1,146 @@
+//! Which files there are in a tree. What cannot be read is never taken for what is not there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostic::Diagnostic;
+use crate::project::display_name;
+use crate::source::Source;
+
+/// What a walk through a directory found.
+#[derive(Debug, Default)]
+pub struct Walk {
+    /// The YAML files, sorted.
+    pub files: Vec<PathBuf>,
+    /// The directories that could not be read, and why.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl Walk {
+    /// Reports the directories that could not be read (`G0001`).
+    pub fn problems(&self, package: &Path) -> Vec<Diagnostic> {
+        let one = |(path, error): &(PathBuf, io::Error)| {
+            *Source::unreadable(path, &display_name(package, path), error, "check the directory's permissions")
+        };
+        self.unreadable.iter().map(one).collect()
+    }
+}
+
+/// Finds the graphs of a tree: every YAML file except those in its `keys` and `tools`.
+pub fn find_graphs(directory: &Path) -> Walk {
+    walk(directory, &["keys", "tools"])
+}
+
+/// Finds the YAML files in a directory and below it, except in the directories directly in it that are `reserved`.
+pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> Walk {
+    let (mut found, mut waiting) = (Walk::default(), vec![directory.to_owned()]);
+    while let Some(current) = waiting.pop() {
+        let is_reserved = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            current == directory && name.is_some_and(|name| reserved.contains(&name))
+        };
+        let mut read = || -> io::Result<()> {
+            for entry in fs::read_dir(&current)? {
+                let entry = entry?;
+                let path = entry.path();
+                let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+                // A link to a directory is not followed: it may lead back.
+                if entry.file_type()?.is_dir() {
+                    if !is_reserved(&path) {
+                        waiting.push(path);
+                    }
+                } else if matches!(extension, "yaml" | "yml") && !path.is_dir() {
+                    found.files.push(path);
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = read() {
+            found.unreadable.push((current, error));
+        }
+    }
+    found.files.sort();
+    found.unreadable.sort_by(|one, other| one.0.cmp(&other.0));
+    found
+}
+
+/// Whether there is something at `path`, which is in `root`.
+///
+/// # Errors
+///
+/// If that cannot be told: a directory on the way cannot be searched or is a file, or a link leads nowhere. Such a link is
+/// there, and who made it meant something by it.
+pub(crate) fn is_there(root: &Path, path: &Path) -> io::Result<bool> {
+    match path.metadata() {
+        Ok(_) => return Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let mut way = root.to_owned();
+    for part in path.strip_prefix(root).unwrap_or(path) {
+        way.push(part);
+        match way.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => {
+                way.metadata()?;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("tools/shop")).unwrap();
+        fs::write(root.join("tools/shop/pay.yaml"), "").unwrap();
+        fs::write(root.join("tools/file"), "").unwrap();
+        let there = |path: &str| is_there(root, &root.join(path)).map_err(|error| error.kind());
+        assert_eq!(there("tools/shop/pay.yaml"), Ok(true));
+        assert_eq!(there("tools/shop/other.yaml"), Ok(false));
+        assert_eq!(there("tools/none/other.yaml"), Ok(false));
+        assert_eq!(there("tools/file/other.yaml"), Err(io::ErrorKind::NotADirectory));
+        assert!(there(&format!("tools/{}/x.yaml", "x".repeat(300))).is_err(), "a name that is too long");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_nowhere_or_round_is_there() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("tools/real")).unwrap();
+        symlink("nowhere", root.join("tools/dangling")).unwrap();
+        symlink("round", root.join("tools/round")).unwrap();
+        symlink("real", root.join("tools/linked")).unwrap();
+        let there = |path: &str| is_there(root, &root.join(path));
+        assert!(there("tools/dangling").is_err() && there("tools/dangling/x.yaml").is_err());
+        assert!(there("tools/round").is_err() && there("tools/round/x.yaml").is_err());
+        assert!(!there("tools/linked/x.yaml").unwrap());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_walk_names_the_directory_that_it_cannot_read() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::write(root.join("file"), "").unwrap();
+        symlink("round", root.join("round")).unwrap();
+        let unreadable = |name: &str| -> Vec<PathBuf> {
+            walk(&root.join(name), &[]).unreadable.into_iter().map(|(path, _)| path).collect()
+        };
+        assert_eq!(unreadable("file"), [root.join("file")]);
+        assert_eq!(unreadable("round"), [root.join("round")]);
+        assert_eq!(unreadable("none"), [root.join("none")]);
+        assert!(unreadable("").is_empty());
+    }
+}
