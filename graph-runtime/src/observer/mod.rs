@@ -81,7 +81,8 @@ pub enum Event<'a> {
         /// or of one that is taken up, before [`Event::RunStarted`].
         records: &'a [Sealed],
     },
-    /// The run ended; with status running where a step could not be committed and the run waits to be resumed.
+    /// The run ended; with status running where a step could not be committed, or the runtime was shut down, and the run waits to be
+    /// resumed.
     RunEnded {
         /// The run.
         run: &'a RunId,
