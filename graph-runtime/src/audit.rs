@@ -30,7 +30,7 @@ use crate::record::{
     Status, Step, Verified,
 };
 use crate::runtime::{initialise, replay_step};
-use crate::schema::{self, Invalid};
+use crate::schema;
 use crate::seal::SealKey;
 use crate::travel::standing_of;
 use crate::vault::{Vault, hidden};
@@ -636,10 +636,7 @@ fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String
     }
     // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
     if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
-        schema::validate(schema, &inputs).map_err(|invalid| match invalid {
-            Invalid::Inputs(mismatch) => mismatch.to_string(),
-            Invalid::Schema(reason) => reason,
-        })?;
+        schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
     }
     initialise(code, &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
