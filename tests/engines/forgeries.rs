@@ -213,17 +213,23 @@ impl Tools for Director {
             *attempt
         };
         let answer = self.answer(call, attempt);
-        Box::pin(async move { answer })
+        Box::pin(async move {
+            self.until_known().await;
+            answer
+        })
     }
 }
 
 impl Hooks for Director {
     async fn graph_started(&self, _: &Told<'_>) -> Option<Control> {
+        self.until_known().await;
         let claims = self.claims();
         (claims.way == Way::StartHook).then(|| fail(&claims)).flatten()
     }
 
     async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+        self.until_known().await;
+        self.stop_where_it_stands();
         let claims = self.claims();
         let is_there = told.values["step_count"].as_u64() == Some(claims.steps)
             && claims.end.as_ref().is_some_and(|end| end["node"] == told.values["node"]);
@@ -272,6 +278,8 @@ fn fail(claims: &Claims) -> Option<Control> {
 impl Observer for Director {
     fn observe(&self, event: &Event<'_>) {
         match event {
+            // By now it is settled until when it may take.
+            Event::RunStarted { .. } => self.0.is_begun.store(true, Ordering::SeqCst),
             Event::StepStarted { step, .. } => self.0.at.store(*step, Ordering::SeqCst),
             Event::Recorded { records, .. } => {
                 for record in *records {
@@ -289,6 +297,13 @@ impl Observer for Director {
 }
 
 impl Director {
+    /// Waits until the run can be cancelled: it may begin before its caller hears of it.
+    async fn until_known(&self) {
+        while locked(&self.0.canceller).is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Stops the run where the session ends without a result.
     fn stop_where_it_stands(&self) {
         let claims = self.claims();
@@ -327,7 +342,7 @@ impl Clock for ToldClock {
 
     fn monotonic(&self) -> Duration {
         let claims = self.0.claims();
-        let is_overdue = claims.end.as_ref().is_some_and(|end| end["error"] == "the run took longer than it may")
+        let is_overdue = claims.end.as_ref().is_some_and(is_overdue)
             && self.0.0.is_begun.load(Ordering::SeqCst)
             && self.0.0.committed.load(Ordering::SeqCst) >= claims.steps;
         self.1.monotonic() + if is_overdue { LONG * 2 } else { Duration::ZERO }
@@ -336,6 +351,11 @@ impl Clock for ToldClock {
     fn sleep(&self, time: Duration) -> Sleeping<'_> {
         self.1.sleep(time)
     }
+}
+
+/// Whether a run ended because its time was up. A tool may say the same, of its node.
+fn is_overdue(end: &Value) -> bool {
+    end["error"] == "the run took longer than it may" && end["node"].is_null()
 }
 
 /// How long a run may take that the journal says took longer.
@@ -407,13 +427,13 @@ impl Judge {
     /// Runs one session. Returns the store behind it, cut to the records that are claimed, if those are what was written.
     fn session(&self, all: &[Value], first: &Value, claims: Claims, log: Option<&Log>) -> Option<Log> {
         let directed = &self.director.0;
-        let (steps, has_end) = (claims.steps, claims.end.is_some());
+        let has_end = claims.end.is_some();
         let before = first["steps"].as_u64().unwrap_or_default();
         let is_result = claims
             .end
             .as_ref()
             .is_some_and(|end| end["status"].as_str().is_some_and(|status| status.starts_with("completed")));
-        let is_overdue = claims.end.as_ref().is_some_and(|end| end["error"] == "the run took longer than it may");
+        let is_overdue = claims.end.as_ref().is_some_and(is_overdue);
         *self.director.claims() = claims;
         locked(&directed.attempts).clear();
         *locked(&directed.canceller) = None;
@@ -463,10 +483,7 @@ impl Judge {
                 Some(_) => runtime.resume_with(options, graph, &run_id()).await.ok()?,
             };
             *locked(&directed.canceller) = Some(run.canceller());
-            directed.is_begun.store(true, Ordering::SeqCst);
-            if steps == before {
-                self.director.stop_where_it_stands();
-            }
+            self.director.stop_where_it_stands();
             let ended = tokio::time::timeout(Duration::from_secs(1_000_000), run).await;
             if is_result && !matches!(ended, Ok(Ok(_))) {
                 return None;
