@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use graph_model::program::{OnError, THREAD_DIRECTIVE};
+use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::web::Web;
+use super::widened::loses;
 use crate::definition::{Definition, Foreach, NodeKind, Return, Term, TermKind};
 use crate::graph::{Exit, Key};
+use crate::source::Span;
 use crate::types::{Field, Kind, Type, join_all};
 
 /// The types that paths begin with.
@@ -19,13 +22,17 @@ pub(super) struct Types {
     pub(super) keys: Vec<Key>,
     /// For each key, all values that it can have, where all that is written to it stands in the graph.
     pub(super) values: Vec<Option<Vec<Value>>>,
+    /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
+    /// its type, and what was known before. A key that is read to write it would hide that afterwards.
+    pub(super) losses: Vec<Option<(Span, Type, Type)>>,
     by_name: HashMap<String, usize>,
 }
 
 impl Types {
     /// Collects the keys of the state: those of `config.state`, then those that are assigned, in the order of the file.
     pub(super) fn new(inputs: Type, definition: &Definition) -> Self {
-        let mut types = Self { inputs, keys: Vec::new(), values: Vec::new(), by_name: HashMap::new() };
+        let mut types =
+            Self { inputs, keys: Vec::new(), values: Vec::new(), losses: Vec::new(), by_name: HashMap::new() };
         for (key, value) in &definition.state {
             types.add(key.value.as_str(), Type::of_value(&value.value), Some(value.value.clone()));
         }
@@ -33,6 +40,7 @@ impl Types {
             types.add(key.value.as_str(), Type::never(), None);
         }
         types.values = vec![Some(Vec::new()); types.keys.len()];
+        types.losses = vec![None; types.keys.len()];
         for (key, value) in &definition.state {
             types.add_value(key.value.as_str(), Some(&value.value));
         }
@@ -138,12 +146,13 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
         let mut changed = false;
         for (at, node) in facts.definition.nodes.iter().enumerate() {
             for (index, assignment) in node.assign().iter().enumerate() {
-                let ty = type_of_term(facts, at, Site::Assign(index), &assignment.value);
-                changed |= learn(facts, assignment.key.value.as_str(), ty);
+                for ty in alternatives(facts, at, Site::Assign(index), &assignment.value) {
+                    changed |= learn(facts, assignment.key.value.as_str(), ty, &assignment.value.span);
+                }
             }
             if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
                 let ty = collected(facts, at);
-                changed |= learn(facts, key.value.as_str(), ty);
+                changed |= learn(facts, key.value.as_str(), ty, &key.span);
             }
         }
         if !changed {
@@ -153,17 +162,38 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
 }
 
 /// Adds what a key may be; says whether that is new.
-fn learn(facts: &mut Facts<'_>, key: &str, ty: Type) -> bool {
+fn learn(facts: &mut Facts<'_>, key: &str, ty: Type, span: &Span) -> bool {
     let Some(key) = facts.types.key(key) else { return false };
-    let joined = facts.types.keys[key].ty.clone().join(ty);
-    let is_new = joined != facts.types.keys[key].ty;
+    let known = &facts.types.keys[key].ty;
+    let joined = known.clone().join(ty.clone());
+    let is_new = joined != *known;
+    if is_new && facts.types.losses[key].is_none() && loses(known, &ty, &joined) {
+        facts.types.losses[key] = Some((span.clone(), ty, known.clone()));
+    }
     facts.types.keys[key].ty = joined;
     is_new
 }
 
+/// Returns the types that a value may have: of `a || b`, that of each path by itself.
+fn alternatives(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Vec<Type> {
+    let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
+        return vec![type_of_term(facts, node, site, term)];
+    };
+    let mut types = Vec::new();
+    for path in &expression.paths {
+        let ty = facts.type_of_path(node, site, path);
+        let is_last = !ty.nullable;
+        types.push(ty.not_null());
+        if is_last {
+            return types;
+        }
+    }
+    types.push(Type::null());
+    types
+}
+
 /// Returns what is known of a value with templates.
 pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Type {
-    use graph_model::template::Template;
     match &term.kind {
         TermKind::Unreadable => Type::any(),
         TermKind::Literal(value) => Type::of_value(value),
