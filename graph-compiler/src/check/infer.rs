@@ -9,8 +9,10 @@ use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::web::Web;
+use super::widened::loses;
 use crate::definition::{Definition, Foreach, NodeDefinition, NodeKind, Return, SchemaKind, Term, TermKind};
 use crate::graph::{Exit, Key};
+use crate::source::Span;
 use crate::types::{Field, Kind, Type, join_all};
 
 /// The types that paths begin with.
@@ -23,6 +25,9 @@ pub(super) struct Types {
     pub(super) values: Vec<Option<Vec<Value>>>,
     /// For each key, how many elements it has at least where it is a list.
     pub(super) least: Vec<u64>,
+    /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
+    /// its type, and what was known before. A key that is read to write it would hide that afterwards.
+    pub(super) losses: Vec<Option<(Span, Type, Type)>>,
     by_name: HashMap<String, usize>,
     /// Where each input is among the fields of `inputs`.
     inputs_by_name: HashMap<String, usize>,
@@ -40,6 +45,7 @@ impl Types {
             keys: Vec::new(),
             values: Vec::new(),
             least: Vec::new(),
+            losses: Vec::new(),
             by_name: HashMap::new(),
             inputs_by_name,
         };
@@ -54,6 +60,7 @@ impl Types {
         for (key, value) in &definition.state {
             types.add_least(key.value.as_str(), value.value.as_array().map_or(0, Vec::len) as u64);
         }
+        types.losses = vec![None; types.keys.len()];
         for (key, value) in &definition.state {
             types.add_value(key.value.as_str(), Some(&value.value));
         }
@@ -174,12 +181,13 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
         let mut changed = false;
         for (at, node) in facts.definition.nodes.iter().enumerate() {
             for (index, assignment) in node.assign().iter().enumerate() {
-                let ty = type_of_term(facts, at, Site::Assign(index), &assignment.value);
-                changed |= learn(facts, assignment.key.value.as_str(), ty);
+                for ty in alternatives(facts, at, Site::Assign(index), &assignment.value) {
+                    changed |= learn(facts, assignment.key.value.as_str(), ty, &assignment.value.span);
+                }
             }
             if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
                 let ty = collected(facts, at);
-                changed |= learn(facts, key.value.as_str(), ty);
+                changed |= learn(facts, key.value.as_str(), ty, &key.span);
             }
         }
         if !changed {
@@ -248,12 +256,34 @@ fn least_by_schema(definition: &Definition, path: &Path) -> u64 {
 }
 
 /// Adds what a key may be; says whether that is new.
-fn learn(facts: &mut Facts<'_>, key: &str, ty: Type) -> bool {
+fn learn(facts: &mut Facts<'_>, key: &str, ty: Type, span: &Span) -> bool {
     let Some(key) = facts.types.key(key) else { return false };
-    let joined = facts.types.keys[key].ty.clone().join(ty);
-    let is_new = joined != facts.types.keys[key].ty;
+    let known = &facts.types.keys[key].ty;
+    let joined = known.clone().join(ty.clone());
+    let is_new = joined != *known;
+    if is_new && facts.types.losses[key].is_none() && loses(known, &ty, &joined) {
+        facts.types.losses[key] = Some((span.clone(), ty, known.clone()));
+    }
     facts.types.keys[key].ty = joined;
     is_new
+}
+
+/// Returns the types that a value may have: of `a || b`, that of each path by itself.
+fn alternatives(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Vec<Type> {
+    let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
+        return vec![type_of_term(facts, node, site, term)];
+    };
+    let mut types = Vec::new();
+    for path in &expression.paths {
+        let ty = facts.type_of_path(node, site, path);
+        let is_last = !ty.nullable;
+        types.push(ty.not_null());
+        if is_last {
+            return types;
+        }
+    }
+    types.push(Type::null());
+    types
 }
 
 /// Returns what is known of a value with templates.

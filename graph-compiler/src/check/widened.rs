@@ -36,6 +36,7 @@ fn keys(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for key in &facts.types.keys {
         let mut all = written.iter().filter(|(name, ..)| *name == key.name);
         let Some((_, mut before, mut ty)) = all.next().cloned() else { continue };
+        let mut is_said = false;
         for (_, span, other) in all {
             let joined = ty.clone().join(other.clone());
             if loses(&ty, other, &joined) {
@@ -53,12 +54,27 @@ fn keys(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                     .label(format!("this is {}", plain(other)))
                     .related(facts.place(&before), format!("this is {}", plain(&ty)))
                     .help("write values of one type to it, or use a key of its own for each");
+                is_said = true;
                 break;
             }
             if ty.kind == Kind::Never {
                 before = span.clone();
             }
             ty = joined;
+        }
+        // Where a key is read to write it, what is known of it in the end hides which values met.
+        let loss = facts.types.key(&key.name).and_then(|key| facts.types.losses[key].as_ref());
+        if let (Some((span, one, two)), false) = (loss, is_said) {
+            let message = format!(
+                "`state.{}` gets {} here and {} elsewhere, so its type is not known",
+                key.name,
+                plain(one),
+                plain(two)
+            );
+            diagnostics
+                .lint(code::WIDENED, facts.place(span), message)
+                .label(format!("this may be {}", plain(one)))
+                .help("write values of one type to it, or use a key of its own for each");
         }
     }
 }
@@ -122,7 +138,7 @@ fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnosti
 }
 
 /// Whether two types that say something meet in one that says less than either.
-fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
+pub(super) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     match (&one.kind, &two.kind, &joined.kind) {
         (Kind::Any | Kind::Never, ..) | (_, Kind::Any | Kind::Never, _) => false,
         (_, _, Kind::Any) => true,

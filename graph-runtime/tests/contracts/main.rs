@@ -2,7 +2,7 @@
 //!
 //! Of a graph whose types are all known, nothing else goes wrong either: no key is read that nothing has set, no comparison
 //! fails, and no node fails but by its tool. `CONTRACT_GRAPHS` is the number of graphs that must check without an error, 150 if
-//! not set; `SEED` a number that makes them others; `SHOW` prints what the graphs came to.
+//! not set; `SEED` a number that makes them others, `ROUND` the round to begin with; `SHOW` prints what the graphs came to.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -220,7 +220,7 @@ fn no_tool_gets_a_value_that_its_contract_refuses() {
     let (wanted, seed) = (number("CONTRACT_GRAPHS").unwrap_or(150), number("SEED").unwrap_or_default());
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (mut sum, mut wrong) = (Sum::default(), Vec::new());
-    let mut round = 0;
+    let mut round = number("ROUND").unwrap_or_default();
     while sum.checked < wanted && wrong.len() < 10 {
         let mut dice = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(round));
         let mut tree = Tree::new(&mut dice, round % 4 != 3);
