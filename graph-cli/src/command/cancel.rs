@@ -52,10 +52,7 @@ pub(crate) fn run(arguments: &Cancel) -> Done {
             out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
         Ok(_) => {
-            out!(
-                "nobody is at work on the run `{0}`; it ends as cancelled when it is resumed",
-                arguments.run
-            );
+            out!("nobody is at work on the run `{0}`; it ends as cancelled when it is resumed", arguments.run);
         }
         Err(error) if arguments.json => {
             let error = error.to_string();
