@@ -4,6 +4,8 @@
 
 mod check;
 mod kept;
+#[cfg(unix)]
+mod outlive;
 mod place;
 #[cfg(unix)]
 mod run;
