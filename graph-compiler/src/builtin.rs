@@ -60,7 +60,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
                     )
                     .suggest(&field.name, params.iter().map(|param| param.name.as_str()));
             }
-            Some(param) if !field.ty.clone().not_null().fits(&param.ty) => {
+            Some(param) if !replaces(&field.ty.clone().not_null(), &param.ty) => {
                 let message = format!("`{}` of the built-in tool `{id}` is {}, not {}", field.name, param.ty, field.ty);
                 diagnostics.error(code::BAD_CONTRACT, place(), message);
             }
@@ -76,12 +76,17 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
     }
     keep_marks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
     let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
-    if !Type::of_schema(result).fits(&Type::of_schema(theirs)) {
+    if !replaces(&Type::of_schema(result), &Type::of_schema(theirs)) {
         let place = Place::new(&contract.source, theirs.span.clone());
         diagnostics
             .error(code::BAD_CONTRACT, place, format!("the built-in tool `{id}` does not return this"))
             .note(format!("it returns {}", describe(&fields(&Type::of_schema(result)))));
     }
+}
+
+/// Whether all values of one type, nulls in them too, are values of another.
+fn replaces(ty: &Type, other: &Type) -> bool {
+    ty.misfit(other).or_else(|| ty.lack(other)).is_none()
 }
 
 /// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.

@@ -1,5 +1,6 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
+mod clashes;
 mod nesting;
 mod offered;
 mod settings;
@@ -24,6 +25,7 @@ use crate::parallel;
 use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
+pub(crate) use clashes::clash;
 use nesting::Nesting;
 pub use offered::{Offered, OfferedKind};
 use settings::{Effective, SettingsFiles};
@@ -44,6 +46,7 @@ pub struct Project {
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
+    names: OnceLock<clashes::Names>,
     settings: SettingsFiles,
     /// Whether files that cannot be verified are looked at wherever they are used.
     is_for_review: bool,
@@ -134,6 +137,7 @@ impl Project {
             keys,
             rejected,
             nesting: Nesting::default(),
+            names: OnceLock::new(),
             contract_ids: OnceLock::new(),
             contracts: Mutex::default(),
             settings: SettingsFiles::default(),
@@ -301,6 +305,7 @@ impl Project {
             let new: Vec<PathBuf> = new.cloned().collect();
             files.extend(new);
         }
+        diagnostics.extend(self.clashes(path, &inner));
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
         let graph = graph.filter(|_| !diagnostics.has_errors());

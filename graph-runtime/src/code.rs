@@ -237,6 +237,27 @@ enum When {
     Tree(Condition<Test>),
 }
 
+impl When {
+    /// Returns all comparisons in it.
+    fn tests(&self) -> Vec<&Test> {
+        fn inside<'t>(condition: &'t Condition<Test>, found: &mut Vec<&'t Test>) {
+            match condition {
+                Condition::Always => {}
+                Condition::Test(test) => found.push(test),
+                Condition::All(list) | Condition::Any(list) => list.iter().for_each(|one| inside(one, found)),
+                Condition::Not(one) => inside(one, found),
+            }
+        }
+        let mut found = Vec::new();
+        match self {
+            Self::Always => {}
+            Self::All(tests) => found.extend(tests),
+            Self::Tree(condition) => inside(condition, &mut found),
+        }
+        found
+    }
+}
+
 impl From<Condition<Test>> for When {
     fn from(condition: Condition<Test>) -> Self {
         match condition {
@@ -366,6 +387,21 @@ impl Code {
             }
         }
         Look { changes, result, ..self.look(sight) }.route(node)
+    }
+
+    /// Whether a node can fail with that message when its edges are asked where they lead.
+    pub(crate) fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
+        let node = self.node(node);
+        let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
+        if is_asked && no_match(node).message == message {
+            return true;
+        }
+        let says_so = |test: &Test| {
+            let right = describe(test.right.view());
+            let error = message.strip_suffix(&format!(" with {right}, at `{}`", test.left.written));
+            error.is_some_and(|error| error.starts_with(&format!("`{}` cannot compare ", test.operator)))
+        };
+        node.next.iter().any(|edge| edge.when.tests().into_iter().any(says_so))
     }
 
     /// Returns what the run returns when it ends at a node.

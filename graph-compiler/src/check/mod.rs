@@ -23,6 +23,7 @@ mod no_end;
 mod parameters;
 mod permissions;
 mod reads;
+mod refused;
 mod secrets;
 mod set;
 mod shadowed;
@@ -105,6 +106,8 @@ pub struct Nested {
     pub needs: Vec<String>,
     /// What a run of it can come to at most; `None` where it has mistakes or nests its caller in turn.
     pub budget: Option<Budget>,
+    /// Whether no run of it can end, since each runs another of it inside.
+    pub is_endless: bool,
 }
 
 /// What came of checking.
@@ -131,6 +134,7 @@ const RULES: &[Rule] = &[
     items::check,
     cached::check,
     parameters::check,
+    refused::check,
     permissions::check,
     sinks::check,
     commands::check,
@@ -149,6 +153,7 @@ const LINTS: &[Rule] = &[
     cases::check,
     items::check_similar,
     loops::check,
+    permissions::check_computed,
     permissions::check_inside,
     permissions::check_excess,
 ];

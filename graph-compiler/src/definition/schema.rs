@@ -470,6 +470,8 @@ pub(super) fn accepts_kind(kind: &SchemaKind, nullable: bool, value: &Value) -> 
         (SchemaKind::Map(values), Value::Object(map)) => all(values, Box::new(map.values())),
         (SchemaKind::Object(properties), Value::Object(map)) => {
             properties.iter().all(|property| match map.get(&property.name.value) {
+                // Without a type nothing says that null is allowed.
+                Some(Value::Null) if property.required && matches!(property.schema.kind, SchemaKind::Any) => false,
                 Some(value) => accepts(&property.schema, value),
                 None => !property.required || property.schema.default.is_some(),
             })

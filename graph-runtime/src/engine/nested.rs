@@ -7,6 +7,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::secret::Mask;
 use graph_model::value::Value;
+use tracing::Instrument;
 
 use super::perform::{Job, Made};
 use super::{Ended, Engine};
@@ -15,8 +16,7 @@ use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::machine::Request;
 use crate::record::Parent;
 use crate::run::{drive_apart, result_value};
-use crate::runtime::{Begin, Runtime, Taken};
-use crate::store::StoreError;
+use crate::runtime::{Begin, Runtime, Taken, run_span};
 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
@@ -53,16 +53,19 @@ impl Engine {
                 max_steps: None,
                 capabilities: None,
                 durability: self.durability,
+                ignores_cancel: self.facts.ignores_cancel,
             };
             let runtime = Runtime::of(&self.runtime);
-            let taken = match runtime.begin(begin.clone(), machine.clone(), inputs).await {
+            let span = run_span(&id, &machine.code().id);
+            let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
+            let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
-                Err(StartError::Store { source: StoreError::Exists(_), .. }) => runtime.take_up(begin, machine).await,
+                Err(StartError::Exists { .. }) => runtime.take_up(begin, machine).instrument(span.clone()).await,
                 Err(error) => Err(ResumeError::Start(error)),
             };
             let ended = match taken {
                 Ok(Taken::Ended(ended)) => Ok(*ended),
-                Ok(Taken::Unfinished(engine)) => drive_apart(*engine).await,
+                Ok(Taken::Unfinished(engine)) => drive_apart(*engine, span).await,
                 Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
                     return Err(Box::new(Failure::permanent("the store failed")));
@@ -90,7 +93,7 @@ impl Engine {
                 made.broken = Some(Box::new(error));
                 Err(Box::new(Failure::permanent(message)))
             }
-            RunError::Cancelled { .. } => {
+            RunError::Cancelled { .. } | RunError::ShutDown { .. } => {
                 made.is_interrupted = true;
                 Err(Box::new(Failure::of(Category::Cancelled, error.to_string())))
             }

@@ -147,10 +147,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_knows_the_idempotency_key() {
+    async fn a_command_knows_its_idempotency_key_and_attempt() {
         let call = call(ToolConfig::new(), &[]);
-        let result = perform(&call, json!({"command": "echo $RYE_IDEMPOTENCY_KEY"})).await.unwrap();
-        assert_eq!(result["stdout"], call.idempotency_key());
+        let command = "echo $RYE_IDEMPOTENCY_KEY $RYE_ATTEMPT";
+        let result = perform(&call, json!({"command": command})).await.unwrap();
+        assert_eq!(result["stdout"], format!("{} {}", call.idempotency_key(), call.attempt()));
     }
 
     #[tokio::test]

@@ -34,8 +34,9 @@ fn call_with(config: ToolConfig, env: &[&str], untrusted: Untrusted) -> Call {
         ceiling: Vec::new(),
         deadline: None,
         stop: crate::stop::Stop::default(),
+        ignores_cancel: false,
     };
-    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, item: None, more: None }
+    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
 }
 
 /// Compares the parameters that a tool reads with those of its contract: names, in order, and defaults.
