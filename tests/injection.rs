@@ -277,3 +277,138 @@ async fn no_way_in_gets_through_the_run_of_a_command_it_is_given() {
     assert_eq!(problems, Vec::<String>::new());
     assert!(refused >= 60, "{refused}");
 }
+
+/// Draws numbers from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {
+        list[self.below(list.len())]
+    }
+}
+
+/// Ways in which the value of `$X` gets into another variable: `IN` is the expansion it comes from, `OUT` the new name.
+const CARRIED: [&str; 16] = [
+    "OUT=\"IN\"; ",
+    "OUT=IN; ",
+    "OUT=$(printf %s \"IN\"); ",
+    "OUT=`printf %s \"IN\"`; ",
+    "read -r OUT <<< \"IN\"; ",
+    "printf -v OUT %s \"IN\"; ",
+    "OUT=(\"IN\"); ",
+    "for OUT in \"IN\"; do :; done; ",
+    "declare OUT=\"IN\"; ",
+    "export OUT=\"IN\"; ",
+    "OUT=x; OUT+=\"IN\"; OUT=${OUT#x}; ",
+    "set -- \"IN\"; OUT=$1; ",
+    "mapfile -t OUT <<< \"IN\"; ",
+    "IFS= read -r OUT < <(printf '%s\\n' \"IN\"); ",
+    "OUT=$(cat <<E\nIN\nE\n); ",
+    "set_it() { OUT=$1; }; set_it \"IN\"; ",
+];
+
+/// What is done with the expansion `IN`: some of it executes a command, some of it a subscript, and some of it is harmless.
+const USED: [&str; 34] = [
+    "echo \"IN\"",
+    "printf '%s\\n' \"IN\"",
+    "[ \"IN\" = a ] || true",
+    "[[ IN == a* ]] || true",
+    "case IN in a*) echo a;; *) echo b;; esac",
+    "test -n \"IN\"",
+    "[ \"IN\" -gt 1 ] 2> /dev/null || true",
+    "cat <<< \"IN\"",
+    "echo \"IN\" > out",
+    "echo \"IN\" | wc -c",
+    "bash -c 'echo \"$1\"' _ \"IN\"",
+    "z=\"IN\"; echo \"${#z}\"",
+    "eval \"IN\"",
+    "bash -c \"IN\"",
+    "sh <<< \"IN\"",
+    "echo \"IN\" | bash",
+    "IN",
+    "echo \"IN\" > s.sh; . ./s.sh",
+    "source <(echo \"IN\")",
+    "trap \"IN\" EXIT",
+    "bash -c 'eval \"$1\"' _ \"IN\"",
+    "env sh -c \"IN\"",
+    "xargs -0 sh -c < <(printf '%s\\0' \"IN\")",
+    "command eval \"IN\"",
+    "bash <<E\nIN\nE\n",
+    "echo $((IN))",
+    "((IN > 0)) || true",
+    "[[ IN -gt 1 ]] || true",
+    "let \"w = IN\"",
+    "declare -i w=\"IN\"",
+    "w=(1); echo \"${w[IN]}\"",
+    "printf -v \"IN\" x",
+    "test -v \"IN\" || true",
+    "v=abc; echo \"${v:IN}\"",
+];
+
+/// Where a command may stand.
+const AROUND: [&str; 14] = [
+    "BODY",
+    "BODY",
+    "if true; then BODY\nfi",
+    "( BODY\n)",
+    "{ BODY\n}",
+    "for i in 1; do BODY\ndone",
+    "while :; do BODY\nbreak; done",
+    "case a in b) :;; a) BODY\n;; esac",
+    "echo \"$(BODY\n)\"",
+    "run() { BODY\n}; run",
+    "true && { BODY\n}",
+    "{ BODY\n} & wait",
+    "until false; do BODY\nbreak; done 2> errors",
+    "set -e; BODY\n",
+];
+
+/// The scanner says of each command that executes something that it does, as bash shows; and of a command that only passes a
+/// value on in quotes nothing.
+#[test]
+fn each_command_that_executes_a_value_is_found() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let rounds = number("INJECTIONS").unwrap_or(300);
+    let mut draw = Draw(number("SEED").unwrap_or(1));
+    let (mut executed, mut found) = (0_u64, 0_u64);
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..rounds {
+        let (mut body, mut value) = (String::new(), "$X".to_owned());
+        for step in 0..draw.below(3) {
+            let name = format!("v{step}");
+            body.push_str(&draw.of(&CARRIED).replace("OUT", &name).replace("IN", &value));
+            value = if draw.below(3) == 0 { format!("${{{name}}}") } else { format!("${name}") };
+        }
+        let used = draw.below(USED.len());
+        body.push_str(&USED[used].replace("IN", &value));
+        let mut command = draw.of(&AROUND).replace("BODY", &body);
+        if draw.below(3) == 0 {
+            command = draw.of(&AROUND).replace("BODY", &command);
+        }
+        let payload = draw.of(&["touch TRACE", "a[$(touch TRACE)]", "$(touch TRACE)", "x; touch TRACE"]);
+        let place = directory.path().join(round.to_string());
+        fs::create_dir(&place).unwrap();
+        let mut bash = Command::new("bash");
+        bash.arg("-c").arg(&command).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("X", payload);
+        bash.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        bash.status().unwrap();
+        let foreign = graph_model::shell::Foreign { variables: vec!["X".to_owned()], stdin: false };
+        let dangers = graph_model::shell::scan(&command, &foreign);
+        let is_executed = has_trace(&place);
+        executed += u64::from(is_executed);
+        found += u64::from(!dangers.is_empty());
+        assert!(!is_executed || !dangers.is_empty(), "executed, and not found, with X={payload}:\n{command}");
+        // The first twelve are harmless in quotes, wherever the value came from.
+        if used < 12 && !dangers.is_empty() {
+            panic!("a false alarm: {dangers:?}\n{command}");
+        }
+        fs::remove_dir_all(&place).unwrap();
+    }
+    println!("{rounds} commands: {executed} executed the value, {found} reported");
+    assert!(executed > rounds / 10);
+}

@@ -180,7 +180,7 @@ impl Call {
     }
 
     /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
-    #[cfg(unix)]
+    #[cfg_attr(not(unix), allow(dead_code, reason = "only tools that start programs ask, and there are none there"))]
     pub(crate) fn untrusted(&self) -> &Untrusted {
         match &self.more {
             Some(more) if more.hook.is_some() => &more.untrusted,

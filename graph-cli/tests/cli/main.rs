@@ -5,6 +5,8 @@
 mod check;
 mod kept;
 #[cfg(unix)]
+mod outlive;
+#[cfg(unix)]
 mod output;
 mod place;
 #[cfg(unix)]

@@ -48,7 +48,7 @@ pub(super) fn untrusted(facts: &Facts<'_>, node: usize, site: Site, call: &Call)
 /// A contract that the graph has, or the built-in one.
 enum Known<'f> {
     Own(&'f Contract),
-    BuiltIn(Contract),
+    BuiltIn(Box<Contract>),
 }
 
 impl Known<'_> {
@@ -69,7 +69,7 @@ fn started<'f>(facts: &'f Facts<'_>, call: &'f Call) -> Vec<(&'static str, Known
     });
     let possible = [BASH, EXEC].into_iter().filter(|id| sinks::may_be(facts, call, id)).filter_map(|id| {
         let contract = builtin::contract(&graph_model::name::ItemId::new(id).ok()?)?;
-        Some((id, Known::BuiltIn(contract), format!("`{id}`, which {} may be", call.shown())))
+        Some((id, Known::BuiltIn(Box::new(contract)), format!("`{id}`, which {} may be", call.shown())))
     });
     named.into_iter().chain(possible).collect()
 }

@@ -56,23 +56,23 @@ type Refuse<'r> = dyn FnMut(&Span, String, &str) + 'r;
 
 fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
     match (tool, name, &term.kind) {
-        ("rye/bash" | "rye/exec" | "rye/http/request", "timeout", TermKind::Literal(Value::Number(number))) => {
-            if number.as_f64().is_some_and(|seconds| seconds <= 0.0) {
-                refuse(
-                    &term.span,
-                    format!("`timeout` is a number of seconds above 0, and `{number}` is not one"),
-                    "write a number above 0",
-                );
-            }
+        ("rye/bash" | "rye/exec" | "rye/http/request", "timeout", TermKind::Literal(Value::Number(number)))
+            if number.as_f64().is_some_and(|seconds| seconds <= 0.0) =>
+        {
+            refuse(
+                &term.span,
+                format!("`timeout` is a number of seconds above 0, and `{number}` is not one"),
+                "write a number above 0",
+            );
         }
-        ("rye/bash" | "rye/exec", "output_limit", TermKind::Literal(Value::Number(number))) => {
-            if number.as_i64().is_some_and(|bytes| bytes <= 0) {
-                refuse(
-                    &term.span,
-                    format!("`output_limit` is a number of bytes above 0, and `{number}` is not one"),
-                    "write a number above 0",
-                );
-            }
+        ("rye/bash" | "rye/exec", "output_limit", TermKind::Literal(Value::Number(number)))
+            if number.as_i64().is_some_and(|bytes| bytes <= 0) =>
+        {
+            refuse(
+                &term.span,
+                format!("`output_limit` is a number of bytes above 0, and `{number}` is not one"),
+                "write a number above 0",
+            );
         }
         ("rye/bash" | "rye/exec", "ok_exit_codes", TermKind::List(codes)) => {
             codes.iter().for_each(|code| check_exit_code(code, refuse));
@@ -120,28 +120,24 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
                 refuse(&term.span, why.to_owned(), "write a path relative to the directory that the program names");
             }
         }
-        ("rye/file-system/read", "offset" | "limit", TermKind::Literal(Value::Number(number))) => {
-            if number.as_i64().is_some_and(|bytes| bytes < 0) {
-                refuse(
-                    &term.span,
-                    format!("`{name}` is a number of bytes, and `{number}` is not one"),
-                    "write 0 or more",
-                );
-            }
+        ("rye/file-system/read", "offset" | "limit", TermKind::Literal(Value::Number(number)))
+            if number.as_i64().is_some_and(|bytes| bytes < 0) =>
+        {
+            refuse(&term.span, format!("`{name}` is a number of bytes, and `{number}` is not one"), "write 0 or more");
         }
         ("rye/http/request", "url", TermKind::Literal(Value::String(text))) => {
             if let Some(why) = refused_address(text) {
                 refuse(&term.span, why.to_owned(), "write an address as `https://api.example.com/path`");
             }
         }
-        ("rye/http/request", "max_bytes", TermKind::Literal(Value::Number(number))) => {
-            if number.as_i64().is_some_and(|bytes| !(0..=MOST_BYTES).contains(&bytes)) {
-                refuse(
-                    &term.span,
-                    format!("`max_bytes` is a number of bytes up to {MOST_BYTES}, and `{number}` is not one"),
-                    "write less",
-                );
-            }
+        ("rye/http/request", "max_bytes", TermKind::Literal(Value::Number(number)))
+            if number.as_i64().is_some_and(|bytes| !(0..=MOST_BYTES).contains(&bytes)) =>
+        {
+            refuse(
+                &term.span,
+                format!("`max_bytes` is a number of bytes up to {MOST_BYTES}, and `{number}` is not one"),
+                "write less",
+            );
         }
         ("rye/http/request", "headers", TermKind::Object(headers)) => {
             headers.iter().for_each(|(key, term)| check_header(key, term, refuse));

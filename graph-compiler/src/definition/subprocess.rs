@@ -1,5 +1,6 @@
 //! The `config` of a contract that says `tool_type: subprocess`: how to start the tool's program.
 
+use graph_model::shell::{self, Argument, Foreign};
 use graph_model::subprocess::Subprocess;
 
 use super::duration;
@@ -80,7 +81,19 @@ fn command(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<String>> {
         Some(_) => {}
     }
     let command: Option<Vec<String>> = arguments.into_iter().map(|text| Some(text?.value)).collect();
-    command.filter(|command| !command.is_empty())
+    let command = command.filter(|command| !command.is_empty())?;
+    // The parameters are somebody else's, and the program reads them from stdin.
+    let words: Vec<Argument<'_>> = command.iter().map(|text| Argument { text, is_foreign: false }).collect();
+    let foreign = Foreign { variables: Vec::new(), stdin: true };
+    if let Some(danger) = shell::scan_program(&words, &foreign).first() {
+        let message = format!("`command` executes the tool's parameters: {} {}", danger.origin, danger.how);
+        reader
+            .diagnostics
+            .error(code::BAD_CONTRACT, Place::new(reader.source, tree.span.clone()), message)
+            .help("start a program that reads the parameters as JSON, as a script by its path");
+        return None;
+    }
+    Some(command)
 }
 
 /// Reads a text that is taken as it stands.
@@ -117,6 +130,10 @@ fn env(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<(String, String)>> {
         .entries
         .iter()
         .map(|(key, value)| {
+            if shell::RESERVED.contains(&key.name.as_str()) {
+                wrong(reader, &key.span, format!("`{}` is set by the runtime, and by no contract", key.name));
+                return None;
+            }
             if key.name.is_empty() || key.name.contains(['=', '\0']) {
                 wrong(reader, &key.span, format!("`{}` cannot be an environment variable's name", key.name));
                 return None;

@@ -544,7 +544,7 @@ impl Follower {
 
     /// Judges a simple command: a builtin, a function, or a program.
     fn started(&mut self, words: &[Word], input: Option<&Origin>) -> Tainted {
-        let Some((first, arguments)) = words.split_first() else { return None };
+        let (first, arguments) = words.split_first()?;
         if let Some(origin) = self.peek(first) {
             self.report(&origin, How::Program, &first.range);
             return Some(origin);
@@ -843,7 +843,7 @@ impl Follower {
 
     /// Judges a program and its arguments; returns what it prints.
     fn external(&mut self, words: &[Word], input: Option<&Origin>) -> Tainted {
-        let Some((first, arguments)) = words.split_first() else { return None };
+        let (first, arguments) = words.split_first()?;
         let tainted_program = self.peek(first);
         self.report_if(&tainted_program, || How::Program, &first.range);
         let Some(path) = self.text(first) else { return self.any(words).or(input.cloned()) };

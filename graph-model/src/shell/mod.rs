@@ -481,6 +481,24 @@ mod tests {
     }
 
     #[test]
+    fn no_text_makes_the_reader_panic() {
+        const PIECES: [&str; 48] = [
+            "$", "{", "}", "(", ")", "((", "))", "[[", "]]", "\"", "'", "`", "\\", "\n", " ", ";", "&", "|", "<", ">",
+            "<<", "<<<", "<(", "#", "!", "@", "*", "X", "x=", "a[", "]", "=", "if", "then", "fi", "for", "do", "done",
+            "case", "in", "esac", ";;", "ü", "${", "${X@", "${X:", "$'", "E",
+        ];
+        let mut seed = 1_u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(PIECES[usize::try_from(seed >> 40).unwrap() % PIECES.len()]);
+            }
+            dangers(&text, true);
+        }
+    }
+
+    #[test]
     fn deep_and_odd_texts_come_to_an_end() {
         for text in [
             "(",

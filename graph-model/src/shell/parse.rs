@@ -174,7 +174,7 @@ impl Parser<'_> {
     }
 
     fn looks_at(&self, text: &str) -> bool {
-        self.text[..self.end].as_bytes()[self.at..].starts_with(text.as_bytes())
+        self.text.as_bytes()[..self.end].get(self.at..).is_some_and(|rest| rest.starts_with(text.as_bytes()))
     }
 
     fn take(&mut self, text: &str) -> bool {
@@ -1026,7 +1026,7 @@ impl Parser<'_> {
         let found = match self.peek() {
             Some(b'@') => {
                 self.at += 1;
-                let letter = self.peek().map_or('?', char::from);
+                let letter = self.peek().filter(u8::is_ascii).map(char::from).ok_or(Unreadable(self.at))?;
                 self.at += 1;
                 Operation::Transform(letter)
             }
