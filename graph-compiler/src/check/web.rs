@@ -85,8 +85,7 @@ impl Web {
         // A graph may have many groups: nothing here is about all nodes.
         let without: HashSet<usize> = without.iter().copied().collect();
         let own: Vec<usize> = group.iter().copied().filter(|node| !without.contains(node)).collect();
-        let place: HashMap<usize, usize> =
-            own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
+        let place: HashMap<usize, usize> = own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
         let inner: Vec<Vec<usize>> = own
             .iter()
             .map(|&node| self.next[node].iter().filter_map(|next| place.get(next).copied()).collect())
