@@ -22,6 +22,9 @@ pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
 /// The tool whose answer steers the run, where a hook calls it (R152).
 pub const CONTROL: &str = "rye/agent/threads/internal/control";
 
+/// The controls of the original format that neither the compiler nor the runtime supports: they are refused, never ignored (R151).
+pub const UNSUPPORTED_CONTROLS: [&str; 3] = ["skip", "escalate", "suspend"];
+
 /// A checked graph.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {

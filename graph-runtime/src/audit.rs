@@ -19,10 +19,10 @@ use graph_model::value::{AsView, Map, Value, canonical_json};
 
 use crate::code::{Code, Foreach, Kind};
 use crate::engine::{Ended, Finished, element, state_value};
-use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome};
+use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Sight};
 use crate::record::{
     Calls, End, Entry, Journal, JournalError, Origin, Parent, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status,
-    Step, Visit,
+    Step, Visit, retries_seen,
 };
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
@@ -457,6 +457,8 @@ impl<'m> Walk<'m> {
         let clock = || at;
         let now = Now::known_at(&clock, told);
         let sight = self.standing.sight(state, activation.node, &now);
+        let retries = retries_seen(sight.retries, &node.name, visit.calls);
+        let sight = Sight { retries: &retries, ..sight };
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let mut results = match visit.changes.values().next() {
             Some(Value::Array(list)) => list.clone(),

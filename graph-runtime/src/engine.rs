@@ -32,10 +32,11 @@ use crate::call::{Call, RunFacts};
 use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::hooks::Control;
-use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Retries, Sight};
+use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Sight};
 use crate::observer::Event;
 use crate::record::{
     self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
+    retries_seen,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
@@ -410,6 +411,8 @@ impl Engine {
         let mut notes = Notes::default();
         let node = visit.activation.node;
         let sight = self.sight(node, &now);
+        let retries = retries_seen(sight.retries, &self.code().node(node).name, visit.calls);
+        let sight = Sight { retries: &retries, ..sight };
         if visit.failure.is_none() {
             let outcome = match (&mut visit.results, &visit.value) {
                 (Some(results), _) => Outcome::Each(results),
@@ -452,12 +455,6 @@ impl Engine {
         if code.settings.on_error == OnError::Fail || matches!(node.kind, Kind::Gate | Kind::Return(_)) {
             return;
         }
-        // What the edges see of how often the call was made.
-        let mut retries = Retries::clone(sight.retries);
-        if visit.calls > 1 {
-            retries.insert(node.name.clone(), Value::from(visit.calls - 1));
-        }
-        let sight = Sight { retries: &retries, ..*sight };
         // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in
         // their places, and where there was no list to go over it is empty. Of a call that failed, the edges see the
         // failure as `result`.
@@ -466,7 +463,7 @@ impl Engine {
             _ => Outcome::Failed(failure),
         };
         // If the edges cannot be followed either, the run ends with the failure.
-        if let Ok(next) = self.machine.advance(&visit.activation, &sight, outcome, notes, &mut visit.changes) {
+        if let Ok(next) = self.machine.advance(&visit.activation, sight, outcome, notes, &mut visit.changes) {
             visit.next = next;
             visit.suppressed = true;
         }
@@ -615,7 +612,7 @@ impl Engine {
             self.standing.steps += 1;
             let node = visit.activation.node;
             let name = &code.node(node).name;
-            self.standing.retried(name, visit.failure.is_some(), visit.calls);
+            self.standing.retried(name, visit.calls);
             if let Some(failure) = &visit.failure {
                 let step = self.standing.steps;
                 self.standing.failed(step, name, &failure.message, &visit.items, visit.suppressed);

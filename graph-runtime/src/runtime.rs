@@ -678,6 +678,11 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
+    let missing = machine.missing_tools();
+    if !missing.is_empty() {
+        let tools = missing.iter().map(|id| format!("`{id}`")).collect();
+        return Err(StartError::MissingTools { graph: graph(), tools });
+    }
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
 }
 
@@ -816,7 +821,7 @@ pub(crate) fn replay_step(
     for visit in &step.visits {
         standing.steps += 1;
         let at = node(&visit.node)?;
-        standing.retried(&visit.node, visit.error.is_some(), visit.calls);
+        standing.retried(&visit.node, visit.calls);
         if let Some(error) = &visit.error {
             standing.failed(visit.step, &visit.node, error, &visit.items, visit.suppressed);
         }

@@ -36,17 +36,18 @@ mod widened;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use graph_model::capability::Capability;
 use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Each, Hook, Kind, Settings};
+use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
 use graph_model::value::{Map, Value};
 
 use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::graph::{Budget, Graph, Inner, Node, Outline};
+use crate::graph::{Budget, Graph, Inner, Node, Outline, Tool};
 use crate::levels::Levels;
-use crate::types::Type;
+use crate::types::{self, Type};
 use crate::verify::{Origin, Verified};
 use facts::Facts;
 pub(crate) use facts::Site;
@@ -154,6 +155,28 @@ pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostic
         _ => None,
     };
     Checked { outline, graph }
+}
+
+/// Returns what is known of a call of a tool with a contract, where only a run knows that the tool is called.
+pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
+    let result = contract.result.as_ref();
+    Tool {
+        id: id.to_string(),
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Performer::Program,
+        typed: result.is_some(),
+        capability: Some(Capability::new(Verb::Execute, ItemType::Tool, Some(id)).to_string()),
+        builtin: contract.builtin() || contract.subprocess().is_some(),
+        subprocess: contract.subprocess().cloned(),
+        module: None,
+        description: contract.description.clone(),
+        params: match Type::of_schema(&contract.params).kind {
+            types::Kind::Object(fields) => Some(fields),
+            _ => None,
+        },
+        result: result.map_or_else(Type::any, Type::of_schema),
+    }
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.

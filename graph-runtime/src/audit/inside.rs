@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::capability::Grants;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
 use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
 use graph_model::signature::PublicKey;
@@ -87,8 +87,7 @@ pub(crate) async fn prove_tree(
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
-        let inner =
-            outer.nested(call.tool).ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+        let inner = call.graph(&*outer).ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
         for attempt in 1..=call.attempts {
             let id = call.id(attempt);
@@ -174,6 +173,8 @@ pub(super) struct Inside {
     seq: u64,
     parent: Parent,
     tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
     /// How often it was made at most.
     attempts: u64,
     /// The run that the visit names as that of its last call; of a foreach none is named.
@@ -211,14 +212,17 @@ impl Walk<'_> {
     ) -> Result<Vec<Inside>, String> {
         let node = self.code.node(activation.node);
         let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Ok(Vec::new()) };
-        if self.code.tool(call.tool).is_none_or(|tool| tool.by != Performer::Graph) {
-            return Ok(Vec::new());
-        }
+        let is_computed = match self.code.tool(call.tool) {
+            Some(tool) if tool.by == Performer::Graph => false,
+            Some(tool) if tool.by == Performer::Program && tool.id.is_none() => true,
+            _ => return Ok(Vec::new()),
+        };
         let permits = |granted: &Grants| granted.narrowed(&self.code.permissions);
         let one = |item| Inside {
             seq,
             parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
             tool: call.tool,
+            id: None,
             attempts: visit.calls.max(1),
             named: None,
             inputs: None,
@@ -234,6 +238,21 @@ impl Walk<'_> {
         let given = |request: Request, now: &Now<'_>| now.known().is_none().then(|| first(request));
         if let Kind::Action(_) = &node.kind {
             let mut one = one(None);
+            if is_computed {
+                let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+                let id = match plan(&now) {
+                    Some(Plan::Call(request)) => request.id,
+                    _ => None,
+                };
+                one.id = id.filter(|id| self.is_graph(id));
+                match (&one.id, &visit.run) {
+                    (Some(_), _) => {}
+                    (None, None) => return Ok(Vec::new()),
+                    (None, Some(run)) => {
+                        return Err(format!("node `{}` names the run `{run}`, and calls no graph", node.name));
+                    }
+                }
+            }
             let begun = one.id(one.attempts);
             if visit.error.is_none() && visit.run.as_ref() != Some(&begun)
                 || visit.run.as_ref().is_some_and(|run| (1..=one.attempts).all(|attempt| one.id(attempt) != *run))
@@ -262,11 +281,14 @@ impl Walk<'_> {
             let mut one = one(Some(index));
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
+            let mut computed = None;
             one.inputs = self.state.as_deref().and_then(|state| {
                 let sight = self.standing.sight(state, activation.node, &now);
                 let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+                computed.clone_from(&request.id);
                 given(request, &now)
             });
+            one.id = computed.filter(|id| is_computed && self.is_graph(id));
             let failed = visit.items.iter().find(|failed| failed.item == index);
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
@@ -275,7 +297,13 @@ impl Walk<'_> {
             };
             one
         });
-        Ok(each.collect())
+        Ok(each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect())
+    }
+
+    /// Whether an id that a node computed is a graph's.
+    fn is_graph(&self, id: &ItemId) -> bool {
+        // One that cannot run has no run to prove.
+        matches!(self.machine.nested_called(id), Ok(Some(_)))
     }
 }
 
@@ -285,6 +313,14 @@ fn first(mut request: Request) -> Value {
 }
 
 impl Inside {
+    /// Returns the graph that is called.
+    fn graph(&self, outer: &dyn Machine) -> Option<Arc<dyn Machine>> {
+        match &self.id {
+            Some(id) => outer.nested_called(id).ok().flatten(),
+            None => outer.nested(self.tool),
+        }
+    }
+
     fn id(&self, attempt: u64) -> RunId {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
     }

@@ -228,7 +228,14 @@ impl Loader<'_> {
                 Template::Mixed(pieces) => {
                     let piece = |piece| match piece {
                         template::Piece::Text(text) => Ok(Piece::Text(text)),
-                        template::Piece::Expression(expression) => Ok(Piece::First(self.references(&expression)?)),
+                        template::Piece::Expression(expression) => {
+                            match (&expression.input, expression.paths.first()) {
+                                (Some(otherwise), Some(path)) => {
+                                    Ok(Piece::Input(self.reference(path)?, otherwise.clone()))
+                                }
+                                _ => Ok(Piece::First(self.references(&expression)?)),
+                            }
+                        }
                     };
                     Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
                 }

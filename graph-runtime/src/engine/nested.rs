@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
@@ -12,7 +13,7 @@ use super::perform::{Job, Made};
 use super::{Ended, Engine};
 use crate::code::Code;
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
-use crate::machine::Request;
+use crate::machine::{Machine, Request};
 use crate::record::Parent;
 use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken};
@@ -25,10 +26,14 @@ impl Engine {
     /// Runs the graph that a node names, with what is left of depth and capabilities, and returns its result (R313).
     ///
     /// Its run is called after this one, so a crash finds it again: what it had committed is not done twice.
-    pub(super) fn run_nested<'a>(&'a self, job: &'a Job<'_>, mut request: Request, made: &'a mut Made) -> Running<'a> {
+    pub(super) fn run_nested<'a>(
+        &'a self,
+        job: &'a Job<'_>,
+        machine: Arc<dyn Machine>,
+        mut request: Request,
+        made: &'a mut Made,
+    ) -> Running<'a> {
         Box::pin(async move {
-            let nested = self.machine.nested(request.tool);
-            let machine = nested.ok_or_else(|| Failure::permanent("the program has no such graph"))?;
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent("graphs are nested deeper than `limits.depth` allows")));
             };

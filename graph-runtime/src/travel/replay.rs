@@ -15,8 +15,10 @@ use graph_model::value::{AsView, Map, Value, View, canonical_json};
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::code::{Code, Foreach, Kind};
 use crate::error::{Category, Failure};
-use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Retries, Sight};
-use crate::record::{End, Entry, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
+use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Sight};
+use crate::record::{
+    End, Entry, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit, retries_seen,
+};
 use crate::runtime::replay_step;
 use crate::seal::SealKey;
 use crate::vault::hidden;
@@ -358,21 +360,12 @@ fn apparent(past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemT
     let clock = || at;
     let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
     let sight = past.standing.sight(past.state()?, activation.node, &now);
-    let retries = retried(&sight, &visit.node, visit.calls);
+    let retries = retries_seen(sight.retries, &visit.node, visit.calls);
     let sight = Sight { retries: &retries, ..sight };
     let failure = failure_of(visit, error);
     let outcome = Outcome::Failed(&failure);
     let next = past.machine.advance(activation, &sight, outcome, &mut Notes::default(), &mut Vec::new()).ok()?;
     Some(leads(past.code(), &next))
-}
-
-/// Returns what the edges see of how often calls were made again.
-fn retried(sight: &Sight<'_>, node: &str, calls: u64) -> Retries {
-    let mut retries = Retries::clone(sight.retries);
-    if calls > 1 {
-        retries.insert(node.to_owned(), Value::from(calls - 1));
-    }
-    retries
 }
 
 /// Returns the nodes that a way on leads to.
@@ -650,6 +643,8 @@ impl Walk<'_> {
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let sight = self.standing.sight(&*self.state, activation.node, &now);
+        let retries = retries_seen(sight.retries, &node.name, visit.calls);
+        let sight = Sight { retries: &retries, ..sight };
         let advanced = match &failure {
             Some(failure) => Err(Box::new(failure.clone())),
             None => {
@@ -681,8 +676,6 @@ impl Walk<'_> {
                             Kind::Foreach(_) => Outcome::Each(results.get_or_insert_default()),
                             _ => Outcome::Failed(&failure),
                         };
-                        let retries = retried(&sight, &node.name, visit.calls);
-                        let sight = Sight { retries: &retries, ..sight };
                         let along = (!is_over)
                             .then(|| self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes));
                         match along {

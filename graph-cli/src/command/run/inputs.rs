@@ -8,6 +8,7 @@ use std::time::Duration;
 use graph_compiler::diagnostic::nearest;
 use graph_compiler::graph::Outline;
 use graph_compiler::types::{Field, Kind, Type};
+use graph_model::number::read_json;
 use graph_runtime::{Map, RunId, Value};
 
 use super::{Failure, Voice};
@@ -218,10 +219,12 @@ pub(super) fn collect(
     let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
         "" => Inputs::new(),
-        text => match serde_json::from_str(text) {
+        text => match read_json(text) {
             Ok(Value::Object(inputs)) => inputs,
             Ok(_) => return Err(Failure::usage(format_args!("the inputs of {place} must be a JSON object"))),
-            Err(error) => return Err(Failure::usage(format_args!("the inputs of {place} are no JSON: {error}"))),
+            Err(error) => {
+                return Err(Failure::usage(format_args!("the inputs of {place} cannot be read as JSON: {error}")));
+            }
         },
     };
     let fields = outline.inputs.as_deref();
@@ -299,7 +302,7 @@ fn find<'f>(fields: Option<&'f [Field]>, name: &str) -> Result<Option<&'f Field>
 
 /// Reads a text as a value of the type that the graph wants.
 fn typed(ty: &Type, text: &str) -> Result<Value, String> {
-    let json = || serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+    let json = || read_json(text).map_err(|error| error.to_string());
     let is_text = matches!(ty.kind, Kind::String | Kind::Enum(_) | Kind::Any | Kind::Never);
     if ty.nullable && !is_text && text == "null" {
         return Ok(Value::Null);
