@@ -456,3 +456,35 @@ fn literals_arrive_as_they_are_written() {
     assert!(found.is_empty(), "{}", found.join("\n"));
     println!("{} literals", graphs * IN_A_GRAPH);
 }
+
+#[test]
+fn the_judge_sees_what_differs() {
+    let float = |text: &str| Literal::Float(text.to_owned(), text.parse::<f64>().unwrap().to_bits());
+    let integer = |text: &str| Literal::Integer(text.to_owned());
+    let text = |text: &str| Literal::Text(text.to_owned());
+    for (literal, same, different) in [
+        (integer("3"), "3", ["3.0", "4", "\"3\"", "null"]),
+        (integer("9007199254740993"), "9007199254740993", ["9007199254740992", "9007199254740992.0", "9e15", "-1"]),
+        (
+            integer("18446744073709551615"),
+            "18446744073709551615",
+            ["18446744073709551616", "1.8446744073709552e19", "0", "[]"],
+        ),
+        (float("3.0"), "3.0", ["3", "3.5", "\"3.0\"", "null"]),
+        (float("1e-5"), "0.00001", ["0.000011", "0", "1", "-0.00001"]),
+        (float("-0.0"), "-0.0", ["0.0", "0", "-0", "1.0"]),
+        (text("3"), "\"3\"", ["3", "\"3.0\"", "\"\"", "[\"3\"]"]),
+        (Literal::Null, "null", ["0", "\"\"", "false", "{}"]),
+        (Literal::List(vec![integer("1"), Literal::Null]), "[1,null]", ["[1]", "[1,0]", "[1.0,null]", "{}"]),
+        (
+            Literal::Map(vec![("a".to_owned(), integer("1")), ("b".to_owned(), Literal::Null)]),
+            "{\"a\":1}",
+            ["{\"a\":1.0}", "{}", "{\"a\":1,\"b\":2}", "{\"b\":1}"],
+        ),
+    ] {
+        assert!(literal.is(&Json::read(same)), "{same}");
+        for different in different {
+            assert!(!literal.is(&Json::read(different)), "{same} {different}");
+        }
+    }
+}

@@ -390,6 +390,9 @@ pub struct Body {
     /// Whether what its calls return is kept, where the program has a cache (R295).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// The environment variables that it is the first to ask for; messages name it with them (R280).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
 }
 
 fn yes() -> bool {

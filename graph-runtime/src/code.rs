@@ -89,6 +89,8 @@ pub(crate) struct Node {
     pub(crate) remote: Option<Arc<str>>,
     /// Whether what its calls return is kept.
     pub(crate) cached: bool,
+    /// The environment variables that it is the first to ask for.
+    pub(crate) env: Vec<String>,
     /// Whether it looks at what its last visit returned.
     pub(crate) looks_back: bool,
     /// Whether all it does is at most to call a tool of the program once, compute, and route.

@@ -119,7 +119,8 @@ config:
 #[test]
 fn whole_numbers_come_in_and_go_out_exactly_or_not_at_all() {
     let place = Place::with_graph(
-        "config:
+        "permissions: []
+config:
   start: a
   state: { total: 3, big: 12345678901234567890 }
   nodes:

@@ -255,6 +255,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
         cached: conduct.is_some_and(Conduct::caches),
+        env: conduct.map(|conduct| conduct.env.clone()).unwrap_or_default(),
     };
     Node { name: node.name.to_string(), next, body }
 }

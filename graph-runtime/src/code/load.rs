@@ -124,6 +124,7 @@ impl Loader<'_> {
             timeout,
             remote: body.remote.map(Arc::from),
             cached: body.cached,
+            env: body.env,
             looks_back: looks_back && body.feedback,
             is_plain,
         })

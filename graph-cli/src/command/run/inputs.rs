@@ -8,7 +8,7 @@ use std::time::Duration;
 use graph_compiler::diagnostic::nearest;
 use graph_compiler::graph::Outline;
 use graph_compiler::types::{Field, Kind, Type};
-use graph_model::number::read_json;
+use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
 
 use super::{Failure, Voice};
@@ -315,10 +315,14 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
             text.parse::<bool>().map(Value::from).map_err(|_| format!("must be `true` or `false`, and is `{text}`"))
         }
         Kind::Integer => {
-            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number, and is `{text}`"))
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let bounds = if is_whole { " from -2^63 to 2^63-1" } else { "" };
+            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number{bounds}, and is `{text}`"))
         }
-        Kind::Number => match json() {
+        Kind::Number => match read_json(text) {
             Ok(number @ Value::Number(_)) => Ok(number),
+            Err(error @ JsonError::TooLarge { .. }) => Err(format!("cannot be read: {error}")),
             _ => Err(format!("must be a number, and is `{text}`")),
         },
         Kind::List(_) => match json() {
