@@ -6,7 +6,7 @@
 //!
 //! `LITERALS` is the number of literals, 2,000 if not set; `SEED` a number that makes them others.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test is its answer")]
 
 use std::fmt::Write;
 use std::fs;

@@ -163,14 +163,15 @@ fn push_plain(text: &str, range: Range<usize>, literal: &mut String, pieces: &mu
         if !literal.is_empty() {
             pieces.push(Piece::Text(std::mem::take(literal)));
         }
-        let name = range.start + reference.range.start + input::OPEN.len();
+        let start = range.start + reference.range.start + input::OPEN.len();
+        let name = start..start + reference.name.len();
         let input = match reference.otherwise {
             Otherwise::AsWritten => InputReference::AsWritten(part[reference.range].to_owned()),
             Otherwise::Text(text) => InputReference::Text(text.to_owned()),
         };
         pieces.push(Piece::Expression(Expression {
             paths: vec![Path { root: Root::Inputs, segments: vec![reference.name.to_owned()] }],
-            ranges: vec![name..name + reference.name.len()],
+            ranges: Vec::from([name]),
             input: Some(input),
         }));
     }

@@ -8,11 +8,12 @@ use crate::place::{Place, Ran};
 use crate::run::commands;
 
 fn result(ran: &Ran) -> Value {
-    serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err))
+    serde_json::from_str(&ran.out).map_err(|_| format!("{}{}", ran.out, ran.err)).unwrap()
 }
 
 fn error(ran: &Ran) -> String {
-    result(ran)["error"].as_str().unwrap_or_else(|| panic!("{}", ran.out)).to_owned()
+    let error = result(ran)["error"].as_str().map(str::to_owned);
+    error.ok_or(&ran.out).unwrap()
 }
 
 /// A graph that calls what an input names, and keeps the result.
