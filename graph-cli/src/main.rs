@@ -1,11 +1,23 @@
 //! `graph`: keys, signing, verifying, checking and running from the command line.
 
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where nothing can be written; use `out!` and `err!`"
+)]
+
+#[macro_use]
+mod output;
+
 mod command;
 mod outcome;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use outcome::Outcome;
+use output::UNDONE;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -69,13 +81,28 @@ enum Verb {
     Cache(command::cache::Caches),
 }
 
-fn main() -> std::process::ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+fn main() -> ExitCode {
+    #[cfg(unix)]
+    limit_files_by_errors();
+    let arguments = Arguments::try_parse().map_err(|error| {
         if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|verb| verb == "run") {
             command::run::refuse(&error.to_string());
         }
-        error.exit()
+        let printed = error.print();
+        let code = u8::try_from(error.exit_code()).unwrap_or(UNDONE);
+        // The help is a result like any other.
+        match printed {
+            Err(error) if code == 0 && error.kind() != std::io::ErrorKind::BrokenPipe => {
+                err!("error: cannot write the result: {error}");
+                ExitCode::from(UNDONE)
+            }
+            _ => code.into(),
+        }
     });
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
     let outcome = match arguments.verb {
         Verb::Keys(keys) => command::keys::run(keys),
         Verb::Sign(sign) => command::sign::run(&sign),
@@ -99,11 +126,26 @@ fn main() -> std::process::ExitCode {
         Verb::Run(run) => return command::run::run(&run),
     };
     match outcome {
-        Ok(Outcome::Well) => 0.into(),
-        Ok(Outcome::Problems) => 1.into(),
+        Ok(Outcome::Well) => output::finish(0),
+        Ok(Outcome::Problems) => output::finish(1),
         Err(error) => {
-            anstream::eprintln!("error: {error}");
-            3.into()
+            err!("error: {error}");
+            UNDONE.into()
         }
+    }
+}
+
+/// Makes a write beyond the limit on the size of files, as `ulimit -f` sets it, an error that is said, where the system would end the
+/// program without a word. A signal that has a handler does not end it, and programs that are started have none.
+#[cfg(unix)]
+fn limit_files_by_errors() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let handled = tokio.and_then(|tokio| {
+        let _inside = tokio.enter();
+        signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map(drop)
+    });
+    if let Err(error) = handled {
+        err!("warning: a file that grows beyond `ulimit -f` will end this program: {error}");
     }
 }

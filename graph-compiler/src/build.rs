@@ -10,9 +10,9 @@ use quote::{format_ident, quote};
 
 use crate::diagnostic::{Diagnostic, Place, code};
 use crate::door;
-use crate::expand::{identifier, module_name};
+use crate::expand::{identifier, module_name, rename_runtime};
 use crate::parallel;
-use crate::project::{Compilation, Project, display_name};
+use crate::project::{Compilation, Project, clash, display_name};
 use crate::source::Source;
 
 /// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
@@ -34,6 +34,42 @@ pub const WARNED: &str = "graphs_warned.txt";
 /// Mistakes in graphs do not fail the build script: they are reported as errors and warnings of the crate, where they are
 /// counted, coloured and shown by editors. The build script fails only if it cannot write its output.
 pub fn build(directory: impl AsRef<Path>) {
+    Build::new(directory).run();
+}
+
+/// A build script's compilation of a tree of graphs, where [`build()`] is not enough.
+#[derive(Debug, Clone)]
+pub struct Build {
+    directory: PathBuf,
+    runtime: String,
+}
+
+impl Build {
+    /// Compiles the graphs in `directory`, as [`build()`] does.
+    pub fn new(directory: impl AsRef<Path>) -> Self {
+        Self { directory: directory.as_ref().to_owned(), runtime: RUNTIME.to_owned() }
+    }
+
+    /// Says what the program calls the crate `graph-runtime`, where `Cargo.toml` gives it another name: `sg`, where that has
+    /// `sg = { package = "graph-runtime", … }`. The program then writes `sg::include_graphs!()`.
+    ///
+    /// `graph!` knows by itself.
+    #[must_use]
+    pub fn runtime(mut self, name: impl Into<String>) -> Self {
+        self.runtime = name.into();
+        self
+    }
+
+    /// Does it. See [`build()`].
+    pub fn run(&self) {
+        build_for(&self.directory, &self.runtime);
+    }
+}
+
+/// What a program calls the runtime if it does not say.
+const RUNTIME: &str = "graph_runtime";
+
+fn build_for(directory: &Path, runtime: &str) {
     let variable = |name: &str| {
         std::env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("{name} is not set")))
     };
@@ -43,7 +79,10 @@ pub fn build(directory: impl AsRef<Path>) {
         for path in [&directory, &package.join(MANIFEST)] {
             say(&format!("cargo::rerun-if-changed={}", path.display()));
         }
-        write(&compile(&package, &directory), &variable("OUT_DIR")?)
+        if syn::parse_str::<syn::Ident>(runtime).is_err() {
+            return Err(io::Error::other(format!("`{runtime}` is no name of a crate")));
+        }
+        write(&compile(&package, &directory), &variable("OUT_DIR")?, runtime)
     });
     if let Err(error) = done {
         say(&format!(
@@ -94,12 +133,12 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
             return compiled;
         }
     };
-    let project = Project::open(package, directory).with_manifest(package.join(MANIFEST));
+    let project = Project::open(package, directory).with_manifest(package.join(MANIFEST)).for_review();
     let compilations = parallel::map(&files, |file| project.compile(file));
     let mut nesting = Vec::new();
     for (file, compilation) in files.into_iter().zip(compilations) {
         nesting.push((file.clone(), compilation.inner.clone()));
-        compiled.add(package, &file, &way(directory, &file), compilation);
+        compiled.add(&file, &way(directory, &file), compilation);
     }
     for (file, inner) in nesting {
         inner.iter().for_each(|inner| compiled.bring(package, &file, inner));
@@ -114,7 +153,7 @@ fn way(directory: &Path, file: &Path) -> Vec<String> {
 }
 
 impl Compiled {
-    fn add(&mut self, package: &Path, file: &Path, way: &[String], compilation: Compilation) {
+    fn add(&mut self, file: &Path, way: &[String], compilation: Compilation) {
         let modules =
             way.iter().fold(&mut self.modules, |modules, part| modules.inner.entry(part.clone()).or_default());
         if compilation.graph.is_none() {
@@ -126,13 +165,8 @@ impl Compiled {
         // What is wrong with a graph is also said of those that nest it, and with a contract of all that use it.
         let known: BTreeSet<String> = self.diagnostics.iter().map(Diagnostic::render).collect();
         self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| !known.contains(&one.render())));
-        if let Some((other, _)) = modules.graphs.get(&compilation.name) {
-            let (name, other) = (display_name(package, file), display_name(package, other));
-            let diagnostic = clash(file, name, &other, &compilation.name);
-            self.diagnostics.push(diagnostic);
-        } else {
-            modules.graphs.insert(compilation.name, (file.to_owned(), tokens));
-        }
+        // Of several graphs that would have one name, each compilation says so: the first stands for them.
+        modules.graphs.entry(compilation.name).or_insert_with(|| (file.to_owned(), tokens));
     }
 
     /// Makes a graph visible beside one that nests it, where the two are in different directories.
@@ -152,22 +186,16 @@ impl Compiled {
         };
         match taken {
             Some(other) => {
-                let diagnostic = clash(inner, display_name(package, inner), &other, &name);
-                self.diagnostics.push(diagnostic);
+                let clash = clash(inner, &display_name(package, inner), &other, &name);
+                if self.diagnostics.iter().all(|known| known.render() != clash.render()) {
+                    self.diagnostics.push(clash);
+                }
             }
             None => {
                 modules.from_elsewhere.insert(name, from);
             }
         }
     }
-}
-
-/// Says that two graphs would have the same name in one module.
-fn clash(file: &Path, name: String, other: &str, module: &str) -> Diagnostic {
-    let message = format!("`{name}` and `{other}` would both become the module `{module}`");
-    let mut diagnostic = Diagnostic::new(code::BAD_NAME, message, Place::file(&Source::new(file, name, "")));
-    diagnostic.help("rename one of the files");
-    diagnostic
 }
 
 /// Returns the graphs of a tree, sorted: every YAML file but those in `keys` and `tools`.
@@ -202,12 +230,17 @@ impl Modules {
             let up = std::iter::repeat_n(format_ident!("super"), depth);
             let up = std::iter::once(format_ident!("self")).chain(up);
             let (name, way) = (identifier(name), way.iter().map(|part| identifier(part)));
-            quote!(use #(#up::)* #(#way::)* #name;)
+            quote! {
+                #[allow(clippy::allow_attributes, unused_imports, unused_qualifications, reason = "generated code")]
+                use #(#up::)* #(#way::)* #name;
+            }
         });
         let inner = self.inner.iter().map(|(name, modules)| {
+            let doc = format!(" The graphs of the directory `{}`.", name.trim_start_matches("r#"));
             let (name, tokens) = (identifier(name), modules.tokens(depth + 1));
             quote! {
-                #[allow(missing_docs, reason = "a directory of graphs")]
+                #[doc = #doc]
+                #[allow(clippy::allow_attributes, unreachable_pub, reason = "generated code")]
                 pub mod #name {
                     #tokens
                 }
@@ -217,8 +250,13 @@ impl Modules {
     }
 }
 
-fn write(compiled: &Compiled, out: &Path) -> io::Result<()> {
-    let modules = format(&compiled.modules.tokens(0));
+fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
+    let mut modules = compiled.modules.tokens(0);
+    if runtime != RUNTIME {
+        let name = identifier(runtime);
+        modules = rename_runtime(modules, &quote!(::#name));
+    }
+    let modules = format(&modules);
     let errors = format(&door::compile_errors(&compiled.diagnostics));
     // The tree's directory first: what it trusts is decided there, and not by what is found above a file.
     let list = |files: &[PathBuf]| -> String {
@@ -296,8 +334,11 @@ mod tests {
             ("three/other.yaml", "shop", "{ action: { item_id: shop/outer } }"),
         ]);
         assert!(diagnostics.is_empty(), "{}", diagnostics[0].render());
-        assert!(text.starts_with("use self::one::two::inner;\n"), "{text}");
-        assert!(text.contains("    use self::super::one::two::inner;\n    use self::super::outer;\n"), "{text}");
+        assert!(text.contains("\nuse self::one::two::inner;\n"), "{text}");
+        assert!(
+            text.contains("    use self::super::one::two::inner;\n") && text.contains("    use self::super::outer;\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -310,7 +351,44 @@ mod tests {
         ]);
         let messages: Vec<&str> = diagnostics.iter().map(|one| one.message.as_str()).collect();
         assert_eq!(messages.len(), 1);
-        assert!(messages[0].ends_with("would both become the module `inner`"), "{}", messages[0]);
+        assert!(messages[0].ends_with("would both become `inner` in Rust"), "{}", messages[0]);
+    }
+
+    #[test]
+    fn graphs_that_cannot_stand_beside_each_other_are_told_once() {
+        let end = "{ type: return }";
+        let told = |graphs: &[(&str, &str)]| {
+            let graphs: Vec<_> = graphs.iter().map(|(path, category)| (*path, *category, end)).collect();
+            let (text, diagnostics) = modules(&graphs);
+            assert!(syn::parse_file(&text).is_ok());
+            let other = diagnostics.iter().find(|one| one.code.id != "G0128");
+            assert!(other.is_none(), "{}", other.map_or_else(String::new, Diagnostic::render));
+            diagnostics.iter().map(|one| one.message.clone()).collect::<Vec<_>>()
+        };
+        for (graphs, expected) in [
+            (
+                &[("fulfil.yaml", "shop"), ("sub/fulfil.yaml", "shop")][..],
+                "`graphs/fulfil.yaml` and `graphs/sub/fulfil.yaml` have the same id, `shop/fulfil`",
+            ),
+            (
+                &[("a-b.yaml", "x"), ("a_b.yaml", "x")],
+                "`graphs/a-b.yaml` and `graphs/a_b.yaml` would both become `a_b` in Rust",
+            ),
+            (
+                &[("ab1.yaml", "x"), ("ab_1.yaml", "x")],
+                "`graphs/ab1.yaml` and `graphs/ab_1.yaml` would both become `Ab1` in Rust",
+            ),
+            (&[("a.yaml", "x"), ("a/b.yaml", "x")], "`graphs/a` and `graphs/a.yaml` would both become `a` in Rust"),
+            (
+                &[("bash.yaml", "rye")],
+                "the built-in tool `rye/bash` and `graphs/bash.yaml` have the same id, `rye/bash`",
+            ),
+        ] {
+            let messages = told(graphs);
+            assert!(messages.iter().any(|message| message == expected), "{messages:?}");
+            assert!(messages.len() == 1 || expected.contains("a_b"), "{messages:?}");
+        }
+        assert_eq!(told(&[("one/g.yaml", "x"), ("two/g.yaml", "w"), ("g/h.yaml", "v"), ("g/i.yaml", "v")]), [""; 0]);
     }
 
     #[test]

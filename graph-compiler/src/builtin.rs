@@ -10,8 +10,9 @@ use crate::source::Source;
 use crate::types::{Field, Kind, Type};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.
-const CONTRACTS: [(&str, &str); 5] = [
+const CONTRACTS: [(&str, &str); 6] = [
     ("rye/bash", include_str!("../contracts/rye/bash.yaml")),
+    ("rye/exec", include_str!("../contracts/rye/exec.yaml")),
     ("rye/file-system/list", include_str!("../contracts/rye/file-system/list.yaml")),
     ("rye/file-system/read", include_str!("../contracts/rye/file-system/read.yaml")),
     ("rye/file-system/write", include_str!("../contracts/rye/file-system/write.yaml")),
@@ -29,12 +30,6 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     let name = format!("the built-in contract of `{id}`");
     let mut diagnostics = Diagnostics::new();
     definition::parse_trusted_contract(&Source::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
-}
-
-/// Returns the contracts of the built-in tools whose ids begin so.
-pub(crate) fn beginning(beginning: &str) -> impl Iterator<Item = (ItemId, Contract)> {
-    let ids = CONTRACTS.iter().filter(move |(name, _)| name.starts_with(beginning));
-    ids.filter_map(|(name, _)| ItemId::new(*name).ok()).filter_map(|id| contract(&id).map(|contract| (id, contract)))
 }
 
 /// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads
@@ -65,7 +60,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
                     )
                     .suggest(&field.name, params.iter().map(|param| param.name.as_str()));
             }
-            Some(param) if !field.ty.clone().not_null().fits(&param.ty) => {
+            Some(param) if !replaces(&field.ty.clone().not_null(), &param.ty) => {
                 let message = format!("`{}` of the built-in tool `{id}` is {}, not {}", field.name, param.ty, field.ty);
                 diagnostics.error(code::BAD_CONTRACT, place(), message);
             }
@@ -81,12 +76,17 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
     }
     keep_marks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
     let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
-    if !Type::of_schema(result).fits(&Type::of_schema(theirs)) {
+    if !replaces(&Type::of_schema(result), &Type::of_schema(theirs)) {
         let place = Place::new(&contract.source, theirs.span.clone());
         diagnostics
             .error(code::BAD_CONTRACT, place, format!("the built-in tool `{id}` does not return this"))
             .note(format!("it returns {}", describe(&fields(&Type::of_schema(result)))));
     }
+}
+
+/// Whether all values of one type, nulls in them too, are values of another.
+fn replaces(ty: &Type, other: &Type) -> bool {
+    ty.misfit(other).or_else(|| ty.lack(other)).is_none()
 }
 
 /// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.

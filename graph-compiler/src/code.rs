@@ -253,7 +253,9 @@ codes! {
     UNKNOWN_PARAMETER = "G0120", "a parameter that the tool does not take",
         "The tool's contract has no parameter of this name.";
     MISSING_PARAMETER = "G0121", "a parameter that the tool needs",
-        "The tool's contract lists the parameter in `required`, without a default, and the action does not give it.";
+        "The tool's contract lists the parameter in `required`, without a default, and the action does not give it. Such a parameter \
+         is needed whatever its type is, unless the type says that null is allowed, as `[string, \"null\"]` does: null is the same as \
+         nothing.";
     WRONG_TYPE = "G0122", "a value of the wrong type",
         "The tool's contract gives the parameter another type. A template that is one `${…}` and nothing else keeps the type \
          of what it reads; any text around it makes a string.";
@@ -299,6 +301,14 @@ codes! {
         "A graph that runs inside another may do what both permit. The permissions of the outer one do not cover what the inner \
          one needs, so its run could not begin, and the node would fail. Add what is missing to the outer graph's permissions.";
 
+    REFUSED_INPUT = "G0136", "an input that the nested graph refuses",
+        "The graph that the action runs says with a rule, as `maxLength` or `minimum`, what its input must be, and the value that it \
+         is given breaks the rule; or it is given an input of the outer graph whose own rules allow no value that fits both. Its run \
+         could not begin, and the node would fail.";
+    DENIED_ID = "G0137"(Warn), "a computed id that the permissions do not cover",
+        "The `item_id` is computed of words of an `enum`, so all ids that it can be are known, and the graph's `permissions` do not \
+         grant one of them. A run that computes that id is denied the call. Grant it, or take the word out of the `enum`.";
+
     UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
         "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";
     BAD_HOOK = "G0141", "a hook that would not do what it says",
@@ -321,8 +331,9 @@ codes! {
         "A state key, a list or a fallback holds values of types that have nothing in common, so nothing is known of it: what is \
          done with it is checked when the graph runs, no longer when it is compiled.";
     MAYBE_NOTHING = "G0154"(Deny), "a value that may be missing where one is needed",
-        "The parameter is needed, and what it is given may be null: an input that need not be given, a field that a result need \
-         not have, an element that a list may not have. The call would fail then. Name something to fall back on, make the \
+        "The parameter, or an element or a field of it, is needed, and what it is given may be null: an input that need not be \
+         given, a field that a result need not have, an element that a list may not have. Of `a || b` the last path decides. The \
+         call would fail then. Name something to fall back on, make the \
          value needed where it comes from (`required` in the schema), or come here only where it is there: behind an edge with \
          `op: exists`.";
 
@@ -350,18 +361,22 @@ codes! {
          nothing, compare with null: `{ path: state.key, value: null }`.";
 
     STUCK_LOOP = "G0170"(Deny), "a loop that does not end once it goes round",
-        "The ways out of the loop look only at values that no node of the loop changes: inputs, and keys that are written \
-         elsewhere. What leads on round once leads on round always, until `max_steps` stops the run with an error. Let the loop \
+        "The ways out of the loop look only at values that no node of the loop changes: inputs, keys that are written \
+         elsewhere, and keys that get what they have, or the same input each time. What leads on round once leads on round always, until `max_steps` stops the run with an error. Let the loop \
          write what its way out looks at, or count the rounds: `visit.number` is how often the run has come to the node.";
     TOO_FEW_STEPS = "G0171"(Deny), "`max_steps` is too small",
-        "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail.";
+        "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail. Where an \
+         edge asks for a later visit with `visit.number`, the rounds until then count.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
-        "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer.";
+        "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer. A graph that runs \
+         itself inside on every way, directly or through others, is too deep for any limit: let a condition lead past that.";
     INJECTION = "G0180"(Deny), "a value becomes a part of code",
         "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
          an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
          value where it stays one: a shell command's in `env`, a statement's in the list of bound parameters, a page's in a \
-         field that is escaped, an address's in `query`. Numbers, booleans, the time, and words of an `enum` that are made of \
+         field that is escaped, an address's in `query`. A command may also execute what it is given beside its text: `eval`, \
+         arithmetic, an unquoted variable, an interpreter that reads stdin, variables such as `PATH` and `BASH_ENV`. `rye/exec` \
+         starts a program with a list of arguments that no shell reads. Numbers, booleans, the time, and words of an `enum` that are made of \
          letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
          `x-sink`: who gives that input writes the code.";
     SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
@@ -378,6 +393,9 @@ codes! {
     SECRET_IN_SIGHT = "G0184", "a secret stands in the file",
         "A default or `const` is the value of something that `x-secret` marks. Everybody who has the file has it. Give the value \
          when the run starts.";
+    REFUSED_LITERAL = "G0185"(Deny), "a value that a built-in tool always refuses",
+        "The value stands in the graph, and the tool takes none like it: a path that leads out of the directory, an address with a \
+         password in it, a name that no variable can have, a time of nothing. Each run would fail there.";
     NOT_CACHED = "G0190", "a result that cannot be cached",
         "`cache_result: true` has what a call returned returned again where a node makes the same call. That is no use where there is \
          more to a call than what it returns, or where that depends on more than the call: not of a graph, whose nodes may say it \

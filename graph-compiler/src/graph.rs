@@ -96,6 +96,8 @@ pub struct Inner {
     pub builtin: bool,
     /// The capability patterns that its own calls need.
     pub needs: Vec<String>,
+    /// The environment variables that it needs itself.
+    pub env: Vec<String>,
 }
 
 /// A key of the state.
@@ -171,6 +173,18 @@ impl Graph {
         for needed in self.needs.iter().chain(inner) {
             if !all.contains(&needed.as_str()) {
                 all.push(needed.as_str());
+            }
+        }
+        all
+    }
+
+    /// Returns the environment variables that must be set, those of the graphs inside it too, each once.
+    pub fn environment(&self) -> Vec<&str> {
+        let inner = self.outline.inner.iter().flat_map(|inner| &inner.env);
+        let mut all: Vec<&str> = Vec::new();
+        for name in self.env.iter().chain(inner) {
+            if !all.contains(&name.as_str()) {
+                all.push(name);
             }
         }
         all

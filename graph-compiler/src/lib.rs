@@ -36,4 +36,4 @@ pub mod tree;
 pub mod types;
 pub mod verify;
 
-pub use build::{BROKEN, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};
+pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};

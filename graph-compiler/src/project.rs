@@ -1,5 +1,6 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
 
+mod clashes;
 mod nesting;
 mod offered;
 mod settings;
@@ -8,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_model::capability::Capability;
 use graph_model::name::ItemId;
+use graph_model::program::{ItemType, Verb};
 use graph_model::signature::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;
-use crate::check::{self, Items};
-use crate::definition::{self, Contract, Definition};
+use crate::check::{self, Items, Reachable};
+use crate::definition::{self, Contract, Definition, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity, code, nearest};
 use crate::expand;
 use crate::graph::{Graph, Outline, Tool};
@@ -22,6 +25,7 @@ use crate::parallel;
 use crate::source::Source;
 use crate::tree;
 use crate::verify::{Origin, verify};
+pub(crate) use clashes::clash;
 use nesting::Nesting;
 pub use offered::{Offered, OfferedKind};
 use settings::{Effective, SettingsFiles};
@@ -42,6 +46,7 @@ pub struct Project {
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
+    names: OnceLock<clashes::Names>,
     settings: SettingsFiles,
     /// Whether files that cannot be verified are looked at wherever they are used.
     is_for_review: bool,
@@ -132,6 +137,7 @@ impl Project {
             keys,
             rejected,
             nesting: Nesting::default(),
+            names: OnceLock::new(),
             contract_ids: OnceLock::new(),
             contracts: Mutex::default(),
             settings: SettingsFiles::default(),
@@ -281,7 +287,10 @@ impl Project {
             examined.inner = self.inside(definition.executed());
             let caller = &definition.source().path;
             let ids = definition.executed();
-            let (items, contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
+            let (mut items, mut contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
+            let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
+            items.reachable = reachable;
+            contracts.extend(files);
             let checked = check::check(&definition, &items, &levels, diagnostics);
             let examined = Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined };
             (examined, Some((definition, items)))
@@ -310,6 +319,7 @@ impl Project {
             let new: Vec<PathBuf> = new.cloned().collect();
             files.extend(new);
         }
+        diagnostics.extend(self.clashes(path, &inner));
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
         let graph = graph.filter(|_| !diagnostics.has_errors());
@@ -356,6 +366,62 @@ impl Project {
             diagnostics.extend(found.diagnostics.iter().cloned());
         }
         (items, files)
+    }
+
+    /// Finds what the computed ids of a graph may name, as far as its permissions allow: the tools with a contract, the built-in
+    /// ones, and the graphs that say what they take.
+    fn reachable(
+        &self,
+        definition: &Definition,
+        is_review: bool,
+        diagnostics: &mut Diagnostics,
+    ) -> (Vec<Reachable>, Vec<PathBuf>) {
+        let (mut reachable, mut files): (Vec<Reachable>, Vec<PathBuf>) = Default::default();
+        let beginnings = definition.computed();
+        if beginnings.is_empty() {
+            return (reachable, files);
+        }
+        let is_meant = |id: &ItemId| {
+            let capability = Capability::new(Verb::Execute, ItemType::Tool, Some(id));
+            let mut patterns = definition.permissions.iter().flat_map(|patterns| &patterns.value);
+            beginnings.iter().any(|beginning| id.as_str().starts_with(beginning))
+                && patterns.any(|pattern| pattern.value.grants(&capability))
+        };
+        let own = self.contract_ids().iter().filter_map(|id| ItemId::new(id.as_str()).ok());
+        let ids: BTreeSet<ItemId> = own.chain(builtin::ids()).filter(|id| is_meant(id)).collect();
+        for id in ids {
+            let found = self.found_contract(&id, is_review);
+            let schema = found.contract.as_ref().map(|contract| &contract.params);
+            // Of one that cannot be read nobody knows what its tool reads as code.
+            if schema.is_none_or(Schema::has_sink) {
+                diagnostics.extend(found.diagnostics.iter().cloned());
+                files.extend(found.file.clone());
+            }
+            let schema = schema.filter(|schema| schema.has_sink());
+            reachable.extend(schema.map(|schema| Reachable { id: id.clone(), schema: schema.clone() }));
+        }
+        for path in self.graph_files().values().flatten() {
+            let id = self.graph_id(path).and_then(|id| ItemId::new(id).ok()).filter(|id| is_meant(id));
+            if let Some(id) = id
+                && let Some(schema) = self.inputs_of(path).filter(Schema::has_sink)
+            {
+                files.push(path.clone());
+                reachable.push(Reachable { id, schema });
+            }
+        }
+        (reachable, files)
+    }
+
+    /// Returns what a graph takes, as its file says it. What is wrong with the file is said where it is checked.
+    fn inputs_of(&self, path: &Path) -> Option<Schema> {
+        let source = self.read(path).ok()?;
+        let origin = match verify(&source, &self.ring) {
+            Ok(verified) => verified.into(),
+            Err(_) => Origin::Draft(Arc::clone(&source)),
+        };
+        let mut unsaid = Diagnostics::new();
+        let yaml = tree::parse(&source, &mut unsaid)?;
+        definition::parse(origin, &yaml, &mut unsaid)?.inputs
     }
 
     /// Returns the id of a tool with a contract, or of a graph, that is called nearly as `id`, which is neither.

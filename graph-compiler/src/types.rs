@@ -40,7 +40,7 @@ pub enum Kind {
     Map(Box<Type>),
     /// An object with these fields.
     Object(Vec<Field>),
-    /// Not known: checked when the program runs.
+    /// Not known: checked when the program runs. Where such a type is not nullable, a schema asks for any value but null.
     Any,
 }
 
@@ -205,10 +205,14 @@ impl Type {
                 let field = |property: &crate::definition::Property| {
                     let default = property.schema.default.as_ref().map(|default| default.value.clone());
                     let mut ty = Self::of_schema(&property.schema);
-                    ty.nullable |= match &default {
-                        Some(default) => default.is_null(),
-                        None => !property.required,
-                    };
+                    match &default {
+                        Some(default) => ty.nullable |= default.is_null(),
+                        // Without a type nothing says that null is allowed.
+                        None if property.required && matches!(property.schema.kind, SchemaKind::Any) => {
+                            ty.nullable = false;
+                        }
+                        None => ty.nullable |= !property.required,
+                    }
                     Field {
                         name: property.name.value.clone(),
                         ty,
@@ -291,21 +295,121 @@ impl Type {
     ///
     /// What is only known at run time is let through, to be checked then: `any`, and null where it may occur.
     pub fn fits(&self, target: &Self) -> bool {
-        match (&self.kind, &target.kind) {
-            (Kind::Never, _) => target.nullable || !self.nullable,
-            (Kind::Any, _) | (_, Kind::Any) | (Kind::Integer, Kind::Number) | (Kind::Enum(_), Kind::String) => true,
-            (Kind::Enum(texts), Kind::Enum(targets)) => texts.iter().all(|text| targets.contains(text)),
-            (Kind::List(one), Kind::List(two)) | (Kind::Map(one), Kind::Map(two)) => one.fits(two),
-            (Kind::Object(fields), Kind::Map(values)) => fields.iter().all(|field| field.ty.fits(values)),
-            (Kind::Object(fields), Kind::Object(targets)) => {
-                targets.iter().all(|target| match fields.iter().find(|field| field.name == target.name) {
-                    Some(field) => field.ty.fits(&target.ty),
-                    None => target.ty.nullable || target.default.is_some(),
-                })
-            }
-            (Kind::Map(values), Kind::Object(targets)) => targets.iter().all(|target| values.fits(&target.ty)),
-            (one, two) => one == two,
+        self.misfit(target).is_none()
+    }
+
+    /// Returns the first place at which values of this type are of another kind than `target` asks for.
+    ///
+    /// `any` is let through, and null where it may occur: [`Type::lack`] finds that.
+    pub fn misfit(&self, target: &Self) -> Option<Misfit> {
+        self.compare(target, Compares::Kinds, false)
+    }
+
+    /// Returns the first place at which a value of this type may be null and `target` takes no null.
+    ///
+    /// Null counts where the type says that there may be one. Of `any` it is not known; that is checked at run time.
+    pub fn lack(&self, target: &Self) -> Option<Misfit> {
+        self.compare(target, Compares::Nulls, false)
+    }
+
+    /// Compares two types. Where `is_left_out`, null is the same as nothing, and never reaches what takes the value: a field of
+    /// an object that has a default, a value of a map (R74). Lists keep their nulls.
+    fn compare(&self, target: &Self, compares: Compares, is_left_out: bool) -> Option<Misfit> {
+        let here = || Some(Misfit { at: Vec::new(), found: self.clone(), wanted: target.clone() });
+        let is_null_missed = self.nullable && !target.nullable && !is_left_out;
+        if compares == Compares::Nulls && is_null_missed && self.kind != Kind::Any {
+            return here();
         }
+        match (&self.kind, &target.kind) {
+            (Kind::Never, _) => {
+                if is_null_missed {
+                    here()
+                } else {
+                    None
+                }
+            }
+            (Kind::Any, _) | (_, Kind::Any) | (Kind::Integer, Kind::Number) | (Kind::Enum(_), Kind::String) => None,
+            (Kind::List(one), Kind::List(two)) => {
+                one.compare(two, compares, false).map(|misfit| misfit.inside(Part::Element))
+            }
+            (Kind::Map(one), Kind::Map(two)) => {
+                one.compare(two, compares, true).map(|misfit| misfit.inside(Part::Element))
+            }
+            (Kind::Object(fields), Kind::Map(values)) => fields.iter().find_map(|field| {
+                let misfit = field.ty.compare(values, compares, true)?;
+                Some(misfit.inside(Part::Field(field.name.clone())))
+            }),
+            (Kind::Object(fields), Kind::Object(targets)) => targets.iter().find_map(|target| {
+                let misfit = match fields.iter().find(|field| field.name == target.name) {
+                    Some(field) => field.ty.compare(&target.ty, compares, target.default.is_some()),
+                    None if target.is_required() && compares == Compares::Kinds => Some(Misfit::missing(target)),
+                    None => None,
+                };
+                Some(misfit?.inside(Part::Field(target.name.clone())))
+            }),
+            (Kind::Map(values), Kind::Object(targets)) => targets.iter().find_map(|target| {
+                let misfit = match compares {
+                    // Which fields a map has is not known.
+                    Compares::Nulls if target.is_required() && values.kind != Kind::Any => {
+                        Some(Misfit::missing(target))
+                    }
+                    _ => values.compare(&target.ty, compares, true),
+                };
+                Some(misfit?.inside(Part::Field(target.name.clone())))
+            }),
+            (Kind::Enum(texts), Kind::Enum(targets)) if texts.iter().all(|text| targets.contains(text)) => None,
+            (Kind::Enum(_), Kind::Enum(_)) if compares == Compares::Kinds => here(),
+            (one, two) if one == two || compares == Compares::Nulls => None,
+            _ => here(),
+        }
+    }
+}
+
+/// What [`Type::compare`] looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compares {
+    /// Values of another kind.
+    Kinds,
+    /// Nulls where none is taken.
+    Nulls,
+}
+
+/// A place at which the values of one type cannot stand where another is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Misfit {
+    /// The way from the value to the place, from outside to inside.
+    pub at: Vec<Part>,
+    /// The type of what is there; null where nothing is.
+    pub found: Type,
+    /// The type that is asked for.
+    pub wanted: Type,
+}
+
+/// A step into a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// A field of an object.
+    Field(String),
+    /// An element of a list, or a value of a map.
+    Element,
+}
+
+impl Misfit {
+    fn missing(field: &Field) -> Self {
+        Self { at: Vec::new(), found: Type::null(), wanted: field.ty.clone() }
+    }
+
+    fn inside(mut self, part: Part) -> Self {
+        self.at.insert(0, part);
+        self
+    }
+
+    /// Says which part of a value the place is: `` `a` of an element of whole ``.
+    pub fn part_of(&self, whole: &dyn fmt::Display) -> String {
+        self.at.iter().fold(whole.to_string(), |whole, part| match part {
+            Part::Field(name) => format!("`{name}` of {whole}"),
+            Part::Element => format!("an element of {whole}"),
+        })
     }
 }
 
@@ -387,7 +491,8 @@ impl fmt::Display for Type {
                 Kind::Map(_) | Kind::Object(_) => f.write_str("a list of objects")?,
             },
             Kind::Map(_) | Kind::Object(_) => f.write_str("an object")?,
-            Kind::Any => return f.write_str("any value"),
+            Kind::Any if self.nullable => return f.write_str("any value"),
+            Kind::Any => return f.write_str("a value"),
         }
         if self.nullable { f.write_str(" or nothing") } else { Ok(()) }
     }
@@ -450,5 +555,62 @@ mod tests {
         assert!(of(json!({"a": 1, "b": 2})).fits(&of(json!({"a": 1}))) && !of(json!({})).fits(&of(json!({"a": 1}))));
         assert!(!Type::null().fits(&of(json!(1))) && Type::null().fits(&of(json!(1)).or_null()));
         assert!(Type::any().fits(&of(json!(1))) && of(json!([])).fits(&of(json!([1]))));
+    }
+
+    fn lacking(value: &Type, target: &Type) -> Option<String> {
+        assert!(value.fits(target), "{value:?} fits {target:?} but for nulls");
+        value.lack(target).map(|misfit| misfit.part_of(&"it"))
+    }
+
+    fn object(fields: &[(&str, Type)]) -> Type {
+        let field = |(name, ty): &(&str, Type)| Field {
+            name: (*name).into(),
+            ty: ty.clone(),
+            default: None,
+            description: None,
+        };
+        Type::of(Kind::Object(fields.iter().map(field).collect()))
+    }
+
+    #[test]
+    fn null_is_found_at_any_depth() {
+        let (text, maybe) = (|| Type::of(Kind::String), || Type::of(Kind::String).or_null());
+        let list = |items| Type::of(Kind::List(Box::new(items)));
+        let map = |values| Type::of(Kind::Map(Box::new(values)));
+        for (value, target, found) in [
+            (maybe(), text(), Some("it")),
+            (text(), maybe(), None),
+            (list(maybe()), list(text()), Some("an element of it")),
+            (list(maybe()), list(maybe()), None),
+            (object(&[("a", maybe())]), object(&[("a", text())]), Some("`a` of it")),
+            (list(object(&[("a", maybe())])), list(object(&[("a", text())])), Some("`a` of an element of it")),
+            (object(&[("a", list(maybe()))]), object(&[("a", list(text()))]), Some("an element of `a` of it")),
+            // A field that nobody asks for is dropped, and so is a value of a map that is null.
+            (object(&[("b", maybe())]), object(&[]), None),
+            (map(maybe()), map(text()), None),
+            (object(&[("a", maybe())]), map(text()), None),
+            // A map need not have the field.
+            (map(text()), object(&[("a", text())]), Some("`a` of it")),
+            (map(text()), object(&[("a", maybe())]), None),
+            // What is not known is looked at when the graph runs.
+            (Type::any(), text(), None),
+            (map(Type::any()), object(&[("a", text())]), None),
+            (maybe(), Type { nullable: false, ..Type::any() }, Some("it")),
+            (maybe(), Type::any(), None),
+        ] {
+            assert_eq!(lacking(&value, &target).as_deref(), found, "{value:?} for {target:?}");
+        }
+        let with_default = Field { default: Some(json!("x")), name: "a".into(), ty: text(), description: None };
+        let target = Type::of(Kind::Object(vec![with_default]));
+        assert_eq!(lacking(&object(&[("a", maybe())]), &target), None);
+        assert!(object(&[("a", Type::null())]).fits(&target) && object(&[]).fits(&target));
+    }
+
+    #[test]
+    fn the_place_of_a_misfit_is_named_from_inside_out() {
+        let (one, two) = (of(json!([{"a": {"b": 1}}])), of(json!([{"a": {"b": "x"}}])));
+        let misfit = one.misfit(&two).unwrap();
+        assert_eq!(misfit.part_of(&"`p`"), "`b` of `a` of an element of `p`");
+        assert_eq!((misfit.found.to_string(), misfit.wanted.to_string()), ("an integer".into(), "a string".into()));
     }
 }

@@ -116,6 +116,12 @@ fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
             String::new(),
             "have it reviewed and signed with another key".into(),
         ),
+        SignatureError::Blocked { fingerprint, path } => (
+            code::UNTRUSTED,
+            format!("`{name}` is signed by a key that is blocked: {fingerprint}"),
+            format!("`{}` is refused, and may revoke the key", path.display()),
+            "mend the refused file, or remove it".into(),
+        ),
         SignatureError::Forged(fingerprint) => (
             code::FORGED,
             format!("the signature of `{name}` was not made by {fingerprint}, the key that it names"),
@@ -130,6 +136,7 @@ fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
         SignatureError::Altered { signed, .. } => at(signed.to_hex()),
         SignatureError::Untrusted(fingerprint)
         | SignatureError::Revoked { fingerprint, .. }
+        | SignatureError::Blocked { fingerprint, .. }
         | SignatureError::Forged(fingerprint) => at(fingerprint.to_string()),
         _ => None,
     };

@@ -8,27 +8,31 @@ use std::path::{Path, PathBuf};
 
 use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_compiler::door::{RustPlace, report};
+use graph_compiler::expand::rename_runtime;
 use graph_compiler::project::{Compilation, Project, display_name};
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 use syn::LitStr;
 
-/// Compiles the graph at a path, relative to the package, into a module of its own.
+/// Compiles the graph at a path, relative to the package, into a module of its own. Before the path stands how the program calls the
+/// runtime: `graph_runtime::graph!` says it.
 ///
 /// See `graph_runtime::graph!`.
 #[proc_macro]
 pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let path: LitStr = match syn::parse(input) {
+    let mut runtime: Vec<TokenTree> = TokenStream::from(input).into_iter().collect();
+    let path = runtime.pop().map(TokenStream::from).unwrap_or_default();
+    let path: LitStr = match syn::parse2(path) {
         Ok(path) => path,
         Err(error) => return error.to_compile_error().into(),
     };
     let package = package();
     let file = package.join(path.value());
-    let project = Project::around(&package, &file).with_manifest(package.join(graph_compiler::MANIFEST));
+    let project = Project::around(&package, &file).with_manifest(package.join(graph_compiler::MANIFEST)).for_review();
     let compilation = project.compile(&file);
     let said = own(&compilation);
     let errors = report(&said, &path.value(), Some(&place(&path)));
-    let module = compilation.expand();
+    let module = rename_runtime(compilation.expand(), &runtime.into_iter().collect());
     quote!(#errors #module).into()
 }
 
@@ -91,7 +95,8 @@ fn warned(out: &Path, said: &mut Said) -> TokenStream {
 fn again(package: &Path, list: &Path) -> Option<Vec<(String, Compilation)>> {
     let list = std::fs::read_to_string(list).ok()?;
     let (root, files) = list.split_once('\n')?;
-    let project = Project::open(package, Path::new(root)).with_manifest(package.join(graph_compiler::MANIFEST));
+    let project =
+        Project::open(package, Path::new(root)).with_manifest(package.join(graph_compiler::MANIFEST)).for_review();
     Some(files.lines().map(|file| (file.to_owned(), project.compile(Path::new(file)))).collect())
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secrets;
+use crate::untrusted::Untrusted;
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
 pub const LAST_ERROR: &str = "_last_error";
@@ -302,6 +303,9 @@ pub struct Hook {
     /// `max_retries`, `error` and `additional_steps`. Values with templates in their texts.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub params: serde_json::Value,
+    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    pub untrusted: Untrusted,
 }
 
 /// What hooks are told of (R146).
@@ -393,6 +397,9 @@ pub struct Body {
     /// The environment variables that it is the first to ask for; messages name it with them (R280).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    pub untrusted: Untrusted,
 }
 
 fn yes() -> bool {

@@ -74,6 +74,8 @@ pub trait Struct: Sized {
     const NAMES: &'static [&'static str];
     /// For each field, what it is where the object does not have it, as JSON; none means null (R47).
     const DEFAULTS: &'static [Option<&'static str>];
+    /// The indices of the fields that take any value but null. Of other fields their types say it.
+    const NEEDED: &'static [usize] = &[];
 
     /// Returns a value that stands in for one that could not be made.
     fn blank() -> Self;
@@ -131,7 +133,8 @@ impl<T: Struct> FromValue for T {
                 (None, Some(default)) => serde_json::from_str(default).expect("the compiler writes defaults as JSON"),
                 (None, None) => Value::Null,
             };
-            made.set(index, value).map_err(|error| error.inside(*name))?;
+            let value = if Self::NEEDED.contains(&index) { needed(value) } else { Ok(value) };
+            value.and_then(|value| made.set(index, value)).map_err(|error| error.inside(*name))?;
         }
         Ok(made)
     }
@@ -139,6 +142,15 @@ impl<T: Struct> FromValue for T {
     fn blank() -> Self {
         Struct::blank()
     }
+}
+
+/// Returns `value` for a place that takes any value but null.
+///
+/// # Errors
+///
+/// If it is null.
+pub fn needed(value: Value) -> Result<Value, Mismatch> {
+    if value.is_null() { Err(Mismatch::new("a value", View::Null)) } else { Ok(value) }
 }
 
 /// A type that can be looked at as a value.

@@ -1,30 +1,35 @@
-//! Proving a run from its journal: that nobody changed it, and that the graph allows every step that it tells of.
+//! Proving a run from its journal: that nobody changed it, and that the engine can have written every record of it.
 //!
-//! Nothing is called and nothing is written. What tools returned is taken from the journal; what the graph makes of that is
-//! computed again and compared: which nodes were visited, what they wrote, which edges were taken, what the run returned.
+//! Nothing is called and nothing is written. What came from outside, as what tools returned, is taken from the journal. What the
+//! graph makes of that is computed again and compared: which nodes were visited, what they wrote, which edges were taken, how the run
+//! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
 
+mod ends;
 mod inside;
+mod visits;
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::SystemTime;
 
-use graph_model::capability::{Grants, Pattern};
-use graph_model::digest::Digest;
+use graph_model::capability::{Capability, Grants, Pattern};
+use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
-use graph_model::program::OnMaxSteps;
+use graph_model::program::{INTERNAL, OnMaxSteps};
 use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Value, canonical_json};
+use graph_model::value::{Value, canonical_json};
 
 use crate::code::{Code, Foreach, Kind};
-use crate::engine::{Ended, Finished, element, state_value};
-use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Sight};
+use crate::engine::{Ended, Finished, most_extended, state_value};
+use crate::machine::{Activation, Cells, Lane, Machine, Request};
 use crate::record::{
-    Calls, End, Entry, Journal, JournalError, Origin, Parent, Sealed, Snapshot, SnapshotDraft, Standing, Start, Status,
-    Step, Visit, retries_seen,
+    Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Standing, Start,
+    Status, Step, Verified,
 };
 use crate::runtime::{initialise, replay_step};
+use crate::schema::{self, Invalid};
 use crate::seal::SealKey;
 use crate::travel::standing_of;
 use crate::vault::{Vault, hidden};
@@ -32,6 +37,7 @@ use crate::vault::{Vault, hidden};
 use inside::Inside;
 #[cfg(feature = "files")]
 pub(crate) use inside::prove_tree;
+pub(crate) use inside::verify_inside;
 pub use inside::{AuditError, audit_tree};
 
 /// What a journal proves of a run.
@@ -90,6 +96,8 @@ pub struct Audit {
 /// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
 /// signatures: whoever could change one of those and keep the chain could as well sign anew, for that takes the key.
 ///
+/// It accepts what the engine can write, and nothing else: `docs/journal.md` says what that means for each member of a record.
+///
 /// # Errors
 ///
 /// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
@@ -113,8 +121,16 @@ struct Proven {
     ended: Option<Ended>,
     /// Why it ended without one, and at which node.
     failed: Option<(String, Option<String>)>,
-    /// What it was granted at its start, and each time that it was taken up.
-    granted: Vec<Grants>,
+    /// What held at its start, and each time that it was resumed.
+    sessions: Vec<Session>,
+}
+
+/// What held for a run from its start or a resume on.
+#[derive(Debug, Clone)]
+struct Session {
+    granted: Grants,
+    /// How many graphs may nest below the run.
+    depth: u32,
 }
 
 fn prove(
@@ -125,59 +141,39 @@ fn prove(
     seal: Option<&SealKey>,
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
-    let mut journal = Journal::verify(run, records, key)?;
+    let verified = Verified::new(run, records, key)?;
     let code = machine.code();
-    let start = &journal.start;
+    let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
     // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
     let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
+    misfit(0, begins(code, &start, key, vault.as_deref()))?;
     if let Some(vault) = &vault {
-        vault.unseal_journal(code, &mut journal)?;
+        vault.unseal_start(code, &mut start)?;
     }
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
-    let start = journal.start.clone();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
-    let (mut status, mut resumes, mut last) = (Status::Running, 0, None);
-    let is_fork = start.from.is_some();
-    if is_fork && journal.records.is_empty() {
-        misfit(0, Err("the run began in another, and no snapshot says where it stood".to_owned()))?;
+    let mut last = None;
+    // One record is in memory at a time: a long journal is many times as large when it is read.
+    for at in 1..verified.len() {
+        let Some(record) = verified.record(at) else { break };
+        let mut record = record?;
+        if let Some(vault) = &vault {
+            vault.unseal_record(code, &mut record)?;
+        }
+        let Record { seq, at, entry, .. } = record;
+        let time = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
+        misfit(seq, time.and_then(|time| walk.take(seq, &entry, time)))?;
+        last = match entry {
+            Entry::End(end) => Some((end, at)),
+            _ => None,
+        };
     }
-    for record in &journal.records {
-        let at = timestamp::parse(&record.at).ok_or_else(|| "its time cannot be read".to_owned());
-        let taken = at.and_then(|at| match &record.entry {
-            Entry::Start(_) => Err("a run begins once".to_owned()),
-            Entry::Snapshot(snapshot) if is_fork && record.seq == 1 => walk.begin_fork(snapshot),
-            _ if is_fork && record.seq == 1 => {
-                Err("the run began in another, and no snapshot says where it stood".to_owned())
-            }
-            _ if matches!(status, Status::Completed | Status::CompletedWithErrors) => {
-                Err("the run had ended before it".to_owned())
-            }
-            Entry::Resume(resume) => {
-                (status, resumes) = (Status::Running, resumes + 1);
-                walk.granted.push(grants(&resume.grants)?);
-                same("number of visits before it", resume.steps, walk.standing.steps)
-            }
-            _ if status != Status::Running => {
-                Err("the run had stopped before it, and was not taken up again".to_owned())
-            }
-            Entry::Step(step) => walk.step(record.seq, step, at),
-            Entry::Calls(calls) => walk.calls(calls),
-            Entry::Snapshot(snapshot) => walk.snapshot(snapshot),
-            Entry::End(end) => {
-                (status, last) = (end.status, Some((end, &record.at)));
-                walk.forget(end);
-                walk.end(end, at)
-            }
-        });
-        misfit(record.seq, taken)?;
-    }
-    let last = last.filter(|(end, _)| end.status == status);
-    let ended = last.and_then(|(end, _)| walk.ended(end));
-    let failed = last.and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
-    let is_done = matches!(status, Status::Completed | Status::CompletedWithErrors);
-    let output = last.filter(|_| is_done).map(|(end, _)| {
+    misfit(verified.len() as u64 - 1, walk.stands())?;
+    let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
+    let failed = last.as_ref().and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
+    let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
         let shown = hidden(code.settings.secrets.output.as_ref(), end.output.clone());
         Digest::of(canonical_json(&shown))
     });
@@ -186,9 +182,9 @@ fn prove(
         graph: start.graph.clone(),
         digest: start.digest,
         signer: start.signer.clone(),
-        status,
+        status: walk.status,
         steps: walk.standing.steps,
-        resumes,
+        resumes: walk.sessions.len() as u64 - 1,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
         key: key.fingerprint(),
@@ -198,12 +194,12 @@ fn prove(
         is_origin_proven: false,
         grants: walk.all_grants(),
         tools: walk.tools(),
-        started: journal.started.clone(),
-        ended: last.map(|(_, at)| at.clone()),
+        started,
+        ended: last.map(|(_, at)| at),
         output,
         is_recomputed,
     };
-    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, granted: walk.granted })
+    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
 }
 
 fn misfit<T>(seq: u64, found: Result<T, String>) -> Result<T, JournalError> {
@@ -214,9 +210,42 @@ fn same<T: PartialEq + Display>(what: &str, said: T, is: T) -> Result<(), String
     if said == is { Ok(()) } else { Err(format!("it says that the {what} is {said}, and it is {is}")) }
 }
 
+fn is_result(status: Status) -> bool {
+    matches!(status, Status::Completed | Status::CompletedWithErrors)
+}
+
 fn grants(patterns: &[String]) -> Result<Grants, String> {
     let patterns = patterns.iter().map(|text| Pattern::new(text.as_str()).map_err(|error| error.to_string()));
     patterns.collect::<Result<Vec<_>, _>>().map(Grants::new)
+}
+
+/// Fails unless a run of the graph begins with such a record, whatever its inputs are.
+fn begins(code: &Code, start: &Start, key: &PublicKey, vault: Option<&Vault>) -> Result<(), String> {
+    same("version of the graph", start.version.as_str(), &code.version)?;
+    same("signer of the graph", &start.signer, &code.signer)?;
+    same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
+    if start.seal.is_some() == code.settings.secrets.is_empty() {
+        return Err(
+            "the key that secrets are sealed with is named where the graph has secrets, and only there".to_owned()
+        );
+    }
+    match vault.map(Vault::fingerprint) {
+        Some(fingerprint) if start.seal != fingerprint => Err("its secrets are sealed with another key".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// What the last record was, as far as that decides which may follow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Before {
+    Start,
+    /// The snapshot with which a fork begins.
+    Fork,
+    Resume,
+    Step,
+    Calls,
+    Snapshot,
+    End,
 }
 
 /// A run that is walked again, along its journal.
@@ -225,14 +254,25 @@ struct Walk<'m> {
     code: &'m Code,
     /// None where its values are sealed, and so nothing can be computed from them.
     state: Option<Box<dyn Cells>>,
+    /// Where results are tried, whether a tool can have returned them.
+    lane: RefCell<Box<dyn Lane>>,
     standing: Standing,
+    status: Status,
+    before: Before,
+    is_fork: bool,
+    /// The nodes of the last step, and the time that the last of its visits was told.
+    visited: (Vec<u16>, Option<i64>),
     /// What of the next step is done.
     done: Finished,
-    /// What was granted at the start and each time that the run was taken up; the last is what counts.
-    granted: Vec<Grants>,
+    /// How many items the lists of the next step have, by their visits; none where that depends on the time.
+    lengths: RefCell<HashMap<u64, Option<usize>>>,
+    /// The sessions of the run; the last is the one at work.
+    sessions: Vec<Session>,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
-    /// How many graphs may stand one in the other below it.
+    /// Whether it is a run inside another.
+    is_inside: bool,
+    /// How many graphs may nest below it in all sessions.
     depth: u32,
     /// The calls of graphs that its visits made; none where nobody asks.
     inside: Option<Vec<Inside>>,
@@ -250,38 +290,104 @@ impl<'m> Walk<'m> {
         looks_inside: bool,
     ) -> Result<Self, JournalError> {
         let code = machine.code();
-        let state = if is_recomputed {
-            let mut state = misfit(0, machine.open(start.inputs.clone()).map_err(|error| error.to_string()))?;
-            misfit(0, initialise(code, &mut *state).map_err(|error| error.to_string()))?;
-            Some(state)
-        } else {
-            None
-        };
+        let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
         let mut standing = Standing::new(code);
         standing.limit = start.limit.map(u64::from);
-        let capabilities = start.capabilities.clone().map(Grants::new);
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
-        let granted = vec![misfit(0, grants(&start.grants))?];
-        let inside = looks_inside.then(Vec::new);
-        let (run, done) = (run.clone(), Finished::new());
-        Ok(Self {
+        let mut walk = Self {
             machine,
             code,
             state,
+            lane: RefCell::new(machine.lane()),
             standing,
-            done,
-            granted,
-            capabilities,
+            status: Status::Running,
+            before: Before::Start,
+            is_fork: start.from.is_some(),
+            visited: (Vec::new(), None),
+            done: Finished::new(),
+            lengths: RefCell::default(),
+            sessions: Vec::new(),
+            capabilities: start.capabilities.clone().map(Grants::new),
+            is_inside: start.parent.is_some(),
             depth,
-            inside,
+            inside: looks_inside.then(Vec::new),
             used: BTreeSet::new(),
-            run,
-        })
+            run: run.clone(),
+        };
+        misfit(0, walk.session(&start.grants, None))?;
+        Ok(walk)
+    }
+
+    /// Begins a session: what the graph needs must be granted.
+    fn session(&mut self, patterns: &[String], depth: Option<u32>) -> Result<(), String> {
+        let granted = grants(patterns)?;
+        if let Some(capabilities) = &self.capabilities {
+            let covered = |one: &Pattern| capabilities.patterns().iter().any(|pattern| pattern.covers(one));
+            if let Some(more) = granted.patterns().iter().find(|one| !covered(one)) {
+                return Err(format!("it was granted `{}`, which its caller did not let it use", more.as_str()));
+            }
+        }
+        self.sessions.push(Session { granted, depth: depth.map_or(self.depth, |depth| depth.min(self.depth)) });
+        self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
+    }
+
+    /// Whether what is written down of grants is all of them. Where the grants of several bound the run, it is what patterns can say
+    /// of that, and what the graph surely needs.
+    fn says_all_grants(&self) -> bool {
+        self.capabilities.is_none() && !self.is_inside && self.sessions.len() == 1
+    }
+
+    /// Takes the next record, if the engine can write it there.
+    fn take(&mut self, seq: u64, entry: &Entry, at: SystemTime) -> Result<(), String> {
+        if self.is_fork && self.before == Before::Start {
+            let Entry::Snapshot(snapshot) = entry else { return self.stands() };
+            self.before = Before::Fork;
+            return self.begin_fork(snapshot);
+        }
+        let is_end = matches!(entry, Entry::End(_));
+        match entry {
+            Entry::Start(_) => return Err("a run begins once".to_owned()),
+            _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
+            // The last step and the end are written together.
+            _ if self.standing.frontier.is_empty() && !is_end => return self.stands(),
+            Entry::Resume(_) => {}
+            _ if self.status != Status::Running || self.before == Before::Fork => {
+                return Err("the run had stopped before it, and was not taken up again".to_owned());
+            }
+            _ => {}
+        }
+        self.before = match entry {
+            Entry::Start(_) => Before::Start,
+            Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
+            Entry::Step(step) => self.step(seq, step, at).map(|()| Before::Step)?,
+            Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
+            Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
+            Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
+        };
+        Ok(())
+    }
+
+    /// Fails if the engine writes another record before a run can stand still there.
+    fn stands(&self) -> Result<(), String> {
+        if self.is_fork && self.before == Before::Start {
+            return Err("the run began in another, and no snapshot says where it stood".to_owned());
+        }
+        if self.standing.frontier.is_empty() && !is_result(self.status) {
+            return Err("the run had come to its end, and no record says so".to_owned());
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, resume: &Resume) -> Result<(), String> {
+        same("number of visits before it", resume.steps, self.standing.steps)?;
+        self.status = Status::Running;
+        self.standing.limit = resume.limit.map(u64::from).or(self.standing.limit);
+        self.session(&resume.grants, resume.depth)
     }
 
     fn all_grants(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for pattern in self.granted.iter().flat_map(Grants::patterns) {
+        for pattern in self.sessions.iter().flat_map(|session| session.granted.patterns()) {
             if !all.iter().any(|one| one == pattern.as_str()) {
                 all.push(pattern.as_str().to_owned());
             }
@@ -295,18 +401,40 @@ impl<'m> Walk<'m> {
         ids.into_iter().collect()
     }
 
+    /// Returns how many steps the run may take.
+    fn most_steps(&self) -> u64 {
+        self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps))
+    }
+
+    /// Whether the next step is one more than the run may take, unless a hook allows more.
+    fn is_exhausted(&self) -> bool {
+        self.standing.steps + self.standing.frontier.len() as u64 > self.most_steps()
+    }
+
+    /// Whether a hook can have allowed the run so many steps at its limit (R131).
+    fn is_extension(&self, limit: u64) -> bool {
+        let most = self.most_steps();
+        self.is_exhausted() && limit > most && limit <= most_extended(self.code) && limit - most <= u64::from(u32::MAX)
+    }
+
     /// Takes a step, if the graph allows it.
     fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
+        let visits = step.visits.len();
+        same("number of nodes that were to be visited", visits, self.standing.frontier.len())?;
+        let (taken, is_exhausted) = (self.standing.steps + visits as u64, self.is_exhausted());
+        match step.limit {
+            Some(limit) if is_exhausted && self.is_extension(limit) && taken <= limit => {
+                self.standing.limit = Some(limit);
+            }
+            _ if is_exhausted => {
+                return Err(format!("it is visit {taken}, and the run may make {}", self.most_steps()));
+            }
+            limit if limit != self.standing.limit => {
+                return Err("it says how many visits the run may make, and nobody had changed that".to_owned());
+            }
+            _ => {}
+        }
         let frontier = std::mem::take(&mut self.standing.frontier);
-        same("number of nodes that were to be visited", step.visits.len(), frontier.len())?;
-        if let Some(limit) = step.limit {
-            self.standing.limit = Some(limit);
-        }
-        let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
-        let taken = self.standing.steps + step.visits.len() as u64;
-        if taken > most {
-            return Err(format!("it is visit {taken}, and the run may make {most}"));
-        }
         for activation in &frontier {
             self.standing.retries.shift_remove(&self.code.node(activation.node).name);
         }
@@ -322,43 +450,41 @@ impl<'m> Walk<'m> {
             {
                 self.used.insert(call.tool);
             }
-            if visit.cached && !self.code.node(activation.node).cached {
-                return Err(format!(
-                    "what node `{}` returned is not to be cached, and it says that it was",
-                    visit.node
-                ));
-            }
+            let leads = self.visit(visit, activation, at, frontier.len() == 1)?;
             if let Some(mut inside) = self.inside.take() {
-                inside.extend(self.calls_of_graphs(seq, visit, activation, at)?);
+                inside.extend(self.calls_of_graphs(seq, visit, activation, at));
                 self.inside = Some(inside);
             }
-            self.visit(visit, activation, at)?.into_iter().for_each(|activation| activation.join(&mut next));
+            leads.into_iter().for_each(|activation| activation.join(&mut next));
         }
         self.done.clear();
+        self.lengths.get_mut().clear();
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
         same("way on", said.join(", "), expected.join(", "))?;
+        let arguments = next.iter().zip(&step.next);
+        for (activation, target) in arguments {
+            same("argument of what follows", &target.argument, activation.argument.as_deref().unwrap_or(&Value::Null))?;
+        }
+        let told = step.visits.last().and_then(|visit| visit.now);
+        self.visited = (frontier.iter().map(|activation| activation.node).collect(), told);
         replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in it.
     fn calls(&mut self, calls: &Calls) -> Result<(), String> {
+        if calls.done.is_empty() {
+            return Err("it names no call".to_owned());
+        }
         for done in &calls.done {
             let place = done.step.checked_sub(self.standing.steps + 1).and_then(|place| usize::try_from(place).ok());
             let activation = place.and_then(|place| self.standing.frontier.get(place));
-            let at = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?.node;
-            let node = self.code.node(at);
-            same("node that makes a call", done.node.as_str(), node.name.as_str())?;
-            if matches!(node.kind, Kind::Foreach(_)) != done.item.is_some() {
-                return Err(format!("node `{}` makes no such call", node.name));
-            }
-            self.permitted(at)?;
-            if done.cached && !node.cached {
-                return Err(format!("what node `{}` returned is not to be cached, and it says that it was", node.name));
-            }
+            let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
+            self.permitted(activation.node)?;
+            self.call_done(done, activation)?;
             if self.done.insert((done.step, done.item), done.clone()).is_some() {
-                return Err(format!("node `{}` made a call again that was done", node.name));
+                return Err(format!("node `{}` made a call again that was done", done.node));
             }
         }
         Ok(())
@@ -371,46 +497,33 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Fails unless a visit says of its calls that were done before what the journal said then.
-    fn agrees(&self, visit: &Visit, kind: &Kind) -> Result<(), String> {
-        let is_each = match kind {
-            // What is collected nowhere stands nowhere.
-            Kind::Foreach(each) if each.collect.is_none() => return Ok(()),
-            kind => matches!(kind, Kind::Foreach(_)),
-        };
-        let collected = visit.changes.values().next().and_then(Value::as_array);
-        for done in self.done.values().filter(|done| done.step == visit.step && visit.error.is_none()) {
-            let is_same = if is_each {
-                let item = done.item.and_then(|item| usize::try_from(item).ok());
-                let said = item.and_then(|item| collected?.get(item));
-                said.is_some_and(|said| *said == done.result || *said == element(done.result.clone()))
-            } else {
-                visit.result == done.result
-            };
-            if !is_same {
-                return Err(format!("node `{}` returned something else than when its call was done", visit.node));
-            }
-        }
-        Ok(())
-    }
-
     /// Begins where another run stood.
     fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
         self.standing = match self.state.as_deref_mut() {
             Some(state) => snapshot.restore(self.code, state)?,
             None => standing_of(snapshot, self.code)?,
         };
-        if self.standing.frontier.is_empty() { Err("nothing was left to do where it began".to_owned()) } else { Ok(()) }
+        if self.standing.frontier.is_empty() {
+            return Err("nothing was left to do where it began".to_owned());
+        }
+        self.is_told(snapshot)
     }
 
     /// Fails unless a snapshot says what the records before it add up to.
     fn snapshot(&self, said: &Snapshot) -> Result<(), String> {
+        if self.before != Before::Step {
+            return Err("it does not follow a step".to_owned());
+        }
+        self.is_told(said)
+    }
+
+    /// Fails unless a snapshot says where the run stands.
+    fn is_told(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
-            same("number of visits", said.steps, self.standing.steps)?;
-            let name = |at: &Activation| self.code.node(at.node).name.clone();
-            let expected: Vec<String> = self.standing.frontier.iter().map(name).collect();
-            let next: Vec<&str> = said.next.iter().map(|target| target.node.as_str()).collect();
-            return same("way on", next.join(", "), expected.join(", "));
+            let stands = standing_of(said, self.code)?;
+            // What nodes returned the last time may be sealed.
+            let is_same = Standing { previous: self.standing.previous.clone(), ..stands } == self.standing;
+            return if is_same { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
         let is = SnapshotDraft { code: self.code, state, standing: &self.standing, vault: None }.to_owned();
         if is == *said {
@@ -420,84 +533,35 @@ impl<'m> Walk<'m> {
         let key = key.into_iter().find(|name| is.keys.get(*name) != said.keys.get(*name));
         Err(match key {
             Some(key) => format!("it says that `{key}` is something else than what was written to it"),
-            None => "it says that the run stands elsewhere than where its steps led".to_owned(),
-        })
-    }
-
-    /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
-    fn visit(&self, visit: &Visit, activation: &Activation, at: SystemTime) -> Result<Vec<Activation>, String> {
-        let code = self.code;
-        let node = code.node(activation.node);
-        let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
-        if self.state.is_some() {
-            self.agrees(visit, &node.kind)?;
-        }
-        if visit.error.is_some() {
-            return match (node.on_error, visit.suppressed) {
-                (Some(target), false) => {
-                    same("keys that a node wrote whose failure has a target", visit.changes.len(), 0)?;
-                    Ok(to(Some(target)))
-                }
-                // What the edges saw of the failure is not all written down: that there is such an edge is what can be proven.
-                (_, true) => {
-                    let edge = visit.edge.map(|edge| code.target(activation.node, edge));
-                    Ok(to(edge
-                        .ok_or("it went on after a failure, along no edge")
-                        .or_else(|error| if code.may_end(activation.node) { Ok(Some(None)) } else { Err(error) })?
-                        .ok_or("there is no such edge")?))
-                }
-                (None, false) => Err("the node failed, and nothing says where that leads".to_owned()),
-            };
-        }
-        let Some(state) = self.state.as_deref() else {
-            let target = visit.edge.map(|edge| code.target(activation.node, edge).ok_or("there is no such edge"));
-            return Ok(to(target.transpose()?.flatten()));
-        };
-        let told = visit.now.map(timestamp::from_unix_milliseconds);
-        let clock = || at;
-        let now = Now::known_at(&clock, told);
-        let sight = self.standing.sight(state, activation.node, &now);
-        let retries = retries_seen(sight.retries, &node.name, visit.calls);
-        let sight = Sight { retries: &retries, ..sight };
-        let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let mut results = match visit.changes.values().next() {
-            Some(Value::Array(list)) => list.clone(),
-            _ => Vec::new(),
-        };
-        let outcome = match &node.kind {
-            Kind::Foreach(_) => Outcome::Each(&mut results),
-            Kind::Action(_) => Outcome::Done(visit.result.view()),
-            Kind::Gate | Kind::Return(_) => Outcome::None,
-        };
-        let advanced = self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes);
-        let next = advanced.map_err(|failure| format!("node `{}` fails: {}", node.name, failure.message))?;
-        let written: Map<String, Value> =
-            changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();
-        if written != visit.changes {
-            let names = written.keys().chain(visit.changes.keys());
-            let different = names.into_iter().find(|name| written.get(*name) != visit.changes.get(*name));
-            let key = different.map_or("", String::as_str);
-            return Err(format!("node `{}` writes something else to `{key}`", node.name));
-        }
-        if next.edge() != visit.edge {
-            return Err(format!("node `{}` leads along another edge", node.name));
-        }
-        Ok(match next {
-            Next::End | Next::Out(_) => Vec::new(),
-            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
-            Next::All(activations) => activations,
+            None => ELSEWHERE.to_owned(),
         })
     }
 
     /// Fails unless the run was allowed what the node calls.
     fn permitted(&self, node: u16) -> Result<(), String> {
-        let tool = match self.code.node(node).kind.kind() {
-            graph_model::program::Kind::Action(tool) | graph_model::program::Kind::Foreach(tool) => tool,
-            _ => return Ok(()),
+        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &self.code.node(node).kind else {
+            return Ok(());
         };
-        let Some(capability) = self.code.tool(tool).and_then(|tool| tool.capability.as_ref()) else { return Ok(()) };
+        let capability = self.code.tool(call.tool).and_then(|tool| tool.capability.as_ref());
+        capability.map_or(Ok(()), |capability| self.granted(capability))
+    }
+
+    /// Returns what a call needs that is known only when it is made, if the run was surely not allowed that.
+    fn denied(&self, request: &Request) -> Option<Capability> {
+        let tool = self.code.tool(request.tool)?;
+        let id = request.id.as_ref().or(tool.id.as_ref());
+        if tool.id.is_some() || id.is_some_and(|id| id.as_str().starts_with(INTERNAL)) {
+            return None;
+        }
+        let capability = Capability::new(tool.verb, tool.item, id);
+        let is_allowed =
+            self.code.permissions.allow(&capability) && (!self.says_all_grants() || self.granted(&capability).is_ok());
+        (!is_allowed).then_some(capability)
+    }
+
+    fn granted(&self, capability: &Capability) -> Result<(), String> {
         let allows = |grants: &Grants| grants.allow(capability);
-        if self.granted.last().is_some_and(allows)
+        if self.sessions.last().is_some_and(|session| allows(&session.granted))
             && allows(&self.code.permissions)
             && self.capabilities.as_ref().is_none_or(allows)
         {
@@ -507,42 +571,12 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Ends the run, if it may end so.
-    fn end(&self, end: &End, at: SystemTime) -> Result<(), String> {
-        same("number of visits", end.steps, self.standing.steps)?;
-        let is_done = matches!(end.status, Status::Completed | Status::CompletedWithErrors);
-        if !is_done {
-            return Ok(());
-        }
-        let expected = match self.standing.suppressed.is_empty() {
-            true => Status::Completed,
-            false => Status::CompletedWithErrors,
-        };
-        same("status", end.status.name(), expected.name())?;
-        if !end.exhausted && !self.standing.frontier.is_empty() {
-            return Err("nodes were still to be visited".to_owned());
-        }
-        if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
-            return Err("the graph does not return when the run has taken all the steps it may".to_owned());
-        }
-        let Some(state) = self.state.as_deref() else { return Ok(()) };
-        let clock = || at;
-        let now = Now::known_at(&clock, end.now.map(timestamp::from_unix_milliseconds));
-        let sight = self.standing.sight(state, self.standing.last, &now);
-        let output = match end.exhausted {
-            true => self.code.keys(&sight),
-            false => self.code.output(self.standing.last, &sight, &mut Notes::default()),
-        };
-        if output == end.output { Ok(()) } else { Err("the graph returns something else".to_owned()) }
-    }
-
     /// Returns the result with which the run ended, as a run around it is told; none if it ended without one, or its values are
     /// sealed.
     fn ended(&self, end: &End) -> Option<Ended> {
         let state = self.state.as_deref()?;
-        let is_done = matches!(end.status, Status::Completed | Status::CompletedWithErrors);
         let mask = self.code.settings.secrets.output.as_ref();
-        is_done.then(|| Ended {
+        is_result(end.status).then(|| Ended {
             status: end.status,
             node: self.code.node(self.standing.last).name.clone(),
             output: end.output.clone(),
@@ -554,4 +588,30 @@ impl<'m> Walk<'m> {
             history: Vec::new(),
         })
     }
+}
+
+const ELSEWHERE: &str = "it says that the run stands elsewhere than where its steps led";
+
+/// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
+/// asks for them.
+fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String> {
+    let code = machine.code();
+    let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
+    if let Some(missing) = code.settings.required.iter().find(|name| !given(name)) {
+        return Err(format!("the input `{missing}` is missing"));
+    }
+    let mut state = machine.open(start.inputs.clone()).map_err(|error| error.to_string())?;
+    let inputs = state.inputs().to_plain_value();
+    if inputs != start.inputs {
+        return Err("its inputs are not what the graph makes of them".to_owned());
+    }
+    // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
+    if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
+        schema::validate(schema, &inputs).map_err(|invalid| match invalid {
+            Invalid::Inputs(mismatch) => mismatch.to_string(),
+            Invalid::Schema(reason) => reason,
+        })?;
+    }
+    initialise(code, &mut *state).map_err(|error| error.to_string())?;
+    Ok(state)
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::untrusted::Untrusted;
 
 use crate::record::Parent;
-use crate::stop::Stop;
+use crate::stop::{CancelToken, Stop};
 use crate::tools::ToolConfig;
 
 /// The call of a tool: which run, which node, which step.
@@ -19,6 +20,8 @@ pub struct Call {
     pub(crate) node: u16,
     pub(crate) tool: u16,
     pub(crate) step: u64,
+    /// How often the call was made, this time included.
+    pub(crate) attempt: u32,
     /// The item's index, where the node is a foreach.
     pub(crate) item: Option<u64>,
     /// What only some calls have; behind a pointer, for a call is made at each step.
@@ -32,6 +35,8 @@ pub(crate) struct More {
     pub(crate) remote: Option<Arc<str>>,
     /// Which hook makes the call, if one does.
     pub(crate) hook: Option<String>,
+    /// Which parts of the hook's parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
 }
 
 /// What is the same for every call of a run.
@@ -41,6 +46,8 @@ pub(crate) struct RunFacts {
     pub(crate) nodes: Vec<String>,
     pub(crate) tools: Vec<Option<ItemId>>,
     pub(crate) env: Vec<String>,
+    /// Of each node, which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Arc<[Untrusted]>,
     pub(crate) parent: Option<Parent>,
     /// How many graphs and threads may still stand one in the other below this run (R177).
     pub(crate) depth: u32,
@@ -49,6 +56,8 @@ pub(crate) struct RunFacts {
     /// When the run must have ended, in the monotonic time of the runtime's clock.
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
+    /// Whether a cancel that was asked for before the run was resumed is passed over, as the caller said.
+    pub(crate) ignores_cancel: bool,
     /// What the program allows the built-in tools.
     pub(crate) config: Arc<ToolConfig>,
 }
@@ -131,6 +140,52 @@ impl Call {
             text.push_str(&format!("/{hook}"));
         }
         Digest::of(text).to_hex()[..32].to_owned()
+    }
+
+    /// Returns which attempt at the call this is, from 1: a call that failed may be made again, as the graph or a hook says.
+    ///
+    /// A run that is resumed counts from 1 again; the [idempotency key](Self::idempotency_key) is the same for all attempts.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether the run was cancelled.
+    ///
+    /// A run that was cancelled waits for the call that it makes. A tool that takes long ends it sooner by returning when it is
+    /// told so. If it fails then, the run ends as cancelled and the call is made again if the run is resumed; if it returns a
+    /// result, that is committed first.
+    pub fn is_cancelled(&self) -> bool {
+        self.run.stop.is_cancelled()
+    }
+
+    /// Waits until the run is [cancelled](Self::is_cancelled); for ever if it is not.
+    ///
+    /// ```
+    /// # use graph_runtime::{ActionError, Call, Category};
+    /// # async fn answer() -> String { String::new() }
+    /// async fn ask(call: &Call) -> Result<String, ActionError> {
+    ///     tokio::select! {
+    ///         answer = answer() => Ok(answer),
+    ///         () = call.cancelled() => Err(ActionError::new(Category::Cancelled, "nobody waits for the answer")),
+    ///     }
+    /// }
+    /// ```
+    pub async fn cancelled(&self) {
+        self.cancel_token().cancelled().await;
+    }
+
+    /// Returns what tells that the run was cancelled, for tasks that outlive the borrow of the call.
+    pub fn cancel_token(&self) -> CancelToken {
+        CancelToken::of(&self.run.stop)
+    }
+
+    /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
+    #[cfg(unix)]
+    pub(crate) fn untrusted(&self) -> &Untrusted {
+        match &self.more {
+            Some(more) if more.hook.is_some() => &more.untrusted,
+            _ => &self.run.untrusted[usize::from(self.node)],
+        }
     }
 
     /// Returns the environment variables that the graph declares, which its tools may see.

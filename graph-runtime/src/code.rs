@@ -17,6 +17,7 @@ use graph_model::path;
 use graph_model::program::{self, Event, ItemType, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
+use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
@@ -40,6 +41,8 @@ pub struct Code {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
+    /// Of each node, which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Arc<[Untrusted]>,
     pub(crate) hooks: Vec<Hook>,
     /// Whether a node asks how often it was visited.
     pub(crate) counts_visits: bool,
@@ -153,6 +156,8 @@ pub(crate) struct Hook {
     pub(crate) event: Event,
     when: When,
     pub(crate) does: Does,
+    /// Which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
 }
 
 /// What a hook does.
@@ -235,6 +240,27 @@ enum When {
     Always,
     All(Box<[Test]>),
     Tree(Condition<Test>),
+}
+
+impl When {
+    /// Returns all comparisons in it.
+    fn tests(&self) -> Vec<&Test> {
+        fn inside<'t>(condition: &'t Condition<Test>, found: &mut Vec<&'t Test>) {
+            match condition {
+                Condition::Always => {}
+                Condition::Test(test) => found.push(test),
+                Condition::All(list) | Condition::Any(list) => list.iter().for_each(|one| inside(one, found)),
+                Condition::Not(one) => inside(one, found),
+            }
+        }
+        let mut found = Vec::new();
+        match self {
+            Self::Always => {}
+            Self::All(tests) => found.extend(tests),
+            Self::Tree(condition) => inside(condition, &mut found),
+        }
+        found
+    }
 }
 
 impl From<Condition<Test>> for When {
@@ -366,6 +392,21 @@ impl Code {
             }
         }
         Look { changes, result, ..self.look(sight) }.route(node)
+    }
+
+    /// Whether a node can fail with that message when its edges are asked where they lead.
+    pub(crate) fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
+        let node = self.node(node);
+        let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
+        if is_asked && no_match(node).message == message {
+            return true;
+        }
+        let says_so = |test: &Test| {
+            let right = describe(test.right.view());
+            let error = message.strip_suffix(&format!(" with {right}, at `{}`", test.left.written));
+            error.is_some_and(|error| error.starts_with(&format!("`{}` cannot compare ", test.operator)))
+        };
+        node.next.iter().any(|edge| edge.when.tests().into_iter().any(says_so))
     }
 
     /// Returns what the run returns when it ends at a node.

@@ -21,29 +21,30 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 use graph_model::name::RunId;
-use graph_model::program::{self, LAST_ERROR, OnError, OnMaxSteps, RETRIES};
+use graph_model::program::{self, LAST_ERROR, OnMaxSteps, RETRIES};
 use graph_model::secret::Mask;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Mismatch, Value, View};
 use tokio::task::yield_now;
+use tracing::Instrument;
 
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
-use crate::code::{Code, Kind};
+use crate::code::Code;
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::hooks::Control;
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Sight};
 use crate::observer::Event;
 use crate::record::{
     self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
-    retries_seen,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
+use crate::settle::{self, Failed, Route};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-pub(crate) use perform::element;
+pub(crate) use perform::{element, failed};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 
@@ -53,6 +54,23 @@ const TURN: Duration = Duration::from_micros(500);
 const STEPS_A_LOOK: u64 = 32;
 /// How many times as many steps as the graph says a run may take at most if hooks allow more.
 const MOST_EXTENSIONS: u64 = 100;
+
+/// What the end of a run says that was cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
+/// What the end of a run says that had taken all the time it may.
+pub(crate) const OVERDUE: &str = "the run took longer than it may";
+/// What the end of a run says before what a node wrote that the state does not take.
+pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
+
+/// Returns what the end of a run says that had taken all the steps it may.
+pub(crate) fn exceeded(most: u64) -> String {
+    format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// Returns how many steps hooks may allow a run at most.
+pub(crate) fn most_extended(code: &Code) -> u64 {
+    u64::from(code.settings.max_steps).saturating_mul(MOST_EXTENSIONS)
+}
 
 /// A run at work.
 pub(crate) struct Engine {
@@ -205,6 +223,8 @@ impl Engine {
     /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
     fn may_walk(&self) -> bool {
         !self.is_timed()
+            // Somebody who looks at spans sees each step.
+            && !tracing::span_enabled!(tracing::Level::INFO)
             && self.vault.is_none()
             && self.facts.deadline.is_none()
             && self.history.is_none()
@@ -214,22 +234,43 @@ impl Engine {
     /// Ends the run if it was stopped, or has taken all the time it may.
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
-        if self.facts.stop.is_set() {
-            if let Err(error) = self.end_without_result(Status::Cancelled, "cancelled", None, false).await {
+        if self.facts.stop.is_cancelled() {
+            let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
+            let end = End { error, signal, ..self.end_of(Status::Cancelled) };
+            if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
             return Some(RunError::Cancelled { run, steps, state });
         }
+        if self.facts.stop.is_set() {
+            return Some(self.leave().await);
+        }
         if self.is_overdue() {
-            let error = "the run took longer than it may";
-            if let Err(error) = self.end_without_result(Status::Error, error, None, false).await {
+            let error = Some(OVERDUE.to_owned());
+            if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
             let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
             return Some(RunError::Deadline { run, steps, state });
         }
         None
+    }
+
+    /// Leaves the run where it stands, to be resumed: all that was done is durable then.
+    async fn leave(&mut self) -> RunError {
+        let (run, steps) = (self.facts.id.clone(), self.standing.steps);
+        // What of the step is done is not done again when the run is resumed.
+        let done = self.seal_done();
+        if let Some(journal) = &mut self.journal
+            && let Err(source) = journal.flush(done).await
+        {
+            self.observe_end(Status::Running, Some(&source.to_string()));
+            return RunError::Store { run, step: steps + 1, source };
+        }
+        let error = RunError::ShutDown { run, steps, state: Box::new(self.state_value()) };
+        self.observe_end(Status::Running, Some(&error.to_string()));
+        error
     }
 
     /// Returns how many steps the run may take.
@@ -248,8 +289,7 @@ impl Engine {
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
                 // A hook that always allows more does not make a run endless.
-                let bound = u64::from(self.code().settings.max_steps).saturating_mul(MOST_EXTENSIONS);
-                let wanted = most.saturating_add(u64::from(additional_steps)).min(bound);
+                let wanted = most.saturating_add(u64::from(additional_steps)).min(most_extended(self.code()));
                 if wanted > most {
                     self.standing.limit = Some(wanted);
                     if !self.is_exhausted() {
@@ -293,7 +333,7 @@ impl Engine {
     }
 
     fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, item: None, more: None };
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
         Slot { lane: self.machine.lane(), call }
     }
 
@@ -386,7 +426,9 @@ impl Engine {
 
     async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        self.visit(number, visit, slot, is_alone).await;
+        let node = &self.code().node(visit.activation.node).name;
+        let span = tracing::info_span!("graph.step", %node, step = number);
+        self.visit(number, visit, slot, is_alone).instrument(span).await;
         if let Some(began) = began {
             visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
         }
@@ -411,8 +453,6 @@ impl Engine {
         let mut notes = Notes::default();
         let node = visit.activation.node;
         let sight = self.sight(node, &now);
-        let retries = retries_seen(sight.retries, &self.code().node(node).name, visit.calls);
-        let sight = Sight { retries: &retries, ..sight };
         if visit.failure.is_none() {
             let outcome = match (&mut visit.results, &visit.value) {
                 (Some(results), _) => Outcome::Each(results),
@@ -420,55 +460,32 @@ impl Engine {
                 (None, None) if visit.called => Outcome::Done(slot.lane.outcome()),
                 (None, None) => Outcome::None,
             };
-            match self.machine.advance(&visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
+            let (machine, calls) = (&*self.machine, visit.calls);
+            match settle::advance(machine, &visit.activation, &sight, calls, outcome, &mut notes, &mut visit.changes) {
                 Ok(next) => visit.next = next,
                 Err(failure) => {
-                    // What a foreach collected, which is all that one writes, is not lost with its way on.
-                    if let (Some(results), Some(Change { value: Value::Array(collected), .. })) =
-                        (&mut visit.results, visit.changes.pop())
-                    {
-                        *results = collected;
-                    }
-                    visit.changes.clear();
                     visit.is_unfit = true;
                     visit.failure = Some(self.scrubbed(failure, None));
                 }
             }
         }
         if visit.failure.is_some() && !visit.is_ended {
-            self.mend(visit, &sight, &mut notes);
+            self.route_failure(visit, &sight, &mut notes);
         }
         visit.at = now.known();
         visit.warnings.append(&mut notes.take());
         self.warn(node, &visit.warnings);
     }
 
-    /// Decides where a failure leads: to the node's own target, along its edges, or nowhere (R120).
-    fn mend(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
+    /// Leads a failure where the graph says; nowhere, which ends the run, if it says nothing (R120).
+    fn route_failure(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
         let Some(failure) = &visit.failure else { return };
-        let code = self.code();
-        let node = code.node(visit.activation.node);
-        if let Some(target) = node.on_error {
-            visit.next = Next::Mend(target);
-            return;
-        }
-        if code.settings.on_error == OnError::Fail || matches!(node.kind, Kind::Gate | Kind::Return(_)) {
-            return;
-        }
-        // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in
-        // their places, and where there was no list to go over it is empty. Of a call that failed, the edges see the
-        // failure as `result`.
-        let outcome = match &node.kind {
-            Kind::Foreach(_) => Outcome::Each(visit.results.get_or_insert_default()),
-            _ => Outcome::Failed(failure),
-        };
-        // If the edges cannot be followed either, the run ends with the failure.
-        if let Ok(next) = self.machine.advance(&visit.activation, sight, outcome, notes, &mut visit.changes) {
-            visit.next = next;
-            visit.suppressed = true;
-        }
-        if !visit.suppressed {
-            visit.changes.clear();
+        let results = visit.results.get_or_insert_default();
+        let failed = Failed { failure, calls: visit.calls, results };
+        let machine = &*self.machine;
+        let route = settle::route_failure(machine, &visit.activation, sight, failed, notes, &mut visit.changes);
+        if let Some(Route { next, suppressed }) = route {
+            (visit.next, visit.suppressed) = (next, suppressed);
         }
     }
 
@@ -501,7 +518,7 @@ impl Engine {
             }
             // What the journal says of the end is what was committed.
             self.standing.steps = first - 1;
-            let failure = Failure::permanent(format!("what it wrote does not fit the state: {mismatch}"));
+            let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(self.end_at(node, first, failure, true).await);
         }
         let mut notes = Notes::default();
@@ -677,7 +694,9 @@ impl Engine {
             vault.scrub_failure(&mut failure, None);
         }
         let node = self.code().node(node).name.clone();
-        if let Err(error) = self.end_without_result(Status::Error, &failure.message, Some(&node), unfit).await {
+        let (error, code) = (Some(failure.message.clone()), failure.code.clone());
+        let end = End { error, code, node: Some(node.clone()), unfit, ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
             return error;
         }
         self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
@@ -693,8 +712,9 @@ impl Engine {
     /// Ends the run because it takes too many steps (R130).
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
-        let message = format!("Max steps exceeded ({max_steps})");
-        if let Err(error) = self.end_without_result(Status::Error, &message, None, false).await {
+        let message = exceeded(self.most_steps());
+        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
             return error;
         }
         let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
@@ -703,25 +723,21 @@ impl Engine {
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
-    async fn end_without_result(
-        &mut self,
-        status: Status,
-        error: &str,
-        node: Option<&str>,
-        unfit: bool,
-    ) -> Result<(), RunError> {
-        let steps = self.standing.steps;
+    async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
+        let (status, steps) = (end.status, end.steps);
         if self.is_kept {
-            let (error, node) = (Some(error.to_owned()), node.map(str::to_owned));
-            let signal = self.facts.stop.signal().filter(|_| status == Status::Cancelled);
-            let end = End { error, node, signal, unfit, ..End::of(status, steps) };
             // What of the step is done is not done again if the run is taken up.
             let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
             records.push(self.seal("end", &end));
             self.append(records, steps + 1, status).await?;
         }
-        self.observe_end(status, Some(error));
+        self.observe_end(status, end.error.as_deref());
         Ok(())
+    }
+
+    /// Returns an end at this step of which there is nothing else to say.
+    fn end_of(&self, status: Status) -> End {
+        End::of(status, self.standing.steps)
     }
 
     /// Returns a snapshot of where the run stands, if one is due.

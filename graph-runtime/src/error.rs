@@ -148,8 +148,10 @@ impl ActionError {
     }
 }
 
-impl<E: std::error::Error + Send + Sync + 'static> From<E> for ActionError {
+/// Any error becomes one by `?`, those of `anyhow` and `eyre` too; so does a text.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ActionError {
     fn from(error: E) -> Self {
+        let error = error.into();
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -364,6 +366,15 @@ pub enum StartError {
     /// The operating system gave no random bytes for the run's id or its secrets.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
+    /// There is a run of this id already.
+    #[error("there is a run `{run}` already: resume it, or name another id")]
+    Exists {
+        /// The run.
+        run: RunId,
+    },
+    /// The runtime was [shut down](crate::Runtime::shutdown), and begins no more runs.
+    #[error("the runtime was shut down and begins no more runs")]
+    ShutDown,
     /// The journal could not be begun.
     #[error("failed to begin the journal of run `{run}`")]
     Store {
@@ -526,6 +537,17 @@ pub enum RunError {
         /// The state after the last of them.
         state: Box<Value>,
     },
+    /// The runtime was [shut down](crate::Runtime::shutdown). The run has not ended: it can be resumed after the last step that
+    /// was committed.
+    #[error("the run was stopped because the runtime was shut down; it can be resumed")]
+    ShutDown {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state after the last of them.
+        state: Box<Value>,
+    },
     /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
     #[error("failed to commit step {step} of run `{run}`")]
     Store {
@@ -562,6 +584,7 @@ impl RunError {
             | Self::MaxSteps { run, .. }
             | Self::Deadline { run, .. }
             | Self::Cancelled { run, .. }
+            | Self::ShutDown { run, .. }
             | Self::Store { run, .. }
             | Self::Output { run, .. }
             | Self::Stopped { run, .. } => run,
@@ -603,6 +626,32 @@ mod tests {
             retry_after: Some(Duration::from_secs(7)),
         };
         assert_eq!(Failure::from(error), expected);
+    }
+
+    #[test]
+    fn any_error_of_an_application_becomes_one_by_question_mark() {
+        fn anyhow() -> Result<(), ActionError> {
+            use anyhow::Context;
+            Err(std::io::Error::other("connection refused")).context("the shop does not answer")?;
+            Ok(())
+        }
+        fn boxed() -> Result<(), ActionError> {
+            Err(Box::<dyn std::error::Error + Send + Sync>::from("no"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), ActionError> {
+            Err("no")?;
+            Ok(())
+        }
+        fn own() -> Result<(), ActionError> {
+            Err(ActionError::transient("no").with_status(503))?;
+            Ok(())
+        }
+        let error = anyhow().unwrap_err();
+        assert_eq!(error.to_string(), "the shop does not answer: connection refused");
+        assert!(!error.is_typed());
+        assert_eq!((boxed().unwrap_err().to_string(), text().unwrap_err().to_string()), ("no".into(), "no".into()));
+        assert_eq!((own().unwrap_err().status(), own().unwrap_err().is_typed()), (Some(503), true));
     }
 
     #[test]

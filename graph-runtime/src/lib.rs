@@ -32,6 +32,7 @@ mod call;
 pub mod classify;
 mod clock;
 mod code;
+mod confined;
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
 mod edges;
@@ -39,16 +40,19 @@ mod engine;
 mod error;
 #[cfg(feature = "files")]
 pub mod files;
+mod gate;
 pub mod hooks;
 pub mod items;
 mod machine;
 mod macros;
 pub mod observer;
+mod outcome;
 pub mod record;
 mod run;
 mod runtime;
 mod schema;
 mod seal;
+mod settle;
 mod single;
 mod stop;
 pub mod store;
@@ -58,7 +62,7 @@ pub mod travel;
 mod vault;
 
 #[cfg(feature = "macros")]
-pub use graph_macros::{graph, include_graphs};
+pub use graph_macros::include_graphs;
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::name::RunId;
 pub use graph_model::number::Number;
@@ -87,11 +91,13 @@ pub use machine::{
     Retries, Sight,
 };
 pub use observer::{Observer, Progress};
+pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use record::Status;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
 pub use single::{Single, SingleError, Stepped};
+pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore};
@@ -100,9 +106,23 @@ pub use threads::{Thread, Threads};
 pub use tools::HttpPolicy;
 pub use tools::{Builtins, ToolConfig};
 
+/// Compiles the graph at a path, relative to the package, into a module of its own and the machine beside it.
+///
+/// What is wrong with the graph is an error of the program, in the graph's file. Graphs of a tree are better compiled together, by a
+/// build script and [`include_graphs!`]: then graphs may nest each other, and new files are seen.
+#[cfg(feature = "macros")]
+#[macro_export]
+macro_rules! graph {
+    ($path:tt) => {
+        $crate::__private::graph! { $crate $path }
+    };
+}
+
 /// What generated code calls. Nothing in here is for people.
 #[doc(hidden)]
 pub mod __private {
+    #[cfg(feature = "macros")]
+    pub use graph_macros::graph;
     pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
     pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, put};
     pub use serde;
@@ -111,7 +131,9 @@ pub mod __private {
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
     pub use crate::tools::{builtin, subprocess};
-    pub use crate::{__cells as cells, __default as default, __exits as exits, __object as object, __word as word};
+    pub use crate::{
+        __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
+    };
     pub use std::sync::Arc;
 
     /// A graph's code, resolved when it is first used.

@@ -382,6 +382,16 @@ impl Arguments {
         })
     }
 
+    /// Takes the next argument as [`Arguments::take`] does, where any value is taken but null.
+    pub fn need<T: FromValue>(&mut self, name: &str) -> T {
+        if self.values.get(self.taken).is_none_or(Value::is_null) {
+            self.wrong.get_or_insert_with(|| Mismatch::new("a value", View::Null).inside(name));
+            self.taken += 1;
+            return T::blank();
+        }
+        self.take(name)
+    }
+
     /// Returns the first thing that was wrong with an argument.
     pub fn wrong(&mut self) -> Option<Mismatch> {
         self.wrong.take()

@@ -12,10 +12,14 @@ use crate::machine::{Arguments, Calling, Cells, Lane};
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __object {
-    ($name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }) => {
+    (
+        $name:ident { $($index:literal $field:ident: $key:literal $(= $default:literal)?),* $(,)? }
+        $(needs [$($needed:literal),*])?
+    ) => {
         impl $crate::__private::Struct for $name {
             const NAMES: &'static [&'static str] = &[$($key),*];
             const DEFAULTS: &'static [::std::option::Option<&'static str>] = &[$($crate::__optional!($($default)?)),*];
+            $(const NEEDED: &'static [usize] = &[$($needed),*];)?
 
             fn blank() -> Self {
                 Self { $($field: $crate::__private::blank()),* }
@@ -166,6 +170,28 @@ macro_rules! __exits {
                 serializer: S,
             ) -> ::std::result::Result<S::Ok, S::Error> {
                 $crate::__private::serde::Serialize::serialize(&$crate::__private::view(self), serializer)
+            }
+        }
+    };
+}
+
+/// How a graph's node is shown and written: by its name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __node {
+    ($name:ident) => {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl $crate::__private::serde::Serialize for $name {
+            fn serialize<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
             }
         }
     };

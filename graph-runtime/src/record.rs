@@ -26,7 +26,7 @@ use graph_model::value::{Map, Value, View};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::code::Code;
+use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, SuppressedError};
 use crate::machine::{Activation, Cells, Change, Now, Retries, Sight};
 
@@ -219,6 +219,9 @@ pub struct Visit {
     /// Whether the run went on along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
+    /// What the node's edges saw of that failure as `result`, beside `status` and `error`; its secrets are hidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
     /// Whether nothing was called, since what it would have returned was in the cache; of a foreach, of each of its items (R299).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
@@ -302,6 +305,12 @@ pub struct Resume {
     pub steps: u64,
     /// What the caller grants now.
     pub grants: Vec<String>,
+    /// How many steps the run may take from here on, where the caller said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// How deep graphs and threads may nest below it from here on, where the caller said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
 }
 
 /// The end of a run.
@@ -320,6 +329,9 @@ pub struct End {
     /// Where it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The error code of whatever the node's tool called, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// The time that the output was told, in milliseconds since the Unix epoch, if it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
@@ -346,6 +358,7 @@ impl End {
             output: Value::Null,
             error: None,
             node: None,
+            code: None,
             now: None,
             exhausted: false,
             signal: None,
@@ -524,6 +537,12 @@ pub(crate) struct Covered {
 }
 
 impl VisitDraft<'_> {
+    /// Returns what the edges saw of a failure beside its text.
+    fn data(&self) -> Option<&Value> {
+        let is_action = matches!(self.code.node(self.at.node).kind, Kind::Action(_));
+        self.failure?.data.as_ref().filter(|_| self.suppressed && is_action)
+    }
+
     /// Returns the visit as a history keeps it.
     pub(crate) fn to_owned(&self) -> Visit {
         let text = |name: &Option<&Failure>| name.map(|failure| failure.message.clone());
@@ -543,6 +562,7 @@ impl VisitDraft<'_> {
             error: text(&self.failure),
             category: self.failure.map(|failure| failure.category.name().to_owned()),
             suppressed: self.suppressed,
+            data: self.data().cloned(),
             cached: self.cached,
             changes,
             edge: self.edge,
@@ -582,6 +602,9 @@ impl Serialize for VisitDraft<'_> {
         }
         if self.suppressed {
             map.serialize_entry("suppressed", &true)?;
+        }
+        if let Some(data) = self.data() {
+            map.serialize_entry("data", data)?;
         }
         if self.cached {
             map.serialize_entry("cached", &true)?;
@@ -671,8 +694,6 @@ pub(crate) struct Verified<'s> {
 pub(crate) struct Journal {
     pub(crate) chain: Chain,
     pub(crate) start: Start,
-    /// When the first record was written.
-    pub(crate) started: String,
     /// The records behind the first: all of them, or those from the last snapshot on.
     pub(crate) records: Vec<Record>,
     /// When the next snapshot is due.
@@ -716,6 +737,25 @@ impl<'s> Verified<'s> {
         Ok(Self { chain, sealed, links })
     }
 
+    /// Returns how many records there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Reads the record at a place, so that who goes through a long journal need not have all of it in memory.
+    pub(crate) fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
+        let (one, prev) = (self.sealed.get(at)?, self.links.get(at)?);
+        Some(read_next(&self.chain.run, one, *prev))
+    }
+
+    /// Reads when the first record was written, and what it says.
+    pub(crate) fn start(&self) -> Result<(String, Start), JournalError> {
+        match self.record(0).transpose()? {
+            Some(Record { at, entry: Entry::Start(start), .. }) => Ok((at, start)),
+            _ => Err(JournalError::Broken { seq: 0 }),
+        }
+    }
+
     /// Reads all of it.
     pub(crate) fn read(self) -> Result<Journal, JournalError> {
         self.read_from(1)
@@ -735,13 +775,10 @@ impl<'s> Verified<'s> {
     }
 
     fn read_from(self, from: usize) -> Result<Journal, JournalError> {
+        let (_, start) = self.start()?;
         let Self { chain, sealed, links } = self;
         let known = || sealed.iter().zip(&links);
         let one = |(one, prev): (&Sealed, &Digest)| read_next(&chain.run, one, *prev);
-        let (started, start) = match known().next().map(one).transpose()? {
-            Some(Record { at, entry: Entry::Start(start), .. }) => (at, start),
-            _ => return Err(JournalError::Broken { seq: 0 }),
-        };
         let mut due = Due::default();
         let mut records = Vec::with_capacity(sealed.len().saturating_sub(from));
         for known in known().skip(from) {
@@ -752,7 +789,7 @@ impl<'s> Verified<'s> {
             }
             records.push(record);
         }
-        Ok(Journal { chain, start, started, records, due })
+        Ok(Journal { chain, start, records, due })
     }
 }
 

@@ -3,28 +3,32 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use graph_model::name::RunId;
 use graph_model::secret::Secret;
 use graph_model::value::{AsView, Map, Mismatch, Value};
 use tokio::task::{JoinHandle, JoinSet};
+use tracing::{Instrument, Span};
 
 use crate::engine::{Ended, Engine};
 use crate::error::{RunError, SuppressedError};
+use crate::gate::Pass;
 use crate::machine::Graph;
 use crate::record::{Status, Visit};
 use crate::stop::Stop;
 
-/// A run at work. Awaiting it gives its result; dropping it leaves the run at work.
+/// A run at work. Awaiting it gives its result; dropping it leaves the run at work, also while it is awaited.
 #[must_use = "a run goes on by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
     stop: Stop,
     work: Work,
-    read: Reading<O>,
+    /// Nothing where its result was given.
+    read: Option<Reading<O>>,
 }
 
 /// Reads what a run returned at a node, as its graph does.
@@ -39,7 +43,10 @@ impl<O> fmt::Debug for Run<O> {
 /// Stops a run.
 ///
 /// The run ends as cancelled before its next step; one that waits before it makes a call again stops waiting, and the calls
-/// of a foreach that were not begun are not. A call that is being made is waited for.
+/// of a foreach that were not begun are not. A call that is being made is waited for; the tool is
+/// [told](crate::Call::cancelled) and may return sooner.
+///
+/// The wish is the process's own and gone with it: one that lasts is made with [`Store::cancel`](crate::Store::cancel).
 #[derive(Debug, Clone)]
 pub struct Canceller(Stop);
 
@@ -56,32 +63,28 @@ impl Canceller {
 }
 
 #[derive(Debug)]
-enum Work {
-    Running(JoinHandle<Result<Ended, RunError>>),
+pub(crate) enum Work {
+    Running(Task),
     Ended(Box<Ended>),
+    /// Its result was given.
+    Gone,
 }
 
-async fn wait(run: &RunId, work: Work) -> Result<Ended, RunError> {
-    match work {
-        Work::Ended(ended) => Ok(*ended),
-        Work::Running(task) => {
-            task.await.unwrap_or_else(|error| Err(RunError::Stopped { run: run.clone(), reason: error.to_string() }))
-        }
-    }
-}
+/// The task of a run.
+pub(crate) type Task = JoinHandle<Result<Ended, RunError>>;
 
 /// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
-fn spawn(engine: Engine) -> JoinHandle<Result<Ended, RunError>> {
-    tokio::spawn(RUN.scope(Cell::new(false), engine.drive()))
+pub(crate) fn spawn(engine: Engine, pass: Pass, span: Span) -> Task {
+    pass.spawn(RUN.scope(Cell::new(false), engine.drive()).instrument(span))
 }
 
 /// Drives a run in a task of its own, which ends if nobody waits for it any more.
 ///
 /// A run inside a run inside a run … that were all driven by one task would need as much of its stack as they are deep.
-pub(crate) async fn drive_apart(engine: Engine) -> Result<Ended, RunError> {
+pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, RunError> {
     let run = engine.facts.id.clone();
     let mut task = JoinSet::new();
-    task.spawn(RUN.scope(Cell::new(false), engine.drive()));
+    task.spawn(RUN.scope(Cell::new(false), engine.drive()).instrument(span));
     let stopped = |reason: String| Err(RunError::Stopped { run, reason });
     match task.join_next().await {
         Some(Ok(ended)) => ended,
@@ -205,6 +208,7 @@ pub(crate) fn result_value(error: &RunError) -> Value {
             (Status::Error, None, *steps, Some(state))
         }
         RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
+        RunError::ShutDown { steps, state, .. } => (Status::Running, None, *steps, Some(state)),
         RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),
         RunError::Output { .. } | RunError::Stopped { .. } => (Status::Error, None, 0, None),
     };
@@ -238,13 +242,8 @@ fn reading<G: Graph>(graph: Arc<G>) -> Reading<G::Output> {
 }
 
 impl<O> Run<O> {
-    pub(crate) fn spawn<G: Graph<Output = O>>(graph: Arc<G>, engine: Engine) -> Self {
-        let (id, stop) = (engine.facts.id.clone(), engine.facts.stop.clone());
-        Self { id, stop, work: Work::Running(spawn(engine)), read: reading(graph) }
-    }
-
-    pub(crate) fn ended<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, ended: Ended) -> Self {
-        Self { id, stop: Stop::default(), work: Work::Ended(Box::new(ended)), read: reading(graph) }
+    pub(crate) fn of<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, stop: Stop, work: Work) -> Self {
+        Self { id, stop, work, read: Some(reading(graph)) }
     }
 
     /// Returns the run's id.
@@ -257,25 +256,61 @@ impl<O> Run<O> {
         Canceller(self.stop.clone())
     }
 
-    async fn finish(self) -> Result<Finished<O>, RunError> {
-        let run = self.id;
-        let ended = wait(&run, self.work).await?;
-        let Ended { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = ended;
-        let secret_output = hidden.map(|_| Secret::new(output.clone()));
-        match (self.read)(&node, output) {
-            Ok(output) => {
-                Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })
-            }
-            Err(mismatch) => Err(RunError::Output { run, mismatch }),
+    /// Whether the run has come to an end, and its result is there.
+    pub fn is_finished(&self) -> bool {
+        match &self.work {
+            Work::Running(task) => task.is_finished(),
+            Work::Ended(_) | Work::Gone => true,
+        }
+    }
+
+    /// Ends the run's task where it stands, as a crash would: the call that it makes is dropped, and nothing is written down. A run
+    /// in a store stays one that has not ended, and can be resumed.
+    pub fn abort(&self) {
+        if let Work::Running(task) = &self.work {
+            task.abort();
         }
     }
 }
 
-impl<O: Send + 'static> IntoFuture for Run<O> {
-    type Output = Result<Finished<O>, RunError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+impl Ended {
+    /// Returns what the run returned, as its graph reads it.
+    pub(crate) fn read<O>(
+        self,
+        run: RunId,
+        read: impl FnOnce(&str, Value) -> Result<O, Mismatch>,
+    ) -> Result<Finished<O>, Mismatch> {
+        let Self { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = self;
+        let secret_output = hidden.map(|_| Secret::new(output.clone()));
+        let output = read(&node, output)?;
+        Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })
+    }
+}
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.finish())
+impl<O> Future for Run<O> {
+    type Output = Result<Finished<O>, RunError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let run = &mut *self;
+        let id = run.id.clone();
+        let stopped = |reason: String| Err(RunError::Stopped { run: id, reason });
+        let ended = match &mut run.work {
+            Work::Running(task) => match Pin::new(task).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(ended) => ended.unwrap_or_else(|error| stopped(error.to_string())),
+            },
+            Work::Ended(_) | Work::Gone => match std::mem::replace(&mut run.work, Work::Gone) {
+                Work::Ended(ended) => Ok(*ended),
+                _ => stopped("its result was given before".to_owned()),
+            },
+        };
+        run.work = Work::Gone;
+        Poll::Ready(match run.read.take() {
+            Some(read) => ended.and_then(|ended| {
+                let misfit = |mismatch| RunError::Output { run: run.id.clone(), mismatch };
+                ended.read(run.id.clone(), read).map_err(misfit)
+            }),
+            None => Err(RunError::Stopped { run: run.id.clone(), reason: "its result was given before".to_owned() }),
+        })
     }
 }

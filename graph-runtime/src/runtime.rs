@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use graph_model::program::{self, OnMaxSteps, Performer};
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
+use tracing::{Instrument, Span};
 
+use crate::audit::{AuditError, verify_inside};
 use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
@@ -20,6 +23,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::code::{Code, Kind};
 use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
+use crate::gate::Gate;
 use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::items::{Operations, Spaces};
 use crate::machine::{Cells, Change, Graph, Machine};
@@ -28,11 +32,11 @@ use crate::record::{
     Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Standing, Start, Status, Step, Verified,
     Visit, activation,
 };
-use crate::run::Run;
+use crate::run::{Run, Task, Work, spawn};
 use crate::schema::{self, Invalid};
 use crate::seal::SealKey;
 use crate::stop::Stop;
-use crate::store::{Lease, Store};
+use crate::store::{Lease, Store, StoreError};
 use crate::threads::Threads;
 use crate::tools::ToolConfig;
 use crate::vault::{Place, Vault, hide_sealed, hide_visit};
@@ -59,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) cache: Option<NodeCache>,
     pub(crate) keeps_history: bool,
     pub(crate) tools: Arc<ToolConfig>,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl fmt::Debug for Inner {
@@ -117,6 +122,15 @@ impl Builder {
     pub fn grant(mut self, pattern: &str) -> Result<Self, BuildError> {
         self.grants.add(Pattern::new(pattern)?);
         Ok(self)
+    }
+
+    /// Grants several capabilities, as the `CAPABILITIES` that a graph's module names.
+    ///
+    /// # Errors
+    ///
+    /// If one of the patterns could never match.
+    pub fn grants(self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, BuildError> {
+        patterns.into_iter().try_fold(self, |builder, pattern| builder.grant(pattern.as_ref()))
     }
 
     /// Tells the time. The computer's clock if not named.
@@ -216,6 +230,7 @@ impl Builder {
             cache,
             tools,
             keeps_history,
+            gate: Arc::default(),
         };
         Ok(Runtime { inner: Arc::new(inner) })
     }
@@ -231,10 +246,15 @@ impl Runtime {
     ///
     /// When this returns `Ok`, the beginning of the run is durable: a process that starts after a crash finds it.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no half-begun run: either nothing of the run is kept, or it goes on by itself, as if its [`Run`] had
+    /// been dropped. Which of both [`Store::find`] says, where the caller named the run's id.
+    ///
     /// # Errors
     ///
-    /// If a capability is not granted, an environment variable is not set, the inputs do not fit, or the store fails. Nothing
-    /// of the run is kept then.
+    /// If a capability is not granted, an environment variable is not set, the inputs do not fit, there is a run of this id, the
+    /// runtime was shut down, or the store fails. Nothing of the run is kept then.
     pub async fn start<G: Graph>(&self, graph: G, inputs: G::Inputs) -> Result<Run<G::Output>, StartError> {
         let run = self.new_id(graph.code())?;
         self.start_as(run, graph, inputs).await
@@ -269,14 +289,53 @@ impl Runtime {
             Some(run) => run.clone(),
             None => self.new_id(graph.code())?,
         };
-        let (begin, graph) = (self.begin_with(run, options), Arc::new(graph));
-        let engine = self.begin(begin, Arc::clone(&graph) as _, inputs.view().to_plain_value()).await?;
-        Ok(Run::spawn(graph, engine))
+        let (begin, graph) = (self.begin_with(run.clone(), options), Arc::new(graph));
+        let stop = begin.stop.clone();
+        let task = self.launch(begin, Arc::clone(&graph) as _, inputs.view().to_plain_value()).await?;
+        Ok(Run::of(graph, run, stop, Work::Running(task)))
+    }
+
+    /// Begins a run and spawns its task. Whoever asks may stop waiting: what was begun goes on.
+    async fn launch(&self, begin: Begin, machine: Arc<dyn Machine>, inputs: Value) -> Result<Task, StartError> {
+        let run = begin.run.clone();
+        let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
+        let span = run_span(&run, &machine.code().id);
+        let (runtime, own) = (self.clone(), span.clone());
+        let launched = async move {
+            let engine = runtime.begin(begin, machine, inputs).await?;
+            Ok(spawn(engine, pass, own))
+        };
+        if self.inner.store.is_none() {
+            // Nothing is kept, and nothing is waited for.
+            return launched.instrument(span).await;
+        }
+        apart(launched.instrument(span), || StartError::Store { run, source: StoreError::Closed }).await
+    }
+
+    /// Resumes a run and spawns its task. Whoever asks may stop waiting: what was resumed goes on.
+    async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
+        let run = begin.run.clone();
+        let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
+        let span = run_span(&run, &machine.code().id);
+        let (runtime, own) = (self.clone(), span.clone());
+        let launched = async move {
+            Ok(match runtime.take_up(begin, machine).await? {
+                Taken::Ended(ended) => Work::Ended(ended),
+                Taken::Unfinished(engine) => Work::Running(spawn(*engine, pass, own)),
+            })
+        };
+        apart(launched.instrument(span), || ResumeError::Store { run, source: StoreError::Closed }).await
     }
 
     /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
     ///
-    /// A run that has ended with a result is not run again: its result is what the journal says.
+    /// A run that has ended with a result is not run again: its result is what the journal says, and observers are shown its
+    /// records, as those of every run that is resumed. One that somebody [cancelled](Store::cancel), and that stopped before it
+    /// heard of that, ends as cancelled without another call; see [`Options::ignore_cancel`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the run as it was, or resumed: it goes on by itself then, as if its [`Run`] had been dropped.
     ///
     /// # Errors
     ///
@@ -299,10 +358,37 @@ impl Runtime {
         run: &RunId,
     ) -> Result<Run<G::Output>, ResumeError> {
         let (begin, graph) = (self.begin_with(run.clone(), options), Arc::new(graph));
-        Ok(match self.take_up(begin, Arc::clone(&graph) as _).await? {
-            Taken::Ended(ended) => Run::ended(graph, run.clone(), *ended),
-            Taken::Unfinished(engine) => Run::spawn(graph, *engine),
-        })
+        let stop = begin.stop.clone();
+        let work = self.relaunch(begin, Arc::clone(&graph) as _).await?;
+        Ok(Run::of(graph, run.clone(), stop, work))
+    }
+
+    /// Stops all runs of this runtime where they stand, and begins no more: [`StartError::ShutDown`] is the answer to whoever asks,
+    /// also of its clones.
+    ///
+    /// A run stops before its next step, and one that waits to make a call again stops waiting. Its [`Run`] gives
+    /// [`RunError::ShutDown`]. It has not ended: in the store it is `running`, all that it did is durable, and it can be
+    /// [resumed](Runtime::resume), also by another process. A call that is being made is waited for until `deadline` is over, and
+    /// then dropped: it is made again when the run is resumed, with the same idempotency key. Tools are not told, for the run was
+    /// not cancelled.
+    ///
+    /// Returns the runs that were not done in time. Nobody can end a tool that keeps its thread without ever waiting.
+    ///
+    /// Dropping the future leaves the runs stopping, and drops no call.
+    pub async fn shutdown(&self, deadline: Duration) -> Vec<RunId> {
+        let gate = &self.inner.gate;
+        let stopping = gate.close();
+        tracing::debug!(runs = stopping, "the runtime is shutting down");
+        tokio::select! {
+            biased;
+            () = gate.emptied() => return Vec::new(),
+            () = self.inner.clock.sleep(deadline) => {}
+        }
+        let late = gate.abort();
+        tracing::warn!(runs = late.len(), "calls were dropped, for the runtime was shut down");
+        // What was dropped gives its lease back; a thread that is kept is not waited for.
+        drop(tokio::time::timeout(LATE, gate.emptied()).await);
+        late
     }
 
     pub(crate) fn begin_with(&self, run: RunId, options: Options) -> Begin {
@@ -312,6 +398,7 @@ impl Runtime {
         begin.depth = options.depth;
         begin.max_steps = options.max_steps;
         begin.durability = options.durability;
+        begin.ignores_cancel = options.ignore_cancel;
         begin.deadline = options.timeout.map(|timeout| self.began() + timeout);
         begin
     }
@@ -374,10 +461,13 @@ impl Runtime {
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
-                let entry = start_entry(code, key, &*state, vault.as_deref(), &begin);
+                let entry = start_entry(&*machine, key, &*state, vault.as_deref(), &begin);
                 let record = chain.seal("start", entry, self.inner.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
-                let lease = lease.map_err(|source| StartError::Store { run: begin.run.clone(), source })?;
+                let lease = lease.map_err(|source| match source {
+                    StoreError::Exists(run) => StartError::Exists { run },
+                    source => StartError::Store { run: begin.run.clone(), source },
+                })?;
                 lease.stops(&begin.stop);
                 self.recorded(&begin.run, code, std::slice::from_ref(&record));
                 let mut due = Due::default();
@@ -401,11 +491,13 @@ impl Runtime {
             nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
             tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
             env: code.env.clone(),
+            untrusted: Arc::clone(&code.untrusted),
             parent: begin.parent,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,
             deadline: own.into_iter().chain(begin.deadline).min(),
             stop: begin.stop,
+            ignores_cancel: begin.ignores_cancel,
             config: Arc::clone(&self.inner.tools),
         });
         let (nodes, steps) = (code.nodes.len(), standing.steps);
@@ -461,6 +553,37 @@ impl Runtime {
             .expect("a graph's short name has the letters of a run id"))
     }
 
+    /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
+    pub(crate) fn read_journal(
+        &self,
+        code: &Code,
+        run: &RunId,
+        sealed: &[Sealed],
+        vault: Option<&Vault>,
+    ) -> Result<Journal, ResumeError> {
+        let key = self.inner.key.as_ref().ok_or(ResumeError::NoStore)?.public();
+        let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+        let verified = Verified::new(run, sealed, &key).map_err(misfit)?;
+        let journal = if self.inner.keeps_history { verified.read() } else { verified.read_recent() };
+        let mut journal = journal.map_err(misfit)?;
+        let Start { graph, digest, version, .. } = &journal.start;
+        if *graph != code.id.as_str() || *digest != code.digest {
+            let found = format!("{graph} {version} ({digest})");
+            let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+            let gone = gone(code, &Journal::verify(run, sealed, &key).map_err(misfit)?);
+            return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
+        }
+        if let Some(vault) = vault {
+            let expected = vault.fingerprint();
+            if journal.start.seal != expected {
+                let (expected, found) = (expected.unwrap_or_default(), journal.start.seal);
+                return Err(ResumeError::AnotherSealKey { run: run.clone(), expected, found });
+            }
+            vault.unseal_journal(code, &mut journal).map_err(misfit)?;
+        }
+        Ok(journal)
+    }
+
     pub(crate) async fn take_up(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Taken, ResumeError> {
         let run = &begin.run;
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(ResumeError::NoStore) };
@@ -469,53 +592,38 @@ impl Runtime {
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
         let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
         let read = |sealed: &[Sealed]| {
-            let verified = Verified::new(run, sealed, &key.public()).map_err(misfit)?;
-            let keeps_all = self.inner.keeps_history;
-            let journal = if keeps_all { verified.read() } else { verified.read_recent() };
-            let mut journal = journal.map_err(misfit)?;
-            let Start { graph, digest, version, .. } = &journal.start;
-            if *graph != code.id.as_str() || *digest != code.digest {
-                let found = format!("{graph} {version} ({digest})");
-                let expected = format!("{} {} ({})", code.id, code.version, code.digest);
-                let gone = gone(code, &Journal::verify(run, sealed, &key.public()).map_err(misfit)?);
-                return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
-            }
+            let journal = self.read_journal(code, run, sealed, vault.as_deref())?;
             // A nested run goes on with its parent, which holds what bounds it (R167).
             if journal.start.parent != begin.parent {
                 return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
-            }
-            if let Some(vault) = &vault {
-                let expected = vault.fingerprint();
-                if journal.start.seal != expected {
-                    let (expected, found) = (expected.unwrap_or_default(), journal.start.seal);
-                    return Err(ResumeError::AnotherSealKey { run: run.clone(), expected, found });
-                }
-                vault.unseal_journal(code, &mut journal).map_err(misfit)?;
             }
             Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
         let mut sealed = store.load(run).await.map_err(store_failed)?;
         let mut journal = read(&sealed)?;
-        if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
+        if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+            // Its process may have died before its observers saw the end, as who keeps files of it.
+            self.recorded(run, code, &sealed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
-        let add_up = |journal: &Journal| {
-            let replayed = replay(code, &*machine, journal).map_err(misfit)?;
-            if replayed.standing.frontier.is_empty() {
-                // A run's last step and its end are written together: somebody took the end away.
-                let reason = "the run had ended, and the record of its end is missing".to_owned();
-                return Err(misfit(JournalError::Misfit { seq: journal.chain.len(), reason }));
-            }
-            Ok(replayed)
-        };
+        let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
         // All that can fail is tried before the lease is taken, which other holders see.
         let mut replayed = add_up(&journal)?;
+        let inside = verify_inside(&machine, run, &sealed, &**store, &key.public(), self.inner.seal.as_ref()).await;
+        inside.map_err(|error| match error {
+            AuditError::Store { run, source } => ResumeError::Store { run, source },
+            AuditError::Journal { run, reason } => ResumeError::Journal { run, reason },
+        })?;
         // What its first caller did not let it use, who takes it up does not either.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
-        let lease: Lease = store.lease(run).await.map_err(store_failed)?;
+        let lease = match begin.ignores_cancel {
+            true => store.lease_ignoring_cancel(run).await,
+            false => store.lease(run).await,
+        };
+        let lease: Lease = lease.map_err(store_failed)?;
         lease.stops(&begin.stop);
         // What was read before the lease may have grown since.
         let last = sealed.len() - 1;
@@ -524,7 +632,8 @@ impl Runtime {
             sealed.truncate(last);
             sealed.extend(later);
             journal = read(&sealed)?;
-            if let Some(ended) = result_of(code, &*machine, &journal).map_err(misfit)? {
+            if let Some(ended) = result_of(code, &*machine, &journal, self.inner.keeps_history).map_err(misfit)? {
+                self.recorded(run, code, &sealed);
                 return Ok(Taken::Ended(Box::new(ended)));
             }
             replayed = add_up(&journal)?;
@@ -535,7 +644,8 @@ impl Runtime {
         }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
-        let entry = Resume { steps: standing.steps, grants: granted(&ceiling) };
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: standing.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
@@ -546,6 +656,17 @@ impl Runtime {
         let parts = Parts { machine, allowed, vault, state, standing, journal: Some(writing), done, is_new: false };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
+}
+
+/// Adds up the records of the journal of a run that has not ended with a result.
+pub(crate) fn add_up(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+    let replayed = replay(code, machine, journal)?;
+    if replayed.standing.frontier.is_empty() {
+        // A run's last step and its end are written together: somebody took the end away.
+        let reason = "the run had ended, and the record of its end is missing".to_owned();
+        return Err(JournalError::Misfit { seq: journal.chain.len(), reason });
+    }
+    Ok(replayed)
 }
 
 /// Returns the nodes that a run visited or is to visit next and that a graph has not.
@@ -593,6 +714,9 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// When a step counts as taken: what of it survives what.
     pub durability: Durability,
+    /// Whether a run that is resumed goes on although somebody [cancelled](Store::cancel) it before. Otherwise it ends as cancelled at
+    /// once. Of a run that begins it says nothing.
+    pub ignore_cancel: bool,
 }
 
 /// What a run begins with, besides its graph and inputs.
@@ -608,6 +732,7 @@ pub(crate) struct Begin {
     /// What the caller says that it may use; it is in the ceiling too.
     pub(crate) capabilities: Option<Grants>,
     pub(crate) durability: Durability,
+    pub(crate) ignores_cancel: bool,
 }
 
 impl Begin {
@@ -623,11 +748,44 @@ impl Begin {
             max_steps: None,
             capabilities: None,
             durability: Durability::default(),
+            ignores_cancel: false,
         }
     }
 }
 
-fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&Vault>, begin: &Begin) -> Start {
+/// How long a runtime that shuts down waits for runs whose calls it dropped.
+const LATE: Duration = Duration::from_millis(500);
+
+/// Returns the span of a run, in that of the caller.
+pub(crate) fn run_span(run: &RunId, graph: &GraphId) -> Span {
+    tracing::info_span!("graph.run", %run, %graph)
+}
+
+/// Does something in a task of its own, which goes on if nobody waits for it any more. `lost` is the answer where tokio itself is
+/// shut down meanwhile.
+async fn apart<T, E>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+    lost: impl FnOnce() -> E,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(lost()),
+    }
+}
+
+fn start_entry(
+    machine: &dyn Machine,
+    key: &SecretKey,
+    state: &dyn Cells,
+    vault: Option<&Vault>,
+    begin: &Begin,
+) -> Start {
+    let code = machine.code();
     let inputs = state.inputs().to_plain_value();
     let inputs = match vault {
         Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
@@ -639,7 +797,7 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
         digest: code.digest,
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
-        grants: granted(&begin.ceiling),
+        grants: granted(machine, &begin.ceiling),
         inputs,
         seal: vault.and_then(Vault::fingerprint),
         parent: begin.parent.clone(),
@@ -650,10 +808,40 @@ fn start_entry(code: &Code, key: &SecretKey, state: &dyn Cells, vault: Option<&V
     }
 }
 
-/// Returns what a run may use, as patterns: what all of the ceiling grants, as far as patterns can say it.
-pub(crate) fn granted(ceiling: &[Grants]) -> Vec<String> {
+/// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
+/// that the graph needs, or one inside it.
+pub(crate) fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
-    all.patterns().iter().map(ToString::to_string).collect()
+    let mut patterns: Vec<String> = all.patterns().iter().map(ToString::to_string).collect();
+    if ceiling.len() > 1 {
+        name_needed(machine, ceiling, &all, &mut Vec::new(), &mut patterns);
+    }
+    patterns
+}
+
+/// Adds the capabilities that a graph, and those inside it, need and all of the ceiling grants, where patterns do not say so.
+fn name_needed(
+    machine: &dyn Machine,
+    ceiling: &[Grants],
+    said: &Grants,
+    seen: &mut Vec<GraphId>,
+    patterns: &mut Vec<String>,
+) {
+    let code = machine.code();
+    if seen.contains(&code.id) {
+        return;
+    }
+    seen.push(code.id.clone());
+    for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
+        let name = needed.to_string();
+        if ceiling.iter().all(|grants| grants.allow(needed)) && !said.allow(needed) && !patterns.contains(&name) {
+            patterns.push(name);
+        }
+    }
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        name_needed(&*inner, ceiling, said, seen, patterns);
+    }
 }
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
@@ -674,7 +862,8 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
     let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-    let unset: Vec<String> = code.env.iter().filter(unset).map(|name| required(code, name)).collect();
+    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| required(code, name)).collect();
+    unset_inside(machine, &mut vec![code.id.clone()], &mut unset);
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
@@ -726,6 +915,22 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
     around[at].is_open = false;
 }
 
+/// Adds the environment variables that the graphs inside a graph need and that are not set.
+fn unset_inside(machine: &dyn Machine, seen: &mut Vec<GraphId>, unset: &mut Vec<String>) {
+    let graphs = (0..).zip(&machine.code().tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
+        let code = inner.code();
+        // Graphs may nest each other in a circle: each is looked at once.
+        if seen.contains(&code.id) {
+            continue;
+        }
+        seen.push(code.id.clone());
+        let names = code.env.iter().filter(|name| std::env::var_os(name.as_str()).is_none());
+        unset.extend(names.map(|name| format!("graph '{}' requires '{name}'", code.id)));
+        unset_inside(&*inner, seen, unset);
+    }
+}
+
 /// A graph that was looked at.
 struct Around {
     id: GraphId,
@@ -750,8 +955,13 @@ pub(crate) fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Misma
     Ok(())
 }
 
-/// Returns the result of a run that ended with one.
-fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Option<Ended>, JournalError> {
+/// Returns the result of a run that ended with one, with its visits if they are kept: the whole journal was read then.
+pub(crate) fn result_of(
+    code: &Code,
+    machine: &dyn Machine,
+    journal: &Journal,
+    keeps_history: bool,
+) -> Result<Option<Ended>, JournalError> {
     let Some(Entry::End(end)) = journal.records.last().map(|record| &record.entry) else {
         return Ok(None);
     };
@@ -762,7 +972,7 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
     let Replayed { state, standing, .. } = replay(code, machine, journal)?;
     let state = crate::engine::state_value(code, &*state, &standing);
     let exhausted = *exhausted && code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag;
-    let history = journal.records.iter().filter_map(|record| match &record.entry {
+    let history = journal.records.iter().filter(|_| keeps_history).filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step.visits.clone()),
         _ => None,
     });
@@ -784,11 +994,11 @@ fn result_of(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Op
 }
 
 /// What the records of a journal add up to.
-struct Replayed {
+pub(crate) struct Replayed {
     /// The state after the last step.
     state: Box<dyn Cells>,
     /// Where the run stands.
-    standing: Standing,
+    pub(crate) standing: Standing,
     /// What of the next step is done.
     done: Finished,
 }
@@ -816,7 +1026,8 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Repla
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
-            Entry::Start(_) | Entry::Snapshot(_) | Entry::Resume(_) | Entry::End(_) => {}
+            Entry::Resume(resume) => standing.limit = resume.limit.map(u64::from).or(standing.limit),
+            Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
         }
     }
     Ok(Replayed { state, standing, done })

@@ -162,15 +162,15 @@ impl Runtime {
         let past = Past::open(&*machine, run, &records, &key.public(), self.inner.seal.as_ref());
         let mut past = past.map_err(|error| travel(error.into()))?;
         past.go_to(None).map_err(travel)?;
-        let Past { standing, seen, journal, .. } = past;
-        let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(journal.start.seal))) };
+        let Past { standing, seen, start, .. } = past;
+        let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
         // What the run's first caller did not let it use, the step may not either.
-        if let Some(capabilities) = journal.start.capabilities {
+        if let Some(capabilities) = start.capabilities {
             let own = graph_model::capability::Grants::new(capabilities);
             single.options.capabilities =
                 Some(single.options.capabilities.map_or_else(|| own.clone(), |given| given.narrowed(&own)));
         }
-        single.options.depth = single.options.depth.into_iter().chain(journal.start.depth).min();
+        single.options.depth = single.options.depth.into_iter().chain(start.depth).min();
         let inputs = state.inputs().to_plain_value();
         self.step(Arc::clone(&machine), run, inputs, Some((state, standing)), single).await
     }
@@ -241,6 +241,7 @@ impl Runtime {
             cache: None,
             keeps_history: false,
             tools: Arc::clone(&inner.tools),
+            gate: Arc::clone(&inner.gate),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
@@ -12,25 +12,41 @@ pub(crate) struct Stop(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    wished: AtomicBool,
+    /// `NONE`, `PAUSED` or `CANCELLED`: it only grows.
+    wish: AtomicU8,
     /// The signal that it is wished by; 0 where that is none.
     signal: AtomicI32,
     told: Notify,
 }
 
+const NONE: u8 = 0;
+/// The run is to stop where it stands, to be resumed later.
+const PAUSED: u8 = 1;
+/// The run is to end as cancelled.
+const CANCELLED: u8 = 2;
+
 impl Stop {
-    /// Wishes it.
+    /// Wishes that the run end as cancelled.
     pub(crate) fn set(&self) {
-        self.0.wished.store(true, Ordering::Release);
-        self.0.told.notify_waiters();
+        self.wish(CANCELLED);
     }
 
-    /// Wishes it because a signal came. The first that came counts.
+    /// Wishes that the run end as cancelled because a signal came. The first that came counts.
     pub(crate) fn set_by(&self, signal: i32) {
-        if !self.is_set() {
+        if !self.is_cancelled() {
             self.0.signal.store(signal, Ordering::Release);
         }
         self.set();
+    }
+
+    /// Wishes that the run stop where it stands.
+    pub(crate) fn pause(&self) {
+        self.wish(PAUSED);
+    }
+
+    fn wish(&self, wish: u8) {
+        self.0.wish.fetch_max(wish, Ordering::AcqRel);
+        self.0.told.notify_waiters();
     }
 
     /// Returns the signal that it is wished by, if one is.
@@ -38,20 +54,29 @@ impl Stop {
         Some(self.0.signal.load(Ordering::Acquire)).filter(|signal| *signal != 0)
     }
 
-    /// Whether somebody wishes it.
+    /// Whether somebody wishes that the run stop, for whatever reason.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
-        self.0.wished.load(Ordering::Acquire)
+        self.0.wish.load(Ordering::Acquire) != NONE
     }
 
-    /// Waits until somebody wishes it.
+    /// Whether the run is to end as cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.wish.load(Ordering::Acquire) == CANCELLED
+    }
+
+    /// Waits until somebody wishes that the run stop, for whatever reason.
     pub(crate) async fn wait(&self) {
+        self.wait_for(Self::is_set).await;
+    }
+
+    async fn wait_for(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
             let told = self.0.told.notified();
             tokio::pin!(told);
             // What is told from here on is heard, so a wish between the look and the wait is not missed.
             told.as_mut().enable();
-            if self.is_set() {
+            if is_so(self) {
                 return;
             }
             told.await;
@@ -62,5 +87,28 @@ impl Stop {
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stop({})", self.is_set())
+    }
+}
+
+/// Tells a tool that its run was cancelled. Clones tell the same.
+///
+/// It is told once somebody cancelled the run, by [`Canceller`](crate::Canceller) or [`Store::cancel`](crate::Store::cancel), and
+/// stays so. That a runtime [shuts down](crate::Runtime::shutdown) is no reason: the run goes on later.
+#[derive(Debug, Clone)]
+pub struct CancelToken(Stop);
+
+impl CancelToken {
+    pub(crate) fn of(stop: &Stop) -> Self {
+        Self(stop.clone())
+    }
+
+    /// Whether the run was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Waits until the run is cancelled; for ever if it is not. The future may be dropped and asked for again: nothing is missed.
+    pub async fn cancelled(&self) {
+        self.0.wait_for(Stop::is_cancelled).await;
     }
 }

@@ -6,6 +6,8 @@
 mod fork;
 mod replay;
 
+use std::sync::Arc;
+
 use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::signature::PublicKey;
@@ -15,7 +17,9 @@ use crate::code::Code;
 use crate::engine::state_value;
 use crate::error::SuppressedError;
 use crate::machine::{Cells, Machine};
-use crate::record::{Entry, Journal, JournalError, Record, Sealed, Snapshot, Standing, Status, Step, Visit};
+use crate::record::{
+    End, Entry, JournalError, Record, Sealed, Snapshot, Standing, Start, Status, Step, Verified, Visit,
+};
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
 use crate::vault::{Vault, hide_sealed};
@@ -115,18 +119,19 @@ impl Visited {
 ///
 /// If the journal was changed.
 pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<Vec<Checkpoint>, JournalError> {
-    let journal = Journal::verify(run, records, key)?;
+    let verified = Verified::new(run, records, key)?;
+    let (started, start) = verified.start()?;
     let mut all: Vec<Checkpoint> = vec![Checkpoint {
         step: 0,
         record: 0,
-        at: journal.started.clone(),
+        at: started,
         visits: Vec::new(),
         next: Vec::new(),
         status: Status::Running,
         error: None,
     }];
-    for record in journal.records {
-        let Record { seq, at, entry, .. } = record;
+    for record in (1..verified.len()).filter_map(|at| verified.record(at)) {
+        let Record { seq, at, entry, .. } = record?;
         let Some(last) = all.last_mut() else { continue };
         match entry {
             Entry::Step(step) => {
@@ -149,7 +154,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
                 });
             }
             // Where a fork begins.
-            Entry::Snapshot(snapshot) if seq == 1 && journal.start.from.is_some() => {
+            Entry::Snapshot(snapshot) if seq == 1 && start.from.is_some() => {
                 (last.step, last.record) = (snapshot.steps, seq);
                 last.next = snapshot.next.into_iter().map(|target| target.node).collect();
             }
@@ -199,12 +204,22 @@ pub fn moment(
     Ok(past.moment())
 }
 
-/// A run that is followed along its journal.
+/// A run that is followed along its journal, of which one record is read at a time.
 pub(crate) struct Past<'m> {
     machine: &'m dyn Machine,
-    pub(crate) journal: Journal,
-    /// The record that comes next.
+    verified: Verified<'m>,
+    vault: Option<Arc<Vault>>,
+    pub(crate) start: Start,
+    /// The record that is read next.
     at: usize,
+    /// The next step, if it was read.
+    ahead: Option<Record>,
+    /// What it was granted when it was resumed, as far as it was read.
+    pub(crate) resumed: Vec<Vec<String>>,
+    /// The end that was read last, if no record followed.
+    pub(crate) end: Option<End>,
+    /// How many steps the run may take behind the record that was read last, where that is not what the graph says.
+    pub(crate) limit: Option<u64>,
     /// When the step was committed that it stands behind, and by which record.
     pub(crate) when: (String, u64),
     pub(crate) standing: Standing,
@@ -226,23 +241,25 @@ impl<'m> Past<'m> {
     pub(crate) fn open(
         machine: &'m dyn Machine,
         run: &RunId,
-        records: &[Sealed],
+        records: &'m [Sealed],
         key: &PublicKey,
         seal: Option<&SealKey>,
     ) -> Result<Self, JournalError> {
         let code = machine.code();
-        let mut journal = Journal::verify(run, records, key)?;
-        let (found, expected) = (&journal.start, format!("`{}` ({})", code.id, code.digest));
-        if found.digest != code.digest || found.graph != code.id.as_str() {
-            let found = format!("`{}` ({})", found.graph, found.digest);
+        let verified = Verified::new(run, records, key)?;
+        let (started, mut start) = verified.start()?;
+        if start.digest != code.digest || start.graph != code.id.as_str() {
+            let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));
+            let found = format!("`{}` ({})", found.0, found.1);
+            let expected = format!("`{}` ({})", expected.0, expected.1);
             let reason = format!("it is a run of {found}, and the graph that was brought is {expected}");
             return Err(JournalError::Misfit { seq: 0, reason });
         }
         let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
         if let Some(vault) = &vault {
-            vault.unseal_journal(code, &mut journal)?;
+            vault.unseal_start(code, &mut start)?;
         }
-        let inputs = journal.start.inputs.clone();
+        let inputs = start.inputs.clone();
         let first = |reason: String| JournalError::Misfit { seq: 0, reason };
         let seen = if vault.is_some() || code.settings.secrets.is_empty() {
             Seen::Plain(opened(machine, inputs).map_err(first)?)
@@ -251,11 +268,18 @@ impl<'m> Past<'m> {
             Seen::Sealed { inputs, keys: initial.collect() }
         };
         let mut standing = Standing::new(code);
-        standing.limit = journal.start.limit.map(u64::from);
-        let when = (journal.started.clone(), 0);
-        let mut past = Self { machine, journal, at: 0, when, standing, seen };
+        standing.limit = start.limit.map(u64::from);
+        let (ahead, resumed, end, limit) = (None, Vec::new(), None, None);
+        let when = (started, 0);
+        let mut past =
+            Self { machine, verified, vault, start, at: 1, ahead, resumed, end, limit, when, standing, seen };
         past.begin_fork()?;
+        past.limit = past.standing.limit;
         Ok(past)
+    }
+
+    pub(crate) fn machine(&self) -> &'m dyn Machine {
+        self.machine
     }
 
     pub(crate) fn code(&self) -> &'m Code {
@@ -270,63 +294,84 @@ impl<'m> Past<'m> {
         }
     }
 
+    /// Reads the next record.
+    fn read(&mut self) -> Result<Option<Record>, JournalError> {
+        let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
+        if let Some(vault) = &self.vault {
+            vault.unseal_record(self.machine.code(), &mut record)?;
+        }
+        self.at += 1;
+        Ok(Some(record))
+    }
+
     /// Goes to where a fork begins, if the run is one.
     fn begin_fork(&mut self) -> Result<(), JournalError> {
         let code = self.machine.code();
-        if self.journal.start.from.is_none() {
+        if self.start.from.is_none() {
             return Ok(());
         }
-        let Some(Record { entry: Entry::Snapshot(snapshot), seq, .. }) = self.journal.records.first() else {
+        let Some(Record { entry: Entry::Snapshot(snapshot), seq, .. }) = self.read()? else {
             let reason = "it names another run where it began, and no snapshot follows".to_owned();
             return Err(JournalError::Misfit { seq: 0, reason });
         };
-        let seq = *seq;
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => self.standing = snapshot.restore(code, &mut **state).map_err(misfit)?,
             Seen::Sealed { keys, .. } => {
-                self.standing = standing_of(snapshot, code).map_err(misfit)?;
+                self.standing = standing_of(&snapshot, code).map_err(misfit)?;
                 keys.clone_from(&snapshot.keys);
             }
         }
-        (self.at, self.when.1) = (1, seq);
+        self.when.1 = seq;
         Ok(())
     }
 
-    /// Takes the next step of the journal, if there is one, and returns it with the time that it was committed.
-    pub(crate) fn next_step(&mut self) -> Option<(u64, &Step, &str)> {
-        while let Some(record) = self.journal.records.get(self.at) {
-            if let Entry::Step(step) = &record.entry {
-                return Some((record.seq, step, &record.at));
+    /// Returns the next step of the journal, if there is one, with the time that it was committed.
+    pub(crate) fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
+        while self.ahead.is_none() {
+            let Some(record) = self.read()? else { return Ok(None) };
+            self.end = None;
+            match record.entry {
+                Entry::Step(ref step) => {
+                    self.limit = step.limit.or(self.limit);
+                    self.ahead = Some(record);
+                }
+                Entry::Resume(resume) => {
+                    self.limit = resume.limit.map(u64::from).or(self.limit);
+                    self.resumed.push(resume.grants);
+                }
+                Entry::End(end) => self.end = Some(end),
+                Entry::Start(_) | Entry::Calls(_) | Entry::Snapshot(_) => {}
             }
-            self.at += 1;
         }
-        None
+        Ok(match &self.ahead {
+            Some(Record { entry: Entry::Step(step), seq, at, .. }) => Some((*seq, step, at)),
+            _ => None,
+        })
     }
 
     /// Goes one step on. False where there is none.
     pub(crate) fn go_on(&mut self) -> Result<bool, JournalError> {
-        if self.next_step().is_none() {
+        if self.next_step()?.is_none() {
             return Ok(false);
         }
-        let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.journal.records.get(self.at) else {
+        let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
             return Ok(false);
         };
         let (code, machine) = (self.machine.code(), self.machine);
-        let misfit = |reason| JournalError::Misfit { seq: *seq, reason };
+        let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => {
-                replay_step(code, machine, Some(&mut **state), &mut self.standing, step).map_err(misfit)?;
+                replay_step(code, machine, Some(&mut **state), &mut self.standing, &step).map_err(misfit)?;
             }
             Seen::Sealed { keys, .. } => {
-                replay_step(code, machine, None, &mut self.standing, step).map_err(misfit)?;
+                replay_step(code, machine, None, &mut self.standing, &step).map_err(misfit)?;
                 for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
                     keys.insert(name.clone(), value.clone());
                 }
             }
         }
-        self.when = (at.clone(), *seq);
-        self.at += 1;
+        self.when = (at, seq);
         Ok(true)
     }
 

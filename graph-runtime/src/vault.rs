@@ -19,7 +19,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::code::{Code, Kind};
 use crate::error::{Failure, StartError};
-use crate::record::{Entry, Journal, JournalError, Visit};
+use crate::record::{Entry, Journal, JournalError, Record, Start, Visit};
 use crate::seal::SealKey;
 
 /// What a sealed value is called where it stands.
@@ -234,29 +234,37 @@ impl Vault {
     ///
     /// The first record in which something cannot be opened.
     pub(crate) fn unseal_journal(&self, code: &Code, journal: &mut Journal) -> Result<(), JournalError> {
+        self.unseal_start(code, &mut journal.start)?;
+        journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
+    }
+
+    /// Opens the secrets in the first record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_start(&self, code: &Code, start: &mut Start) -> Result<(), JournalError> {
+        self.unseal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(|_| not_opened(0))
+    }
+
+    /// Opens the secrets in another record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_record(&self, code: &Code, record: &mut Record) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
-        let misfit = |seq| {
-            move |NotOpened| JournalError::Misfit {
-                seq,
-                reason: "a secret in it cannot be opened with this runtime's seal key".to_owned(),
-            }
+        let opened = match &mut record.entry {
+            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
+            Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
+                let mask = called_mask(code, &done.node);
+                self.unseal(mask, Place::call(done.step, &item_text(done.item)), &mut done.result)
+            }),
+            Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
+            Entry::End(end) => self.unseal(secrets.output.as_ref(), Place::output(end.steps), &mut end.output),
+            Entry::Start(_) | Entry::Resume(_) => Ok(()),
         };
-        let start = &mut journal.start;
-        self.unseal(secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(misfit(0))?;
-        for record in &mut journal.records {
-            let opened = match &mut record.entry {
-                Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
-                Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
-                    let mask = called_mask(code, &done.node);
-                    self.unseal(mask, Place::call(done.step, &item_text(done.item)), &mut done.result)
-                }),
-                Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
-                Entry::End(end) => self.unseal(secrets.output.as_ref(), Place::output(end.steps), &mut end.output),
-                Entry::Start(_) | Entry::Resume(_) => Ok(()),
-            };
-            opened.map_err(misfit(record.seq))?;
-        }
-        Ok(())
+        opened.map_err(|_| not_opened(record.seq))
     }
 
     fn unseal_visit(&self, code: &Code, visit: &mut Visit) -> Result<(), NotOpened> {
@@ -267,6 +275,11 @@ impl Vault {
         }
         Ok(())
     }
+}
+
+fn not_opened(seq: u64) -> JournalError {
+    let reason = "a secret in it cannot be opened with this runtime's seal key".to_owned();
+    JournalError::Misfit { seq, reason }
 }
 
 /// A secret cannot be opened.

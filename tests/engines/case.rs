@@ -21,7 +21,7 @@ use super::Erased;
 use super::script::{Asked, Case, Given, Stage};
 
 /// When every run begins: 2026-11-21T20:00:00Z.
-const BEGAN: Duration = Duration::from_secs(1_795_291_200);
+pub(crate) const BEGAN: Duration = Duration::from_secs(1_795_291_200);
 
 /// A graph on both engines, with the stage that its tools perform on.
 pub(crate) struct Bench {
@@ -43,7 +43,7 @@ pub(crate) enum Cut {
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq)]
-struct Came {
+pub(crate) struct Came {
     /// What the run says of itself: `kind`, and `at` which node it ended, beside what the result or the error says.
     end: Value,
     calls: Vec<Asked>,
@@ -259,16 +259,16 @@ fn unsealed(value: &mut Value) {
     }
 }
 
-fn run_id() -> RunId {
+pub(crate) fn run_id() -> RunId {
     RunId::new("run").expect("it has the letters of an id")
 }
 
-fn key() -> SecretKey {
+pub(crate) fn key() -> SecretKey {
     SecretKey::from_seed(&[3; 32])
 }
 
 /// Calls `work` on a runtime of tokio's, whose time is virtual unless real things take part.
-fn within<T>(is_real: bool, work: impl Future<Output = T>) -> T {
+pub(crate) fn within<T>(is_real: bool, work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(!is_real);
     builder.build().expect("a runtime can be built").block_on(work)
@@ -334,7 +334,7 @@ fn write(directory: &Path, files: Vec<(String, String)>) {
 }
 
 /// Runs a case from its beginning.
-fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came {
+pub(crate) fn run(case: &Case, stage: &Stage, machine: &Erased, log: Option<&Log>) -> Came {
     within(case.real, async {
         let began = tokio::time::Instant::now();
         if let Some(log) = log {
@@ -390,7 +390,7 @@ fn kind(error: &RunError) -> &'static str {
 }
 
 /// Resumes what the first `kept` records of a log are the beginning of.
-fn resume(
+pub(crate) fn resume(
     case: &Case,
     stage: &Stage,
     machine: &Erased,
@@ -489,7 +489,7 @@ impl Log {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, at: tokio::time::Instant, before: Duration) {
+    pub(crate) fn begin(&self, at: tokio::time::Instant, before: Duration) {
         let mut written = self.written();
         (written.began, written.before) = (Some(at), before);
     }
@@ -508,7 +508,7 @@ impl Log {
         written.records.extend(records.iter().enumerate().map(entered));
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.written().records.len()
     }
 
@@ -547,7 +547,7 @@ impl Log {
     }
 
     /// Returns a store with only the first records, and how much time had gone by when the last of them was written.
-    async fn first(&self, count: usize) -> (Self, Duration) {
+    pub(crate) async fn first(&self, count: usize) -> (Self, Duration) {
         let again = Self::default();
         let mut leases: BTreeMap<RunId, (Lease, u64)> = BTreeMap::new();
         let records: Vec<Entered> = self.written().records.iter().take(count).cloned().collect();

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 mod case;
+mod forgeries;
 mod machines;
 mod property;
 mod script;

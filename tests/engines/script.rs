@@ -118,6 +118,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Returns the value, if it answers with one.
+    pub(crate) fn value(&self) -> Option<Value> {
+        (self.fails.is_none() && self.panics.is_none() && !self.hangs).then(|| self.returns.clone())
+    }
+
     fn fits(&self, params: &Value) -> bool {
         self.when.as_ref().is_some_and(|when| when.iter().all(|(name, value)| params.get(name) == Some(value)))
     }

@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Attest) -> Done {
         Ok(proof) => proof.machine,
         Err(problems) => {
             for Problem { run, what } in problems {
-                anstream::eprintln!("error: run {run} in {kept}: {what}; what is not proven is not attested");
+                err!("error: run {run} in {kept}: {what}; what is not proven is not attested");
             }
             return Ok(Outcome::Problems);
         }
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Attest) -> Done {
     let envelope = tokio.block_on(attest(machine, run, &**store, key, seal.as_ref(), &by))?;
     match &arguments.output {
         Some(path) => replace(path, &format!("{envelope}\n"))?,
-        None => anstream::println!("{envelope}"),
+        None => out!("{envelope}"),
     }
     Ok(Outcome::Well)
 }
@@ -74,7 +74,7 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
     let shown = arguments.file.display();
     let key = verifying_key(arguments.public_key.as_deref())?;
     let refused = |error: &dyn std::fmt::Display| {
-        anstream::eprintln!("error: {shown}: {error}");
+        err!("error: {shown}: {error}");
         Ok(Outcome::Problems)
     };
     let attestation = match Attestation::verify(&read(&arguments.file)?, &key) {
@@ -92,7 +92,7 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
         }
     }
     if arguments.json {
-        anstream::println!("{}", attestation.statement);
+        out!("{}", attestation.statement);
         return Ok(Outcome::Well);
     }
     let Attestation { run, status, steps, graph, digest, by, records, .. } = &attestation;
@@ -101,7 +101,7 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
         Some(0) => "; the journal in the store is that one".to_owned(),
         Some(more) => format!("; the journal in the store is that one with {more} records more"),
     };
-    anstream::println!(
+    out!(
         "{run}: {} after {steps} steps, as `{graph}` ({digest:.12}) allows; {records} records; {by} attests to it{since}",
         status.name()
     );

@@ -125,9 +125,9 @@ fn ls(arguments: &Ls) -> Done {
     let (_, all) = arguments.of.open()?;
     if arguments.json {
         let shown: Vec<Value> = all.iter().map(Found::as_json).collect();
-        anstream::println!("{:#}", json!({"success": true, "entries": shown, "count": all.len()}));
+        out!("{:#}", json!({"success": true, "entries": shown, "count": all.len()}));
     } else {
-        all.iter().for_each(|found| anstream::println!("{}", found.line()));
+        all.iter().for_each(|found| out!("{}", found.line()));
     }
     Ok(Outcome::Well)
 }
@@ -153,13 +153,13 @@ fn clear(arguments: &Clear) -> Done {
     if arguments.json {
         let keys: Vec<Digest> = meant.iter().map(|found| found.key).collect();
         let result = json!({"success": true, "dry_run": dry_run, "removed": keys, "count": keys.len()});
-        anstream::println!("{result:#}");
+        out!("{result:#}");
         return Ok(Outcome::Well);
     }
     let done = if *dry_run { "would remove" } else { "removed" };
-    meant.iter().for_each(|found| anstream::println!("{done} {}", found.line()));
+    meant.iter().for_each(|found| out!("{done} {}", found.line()));
     let (count, left) = (meant.len(), all.len() - meant.len());
     let results = if count == 1 { "result" } else { "results" };
-    anstream::println!("{done} {count} {results}; {left} stay");
+    out!("{done} {count} {results}; {left} stay");
     Ok(Outcome::Well)
 }

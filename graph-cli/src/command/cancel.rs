@@ -1,4 +1,4 @@
-//! `graph cancel`: ask whoever is at work on a run to stop it.
+//! `graph cancel`: ask that a run end as cancelled.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,24 +43,20 @@ pub(crate) fn run(arguments: &Cancel) -> Done {
             let Cancel { run, .. } = arguments;
             let status = found.as_ref().map_or(Status::Running, |found| found.status).name();
             let pid = holder.as_ref().and_then(|holder| holder.process);
-            anstream::println!(
-                "{:#}",
-                json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status})
-            );
+            out!("{:#}", json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status}));
         }
         Ok((Some(holder), None)) => {
-            anstream::println!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
+            out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
         }
-        Ok((_, Some(found))) if found.status == Status::Running => {
-            anstream::println!("nobody is at work on the run `{}` any more; it can be resumed", arguments.run);
+        Ok((_, Some(found))) if found.status != Status::Running => {
+            out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
-        Ok((_, found)) => {
-            let status = found.as_ref().map_or("cancelled", |found| found.status.name());
-            anstream::println!("the run `{}` has ended: {status}", arguments.run);
+        Ok(_) => {
+            out!("nobody is at work on the run `{0}`; it ends as cancelled when it is resumed", arguments.run);
         }
         Err(error) if arguments.json => {
             let error = error.to_string();
-            anstream::println!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
+            out!("{:#}", json!({"success": false, "run_id": arguments.run, "error": error}));
         }
         Err(_) => {}
     }

@@ -60,8 +60,8 @@ impl Check {
     fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> Outcome {
         match self.format() {
             Format::Human => human::report(findings, fixed, self.budget),
-            Format::Json => anstream::println!("{:#}", json::document(findings, fixed, self.budget)),
-            Format::Sarif => anstream::println!("{:#}", sarif::document(findings)),
+            Format::Json => out!("{:#}", json::document(findings, fixed, self.budget)),
+            Format::Sarif => out!("{:#}", sarif::document(findings)),
         }
         let (errors, warnings) = findings.counts();
         Outcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))

@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Explain) -> Done {
     let Some(written) = &arguments.code else {
         for code in ALL {
             let level = code.lint.map_or("error", Level::name);
-            anstream::println!("{}  {level:<5}  {}", code.id, code.title);
+            out!("{}  {level:<5}  {}", code.id, code.title);
         }
         return Ok(Outcome::Well);
     };
@@ -28,10 +28,10 @@ pub(crate) fn run(arguments: &Explain) -> Done {
     let Some(code) = Code::named(&id) else {
         let near = nearest(&id, ALL.iter().map(|code| code.id));
         let hint = near.map_or("`graph explain` lists all codes".to_owned(), |near| format!("did you mean `{near}`?"));
-        anstream::eprintln!("error: there is no code `{written}`; {hint}");
+        err!("error: there is no code `{written}`; {hint}");
         return Ok(Outcome::Problems);
     };
-    anstream::println!("{}: {}\n\n{}", code.id, code.title, code.text(WIDTH));
+    out!("{}: {}\n\n{}", code.id, code.title, code.text(WIDTH));
     Ok(Outcome::Well)
 }
 

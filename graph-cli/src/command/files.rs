@@ -134,15 +134,15 @@ fn rebuild(arguments: &Rebuild) -> Done {
         }
     }
     for (run, error) in &failed {
-        anstream::eprintln!("error: the files of run `{run}` were not rebuilt: {error}");
+        err!("error: the files of run `{run}` were not rebuilt: {error}");
     }
     if arguments.json {
         let failed: Vec<Value> =
             failed.iter().map(|(run, error)| json!({"run_id": run, "error": error.to_string()})).collect();
         let result = json!({"success": failed.is_empty(), "rebuilt": rebuilt, "failed": failed});
-        anstream::println!("{result:#}");
+        out!("{result:#}");
     } else {
-        rebuilt.iter().for_each(|run| anstream::println!("rebuilt the files of {run}"));
+        rebuilt.iter().for_each(|run| out!("rebuilt the files of {run}"));
     }
     Ok(Outcome::of(failed.is_empty()))
 }
@@ -174,18 +174,18 @@ fn verify(arguments: &Verify) -> Done {
             "success": is_well, "run_id": run, "graph_id": graph, "differing": differing,
             "error": problem, "transcript_bytes": bytes,
         });
-        anstream::println!("{result:#}");
+        out!("{result:#}");
     } else if is_well {
-        anstream::println!("{run}: its files are what its journal says, and signed by {}", signer.fingerprint());
+        out!("{run}: its files are what its journal says, and signed by {}", signer.fingerprint());
     }
     if let Err(problem) = signed {
-        anstream::eprintln!("error: {run}: {problem}");
+        err!("error: {run}: {problem}");
     }
     for path in differing {
-        anstream::eprintln!("error: {run}: {} is not what the journal says", path.display());
+        err!("error: {run}: {} is not what the journal says", path.display());
     }
     if let (false, Some(store)) = (is_well, store) {
-        anstream::eprintln!("help: `graph files rebuild {run} --store {}`", store.display());
+        err!("help: `graph files rebuild {run} --store {}`", store.display());
     }
     Ok(Outcome::of(is_well))
 }

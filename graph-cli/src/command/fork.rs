@@ -88,13 +88,10 @@ pub(crate) fn run(arguments: &Arguments) -> Done {
     let fork = Fork { step: arguments.step, set, run: arguments.run_id.clone() };
     let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork))?;
     if arguments.json {
-        anstream::println!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
+        out!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
     } else {
         let store = arguments.store.display();
-        anstream::println!(
-            "{run} begins in {}; go on with `graph run GRAPH --store {store} --resume {run}`",
-            arguments.run
-        );
+        out!("{run} begins in {}; go on with `graph run GRAPH --store {store} --resume {run}`", arguments.run);
     }
     Ok(Outcome::Well)
 }

@@ -53,7 +53,7 @@ struct Removed {
 pub(crate) fn run(arguments: &Gc) -> Done {
     let Removed { runs, shrunk, bytes } = stored::tokio()?.block_on(attempt(arguments))?;
     if arguments.json {
-        anstream::println!(
+        out!(
             "{:#}",
             json!({
                 "success": true, "dry_run": arguments.dry_run, "removed": runs, "count": runs.len(),
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Gc) -> Done {
     }
     let done = if arguments.dry_run { "would remove" } else { "removed" };
     for run in &runs {
-        anstream::println!("{done} {run}");
+        out!("{done} {run}");
     }
     let size = match (arguments.dry_run, shrunk) {
         (true, _) => String::new(),
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Gc) -> Done {
         }
     };
     let count = runs.len();
-    anstream::println!("{done} {count} {} with those inside{size}", if count == 1 { "run" } else { "runs" });
+    out!("{done} {count} {} with those inside{size}", if count == 1 { "run" } else { "runs" });
     Ok(Outcome::Well)
 }
 

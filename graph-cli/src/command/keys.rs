@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use graph_model::signature::{Fingerprint, KeyFile, KeyRing, PublicKey, SecretKey};
+use graph_model::signature::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 use graph_model::timestamp;
 use graph_runtime::SealKey;
 
@@ -86,16 +86,27 @@ pub(crate) fn run(keys: Keys) -> Done {
 fn generate(generate: Generate) -> Done {
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
-    key.save(&directory)?;
-    anstream::println!("made the key {} in {}", key.public().fingerprint(), directory.display());
-    anstream::println!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
+    match key.save(&directory) {
+        // What a crash left of the public key is mended; the secret key is never replaced.
+        Err(exists @ KeyError::Exists(_)) => {
+            let key = SecretKey::load(&directory.join("private_key.pem"))?;
+            if !key.save_public(&directory)? {
+                return Err(exists.into());
+            }
+            out!("wrote the public key of {} in {} again", key.public().fingerprint(), directory.display());
+            return Ok(Outcome::Well);
+        }
+        saved => saved?,
+    }
+    out!("made the key {} in {}", key.public().fingerprint(), directory.display());
+    out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
     Ok(Outcome::Well)
 }
 
 fn seal(seal: &Seal) -> Done {
     let key = SealKey::generate().map_err(Error::from)?;
     key.save(&seal.file).map_err(Error::from)?;
-    anstream::println!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
+    out!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
     Ok(Outcome::Well)
 }
 
@@ -109,7 +120,7 @@ fn trust(trust: &Trust) -> Done {
     };
     let file = KeyFile::new(public, &trust.owner);
     let path = write(&trust.keys, &file, &signer)?;
-    anstream::println!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
+    out!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
     Ok(Outcome::Well)
 }
 
@@ -117,17 +128,23 @@ fn revoke(revoke: &Revoke) -> Done {
     let fingerprint: Fingerprint =
         revoke.fingerprint.parse().map_err(|error| Error::new(format!("`{}`: {error}", revoke.fingerprint)))?;
     let (ring, ..) = KeyRing::load(&[&revoke.keys]);
+    if let Some(path) = ring.blocked(&fingerprint) {
+        return Err(Error::new(format!(
+            "{fingerprint} is blocked already, since {} is refused; restore that file, then revoke the key",
+            path.display()
+        )));
+    }
     let Some(file) = ring.get(&fingerprint) else {
         return Err(Error::new(format!("{fingerprint} is not trusted in {}", revoke.keys.display())));
     };
     if let Some(at) = &file.revoked_at {
-        anstream::println!("{fingerprint} ({}) was revoked on {at} already", file.owner);
+        out!("{fingerprint} ({}) was revoked on {at} already", file.owner);
         return Ok(Outcome::Well);
     }
     let signer = signing_key(revoke.key.as_ref())?;
     let file = KeyFile { revoked_at: Some(timestamp::seconds(SystemTime::now())), ..file.clone() };
     let path = write(&revoke.keys, &file, &signer)?;
-    anstream::println!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
+    out!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
     Ok(Outcome::Well)
 }
 
@@ -135,7 +152,7 @@ fn revoke(revoke: &Revoke) -> Done {
 fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf, Error> {
     let by = signer.public().fingerprint();
     let (ring, ..) = KeyRing::load(&[directory]);
-    let vouches = ring.get(&by).is_some_and(|key| key.revoked_at.is_none());
+    let vouches = ring.signer(&by).is_ok();
     if by != file.fingerprint && !vouches {
         let directory = directory.display();
         return Err(Error::new(format!(
@@ -151,14 +168,17 @@ fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf
 fn list(list: &List) -> Done {
     let (ring, rejected, read) = KeyRing::load(&[&list.keys]);
     if read.is_empty() && rejected.is_empty() {
-        anstream::println!("no keys in {}", list.keys.display());
+        out!("no keys in {}", list.keys.display());
     }
     for key in ring.keys() {
         let revoked = key.revoked_at.as_ref().map(|at| format!(", revoked on {at}")).unwrap_or_default();
-        anstream::println!("{}  {}{revoked}", key.fingerprint, key.owner);
+        out!("{}  {}{revoked}", key.fingerprint, key.owner);
+    }
+    for (fingerprint, path) in ring.blocked_keys() {
+        out!("{fingerprint}  blocked, since {} is refused", path.display());
     }
     for key in &rejected {
-        anstream::eprintln!("error: {} is refused: {}", key.path.display(), key.error);
+        err!("error: {} is refused: {}", key.path.display(), key.error);
     }
     Ok(Outcome::of(rejected.is_empty()))
 }

@@ -54,7 +54,11 @@ fn replace(path: &Path, text: &str) -> Result<(), Error> {
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
     let write = || {
-        let mut file = fs::File::create(&temporary)?;
+        // Not one that somebody else put there, as a link to another file. An earlier process of this number may have left one.
+        if fs::symlink_metadata(&temporary).is_ok() {
+            fs::remove_file(&temporary)?;
+        }
+        let mut file = fs::File::create_new(&temporary)?;
         if let Ok(metadata) = fs::metadata(path) {
             file.set_permissions(metadata.permissions())?;
         }
@@ -84,12 +88,22 @@ fn project_here(named: Option<&PathBuf>, option: &str) -> Result<PathBuf, Error>
 
 /// Finds the nearest directory that holds `.ai`: the one that is named, or one above it, or above a file. One that belongs to somebody
 /// else than what is named does is passed over: in a directory where all can write, as `/tmp`, a stranger's `.ai` would bring keys to
-/// trust.
+/// trust. So is one that everybody can write to, or whose directories of keys everybody can; a warning says so.
 fn project_around(path: &Path) -> Option<PathBuf> {
     let owner = owner(path)?;
     let is_project = |directory: &&Path| {
         let space = directory.join(".ai");
-        space.is_dir() && [Some(owner), Some(0)].contains(&self::owner(&space))
+        if !space.is_dir() || ![Some(owner), Some(0)].contains(&self::owner(&space)) {
+            return false;
+        }
+        let open = ["", "config", "config/keys", "config/keys/trusted"].map(|part| space.join(part));
+        let Some(open) = open.iter().find(|directory| is_writable_by_all(directory)) else { return true };
+        err!(
+            "warning: {} is not used: everybody can write to {}; run `chmod o-w` on it",
+            space.display(),
+            open.display()
+        );
+        false
     };
     path.ancestors().skip(usize::from(!path.is_dir())).find(is_project).map(Path::to_owned)
 }
@@ -98,6 +112,17 @@ fn project_around(path: &Path) -> Option<PathBuf> {
 fn owner(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     path.metadata().ok().map(|metadata| metadata.uid())
+}
+
+#[cfg(unix)]
+fn is_writable_by_all(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().is_ok_and(|metadata| metadata.mode() & 0o002 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_writable_by_all(_: &Path) -> bool {
+    false
 }
 
 #[cfg(not(unix))]

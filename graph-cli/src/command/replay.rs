@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Done {
         Error::new(format!("run {run}: {}{}", Error::from(error), if is_another { help } else { "" }))
     })?;
     if arguments.json {
-        anstream::println!("{:#}", as_json(&arguments.run, &replayed));
+        out!("{:#}", as_json(&arguments.run, &replayed));
     } else {
         say(&arguments.run, &replayed);
     }
@@ -55,18 +55,13 @@ fn say(run: &RunId, replayed: &Replay) {
             _ => String::new(),
         };
         let node = if node.is_empty() { String::new() } else { format!(" `{node}`") };
-        anstream::println!("step {step}{recorded}:{node} {departure}");
+        out!("step {step}{recorded}:{node} {departure}");
     }
     if let Some(stopped) = &replayed.stopped {
-        anstream::println!(
-            "step {}: `{}` cannot be followed any further: {}",
-            stopped.step,
-            stopped.node,
-            stopped.reason
-        );
+        out!("step {}: `{}` cannot be followed any further: {}", stopped.step, stopped.node, stopped.reason);
     }
     if replayed.deviations.is_empty() && replayed.stopped.is_none() {
-        anstream::println!("{run} would have gone the same way: {} steps", replayed.visits);
+        out!("{run} would have gone the same way: {} steps", replayed.visits);
     }
 }
 

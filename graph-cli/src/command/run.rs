@@ -21,12 +21,13 @@ use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
     Builder, Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError, RunError,
-    RunId, Runtime, SealKey, Spaces, SqliteStore, StartError, ToolConfig, Value,
+    RunId, Runtime, SealKey, Spaces, StartError, ToolConfig, Value,
 };
 use serde_json::json;
 
-use super::{kept, project_around, signing_key};
+use super::{kept, project_around, signing_key, stored};
 use crate::outcome::Error;
+use crate::output::UNDONE;
 use authority::Authority;
 use background::Log;
 use signals::{Signal, Signals};
@@ -36,8 +37,6 @@ use signals::{Signal, Signals};
 const PROBLEMS: u8 = 1;
 /// The command line is wrong, or the inputs.
 const USAGE: u8 = 2;
-/// The run could not be started, or be kept.
-const UNDONE: u8 = 3;
 
 #[derive(Args)]
 pub(crate) struct Run {
@@ -69,6 +68,9 @@ pub(crate) struct Run {
     /// Go on with a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
+    /// Go on with it although somebody cancelled it before; otherwise it ends as cancelled
+    #[arg(long, requires = "resume")]
+    ignore_cancel: bool,
     /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: Mode,
@@ -84,7 +86,7 @@ pub(crate) struct Run {
     /// How many steps it may take, in place of what the graph says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
-    /// How long it may take, as `90s` or `10m`; 0 for as long as it takes
+    /// How long it may take, as `90s`, `10m` or a number of seconds; 0 for as long as it takes
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Timeout,
     /// How many graphs may stand one in the other below it; never more than the graph says
@@ -169,7 +171,8 @@ impl From<Mode> for Durability {
 struct Timeout(Option<Duration>);
 
 fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
-    let time = if text == "0" { Duration::ZERO } else { duration::parse(text)? };
+    // A number is one of seconds, as in a graph.
+    let time = text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))?;
     Ok(Timeout((!time.is_zero()).then_some(time)))
 }
 
@@ -223,7 +226,7 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
     let done = if arguments.background { background::start() } else { attempt(arguments) };
     let ended = done.unwrap_or_else(|failure| {
         if !failure.shown {
-            anstream::eprintln!("error: {}", failure.error);
+            err!("error: {}", failure.error);
         }
         Ended { result: failure.result(), code: failure.code }
     });
@@ -244,7 +247,7 @@ fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => code.into(),
         Err(error) => {
-            anstream::eprintln!("error: cannot write the result: {error}");
+            err!("error: cannot write the result: {error}");
             UNDONE.into()
         }
     }
@@ -334,6 +337,7 @@ async fn go(
         max_steps: arguments.max_steps,
         timeout: arguments.timeout.0,
         durability: arguments.durability.into(),
+        ignore_cancel: arguments.ignore_cancel,
     };
     if let Some(node) = &arguments.node {
         return single::perform(arguments, &runtime, graph, begun, node, options, authority).await;
@@ -374,7 +378,7 @@ async fn keep(
     }
     let files = project.map(|project| ProjectFiles::in_directory(project, key.clone()));
     let files = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
-    let store = SqliteStore::open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
+    let store = stored::options().open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
     let builder = builder.store(store).sign_with(key);
     let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     Ok((builder, files))
@@ -400,7 +404,7 @@ impl Voice {
 
     fn note(self, text: impl fmt::Display) {
         if !self.quiet {
-            anstream::eprintln!("note: {text}");
+            err!("note: {text}");
         }
     }
 }
@@ -427,7 +431,7 @@ fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf)
     };
     let show = |diagnostics: &[Diagnostic]| {
         for diagnostic in diagnostics {
-            anstream::eprintln!("{}\n", diagnostic.render_coloured());
+            err!("{}\n", diagnostic.render_coloured());
         }
     };
     match library.graph(&file) {
@@ -538,9 +542,7 @@ async fn perform(
     }
     if let Some(Err(error)) = log.map(|log| log.take_over(&id, &graph_id)) {
         canceller.cancel();
-        anstream::eprintln!(
-            "error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}"
-        );
+        err!("error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}");
     }
     let mut running = std::pin::pin!(IntoFuture::into_future(run));
     let mut stopped: Option<Signal> = None;
@@ -552,6 +554,10 @@ async fn perform(
                 if stopped.is_some() {
                     let error = format!("stopped by {signal} before its step had ended");
                     let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+                    // Where nothing is kept, nobody knows how far it came.
+                    if let Ok(visits) = runtime.history(&id).await {
+                        result["steps"] = json!(visits.len());
+                    }
                     add_history(arguments, runtime, &id, &mut result).await;
                     return Ok(Ended { result, code: signal.exit_code() });
                 }
@@ -573,9 +579,9 @@ async fn perform(
         }
     };
     if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
-        // The cause says what to do about it.
-        let error = Error::from(error).to_string();
-        anstream::eprintln!("error: {error}");
+        // The cause says what to do about it, and then the run goes on.
+        let error = format!("{}; the run can be resumed with `--resume {id}`", Error::from(error));
+        err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }
     add_history(arguments, runtime, &id, &mut result).await;
@@ -589,7 +595,7 @@ async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &m
     }
     match runtime.history(run).await {
         Ok(visits) => result["history"] = json!(visits),
-        Err(error) => anstream::eprintln!("error: {}", Error::from(error)),
+        Err(error) => err!("error: {}", Error::from(error)),
     }
 }
 

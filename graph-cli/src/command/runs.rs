@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Runs) -> Done {
     let runs: Vec<RunSummary> = runs.into_iter().filter(is_named).collect();
     if arguments.json {
         let shown: Vec<_> = runs.iter().map(stored::as_json).collect();
-        anstream::println!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
+        out!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
         return Ok(Outcome::Well);
     }
     let head = ["run", "graph", "status", "records", "changed", "at work"].map(str::to_owned);
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Runs) -> Done {
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
     for row in &rows {
         let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        anstream::println!("{}", line.join("  ").trim_end());
+        out!("{}", line.join("  ").trim_end());
     }
     Ok(Outcome::Well)
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Schema) -> Done {
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Error::new(error.to_string()))?;
     match &arguments.output {
         Some(file) => replace(file, &format!("{text}\n"))?,
-        None => anstream::println!("{text}"),
+        None => out!("{text}"),
     }
     Ok(Outcome::Well)
 }

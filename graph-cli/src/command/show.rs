@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Show) -> Done {
     if let Some(step) = arguments.step {
         let moment = moment_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
         if arguments.json {
-            anstream::println!("{:#}", moment_json(&arguments.run, &moment));
+            out!("{:#}", moment_json(&arguments.run, &moment));
         } else {
             say_moment(&arguments.run, &moment);
         }
@@ -44,9 +44,9 @@ pub(crate) fn run(arguments: &Show) -> Done {
     let graph = graph_name(&records);
     if arguments.json {
         let list: Vec<Value> = all.iter().map(checkpoint_json).collect();
-        anstream::println!("{:#}", json!({"run": arguments.run, "graph": graph, "checkpoints": list}));
+        out!("{:#}", json!({"run": arguments.run, "graph": graph, "checkpoints": list}));
     } else {
-        anstream::println!("{} of `{}`", arguments.run, graph.unwrap_or_default());
+        out!("{} of `{}`", arguments.run, graph.unwrap_or_default());
         table(&all);
     }
     Ok(Outcome::Well)
@@ -73,11 +73,11 @@ fn say_moment(run: &RunId, moment: &Moment) {
     let nodes = |nodes: &[String]| format!("`{}`", nodes.join("`, `"));
     let last = moment.last.as_ref().map_or(String::new(), |last| format!(", behind `{last}`"));
     let next = if moment.next.is_empty() { "its end".to_owned() } else { nodes(&moment.next) };
-    anstream::println!("{run} after {} steps{last}, at {}; next is {next}", moment.step, moment.at);
+    out!("{run} after {} steps{last}, at {}; next is {next}", moment.step, moment.at);
     for error in &moment.errors {
-        anstream::println!("went on after step {}, where `{}` failed: {}", error.step, error.node, error.error);
+        out!("went on after step {}, where `{}` failed: {}", error.step, error.node, error.error);
     }
-    anstream::println!("{:#}", moment.state);
+    out!("{:#}", moment.state);
 }
 
 fn checkpoint_json(one: &Checkpoint) -> Value {
@@ -140,7 +140,7 @@ fn table(all: &[Checkpoint]) {
     }
     for row in rows {
         let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        anstream::println!("{}", cells.join("  ").trim_end());
+        out!("{}", cells.join("  ").trim_end());
     }
 }
 
@@ -198,13 +198,13 @@ pub(crate) fn diff(arguments: &Diff) -> Done {
             found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
         let place = |(run, _): &Place, moment: &Moment| json!({"run": run, "step": moment.step});
         let (before, after) = (place(&first, &before), place(&second, &after));
-        anstream::println!("{:#}", json!({"before": before, "after": after, "differences": list}));
+        out!("{:#}", json!({"before": before, "after": after, "differences": list}));
     } else if found.is_empty() {
-        anstream::println!("nothing differs");
+        out!("nothing differs");
     } else {
         let shown = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
         for one in &found {
-            anstream::println!("{}: {} → {}", one.path, shown(&one.before), shown(&one.after));
+            out!("{}: {} → {}", one.path, shown(&one.before), shown(&one.after));
         }
     }
     Ok(Outcome::of(found.is_empty()))

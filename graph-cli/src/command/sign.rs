@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Sign) -> Done {
         let signed = sign(kind, &text, &key, SystemTime::now());
         let signed = signed.map_err(|error| Error::new(format!("cannot sign {}: {error}", path.display())))?;
         replace(path, &signed)?;
-        anstream::println!("signed {} with {fingerprint}", path.display());
+        out!("signed {} with {fingerprint}", path.display());
     }
     Ok(Outcome::Well)
 }

@@ -24,7 +24,15 @@ pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Err
     }
     Ok(match access {
         Access::Read => SqliteOptions::default().open_read_only(path).await?,
-        Access::Write => SqliteOptions::default().open(path).await?,
+        Access::Write => options().open(path).await?,
+    })
+}
+
+/// How stores are opened to write to them: a person is told that one is waited for.
+pub(super) fn options() -> SqliteOptions {
+    SqliteOptions::default().on_wait(|path, waited| {
+        let (path, seconds) = (path.display(), waited.as_secs());
+        err!("note: {path} is locked by another program; waited for it for {seconds} s");
     })
 }
 
@@ -58,5 +66,9 @@ pub(super) fn as_json(run: &RunSummary) -> Value {
         "alive": run.holder.is_some(),
         "pid": run.holder.as_ref().and_then(|holder| holder.process),
         "host": run.holder.as_ref().map(|holder| &holder.host),
+        "cancelling": run.is_cancelling,
+        "digest": run.digest.map(|digest| digest.to_hex()),
+        "version": run.version,
+        "code": run.code,
     })
 }

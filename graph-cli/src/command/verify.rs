@@ -38,14 +38,14 @@ pub(crate) fn run(arguments: &Verify) -> Done {
                     ItemKind::Directive => "; only its <directive> element is covered",
                     ItemKind::Knowledge => "; what stands in `---` front matter is not covered",
                 };
-                anstream::println!(
+                out!(
                     "{}: {} signed by {fingerprint} ({owner}), which says on {at}{covered}",
                     path.display(),
                     kind.name()
                 );
             }
             Err(error) => {
-                anstream::eprintln!("error: {}: {error}", path.display());
+                err!("error: {}: {error}", path.display());
                 well = false;
             }
         }
@@ -71,7 +71,7 @@ fn ring(arguments: &Verify, path: &Path) -> Result<KeyRing, Error> {
     let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
     let (ring, rejected, _) = KeyRing::load(&directories);
     for key in rejected {
-        anstream::eprintln!("warning: {} is refused as a trusted key: {}", key.path.display(), key.error);
+        err!("warning: {} is refused as a trusted key: {}", key.path.display(), key.error);
     }
     Ok(ring)
 }

@@ -35,12 +35,12 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
     let proven = match prove(kept, &kept.open()?, run, graph.as_deref(), files_key.as_deref())? {
         Ok(proof) => proof.audits,
         Err(problems) => {
-            problems.iter().for_each(|Problem { run, what }| anstream::eprintln!("error: run {run} in {kept}: {what}"));
+            problems.iter().for_each(|Problem { run, what }| err!("error: run {run} in {kept}: {what}"));
             return Ok(Outcome::Problems);
         }
     };
     if arguments.json {
-        anstream::println!("{:#}", json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
+        out!("{:#}", json!({ "runs": proven.iter().map(as_json).collect::<Vec<_>>() }));
     } else {
         proven.iter().for_each(say);
     }
@@ -131,7 +131,7 @@ fn say(audit: &Audit) {
         None => String::new(),
     };
     let secrets = if audit.is_recomputed { "" } else { "; what it wrote is sealed, and was not computed again" };
-    anstream::println!(
+    out!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
          link is {link}{origin}{secrets}",
         audit.status.name()

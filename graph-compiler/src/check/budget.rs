@@ -19,8 +19,8 @@ const MOST_BY_HOOKS: u64 = 100;
 pub(super) fn budget(facts: &Facts<'_>, web: &Web) -> Option<Budget> {
     let start = facts.start.filter(|_| facts.is_whole())?;
     let shortest = match facts.definition.settings.on_max_steps {
-        OnMaxSteps::Fail => web.shortest_end(start)?.len() as u64,
-        _ => web.shortest_end(start).map_or(u64::MAX, |way| way.len() as u64),
+        OnMaxSteps::Fail => web.fewest_steps(start)?.0,
+        _ => web.fewest_steps(start).map_or(u64::MAX, |(steps, _)| steps),
     };
     let limit = limit(facts);
     let visits: Vec<Option<u64>> = web.groups.iter().map(|group| visits(facts, web, group)).collect();

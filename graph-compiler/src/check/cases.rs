@@ -50,6 +50,10 @@ pub(super) struct Ways {
     pub(super) last_visit: Vec<Option<u64>>,
     /// Whether it can be that none is.
     pub(super) is_open: bool,
+    /// For each edge, the number of the first visit on which it can be followed, or a lower one.
+    pub(super) first_visit: Vec<u64>,
+    /// The number of the first visit on which it can be that none is, or a lower one.
+    pub(super) first_open: u64,
 }
 
 /// Works out what the conditions of a node's edges come to; `None` where they say nothing, or too much.
@@ -61,6 +65,8 @@ pub(super) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>>
         can_follow: judged.edges.iter().map(|edge| edge.is_followed).collect(),
         last_visit: judged.edges.iter().map(|edge| table.last_visit(edge)).collect(),
         is_open: judged.open.is_some(),
+        first_visit: judged.edges.iter().map(|edge| table.first_visit(&edge.cases)).collect(),
+        first_open: table.first_visit(&judged.open_cases),
     };
     Some(Judgement { table, judged, ways })
 }
@@ -79,6 +85,8 @@ struct Judged {
     edges: Vec<Verdict>,
     /// The first combination in which no edge is followed: a case of each path.
     open: Option<Vec<usize>>,
+    /// For each path, the cases in which none is.
+    open_cases: Vec<Vec<bool>>,
 }
 
 /// What all combinations say of an edge.
@@ -153,7 +161,8 @@ impl<'d> Table<'d> {
 
     /// Tries all combinations of cases.
     fn judge(&self) -> Judged {
-        let mut judged = Judged { edges: self.conditions.iter().map(|_| Verdict::default()).collect(), open: None };
+        let edges = self.conditions.iter().map(|_| Verdict::default()).collect();
+        let mut judged = Judged { edges, open: None, open_cases: Vec::new() };
         if self.paths.iter().any(|(_, _, cases)| cases.is_empty()) {
             return judged;
         }
@@ -173,12 +182,33 @@ impl<'d> Table<'d> {
 
     /// Returns the number of the last visit on which an edge can be followed.
     fn last_visit(&self, edge: &Verdict) -> Option<u64> {
-        let is_number =
-            |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
-        let at = self.paths.iter().position(|(path, ..)| is_number(path))?;
+        let at = self.number_of_visits()?;
         let (_, domain, cases) = &self.paths[at];
         let followed = cases.iter().zip(edge.cases.get(at)?).filter(|(_, followed)| **followed);
         followed.map(|(case, _)| domain.most(case)).try_fold(0, |most, one| Some(most.max(one?)))
+    }
+
+    /// Returns the number of the first of the visits that these cases are of, or a lower one.
+    fn first_visit(&self, seen: &[Vec<bool>]) -> u64 {
+        let Some((at, seen)) = self.number_of_visits().and_then(|at| Some((at, seen.get(at)?))) else { return 1 };
+        let (_, domain, cases) = &self.paths[at];
+        let followed = cases.iter().zip(seen).filter(|(_, followed)| **followed);
+        followed.map(|(case, _)| domain.least(case)).min().unwrap_or(1)
+    }
+
+    /// Returns which of the paths is `visit.number`.
+    fn number_of_visits(&self) -> Option<usize> {
+        let is_number =
+            |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
+        self.paths.iter().position(|(path, ..)| is_number(path))
+    }
+
+    /// Marks the cases of a combination.
+    fn mark(&self, seen: &mut Vec<Vec<bool>>, combination: &[usize]) {
+        if seen.is_empty() {
+            *seen = self.paths.iter().map(|(_, _, cases)| vec![false; cases.len()]).collect();
+        }
+        seen.iter_mut().zip(combination).for_each(|(seen, &case)| seen[case] = true);
     }
 
     /// Whether a combination does not contradict itself: nothing is in what is nothing.
@@ -212,11 +242,7 @@ impl<'d> Table<'d> {
                 (Ok(true), None) => {
                     judged.edges[at].can_hold = true;
                     judged.edges[at].is_followed = true;
-                    let seen = &mut judged.edges[at].cases;
-                    if seen.is_empty() {
-                        *seen = self.paths.iter().map(|(_, _, cases)| vec![false; cases.len()]).collect();
-                    }
-                    seen.iter_mut().zip(combination).for_each(|(seen, &case)| seen[case] = true);
+                    self.mark(&mut judged.edges[at].cases, combination);
                     followed = Some(at);
                 }
                 (Ok(true), Some(instead)) => {
@@ -230,8 +256,9 @@ impl<'d> Table<'d> {
                 (Ok(false), _) | (Err(()), Some(_)) => {}
             }
         }
-        if followed.is_none() && judged.open.is_none() {
-            judged.open = Some(combination.to_vec());
+        if followed.is_none() {
+            judged.open.get_or_insert_with(|| combination.to_vec());
+            self.mark(&mut judged.open_cases, combination);
         }
     }
 }

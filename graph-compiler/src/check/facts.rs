@@ -9,6 +9,7 @@ use graph_model::condition::Condition;
 use graph_model::name::NodeName;
 use graph_model::path::{Path, Root};
 use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Performer, RETRIES, Verb};
+use graph_model::template::{Expression, Piece, Template};
 
 use super::Items;
 use super::cases::{self, Judgement};
@@ -16,8 +17,8 @@ use super::flow::{Flow, Moment};
 use super::infer::{self, Types};
 use super::web::Web;
 use crate::definition::{
-    Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction,
-    Spanned, Term, Test,
+    Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction, Schema,
+    SchemaKind, Spanned, Term, TermKind, Test,
 };
 use crate::diagnostic::Place;
 use crate::graph::{Inner, Key, Outline, Tool};
@@ -418,6 +419,44 @@ impl<'d> Facts<'d> {
         Ok(result.or_null())
     }
 
+    /// Returns the schema of the input that a path leads to.
+    pub(super) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
+        let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
+        path.segments.iter().try_fold(inputs, |schema, segment| match &schema.kind {
+            SchemaKind::Object(fields) => fields.iter().find(|one| one.name.value == *segment).map(|one| &one.schema),
+            _ => None,
+        })
+    }
+
+    /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.
+    pub(super) fn ids(&self, node: usize, site: Site, call: &Call) -> Option<Vec<String>> {
+        const MOST_IDS: usize = 64;
+        let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
+        let words = |expression: &Expression| {
+            let [path] = expression.paths.as_slice() else { return None };
+            match self.type_of_path(node, site, path).kind {
+                Kind::Enum(words) => Some(words),
+                _ => None,
+            }
+        };
+        let pieces: Vec<Vec<String>> = match template {
+            Template::Text(_) => return None,
+            Template::Whole(expression) => vec![words(expression)?],
+            Template::Mixed(pieces) => {
+                let piece = |piece: &Piece| match piece {
+                    Piece::Text(text) => Some(vec![text.clone()]),
+                    Piece::Expression(expression) => words(expression),
+                };
+                pieces.iter().map(piece).collect::<Option<_>>()?
+            }
+        };
+        pieces.iter().try_fold(vec![String::new()], |ids, words| {
+            let longer = ids.iter().flat_map(|id| words.iter().map(move |word| format!("{id}{word}")));
+            let longer: Vec<String> = longer.take(MOST_IDS + 1).collect();
+            (longer.len() <= MOST_IDS).then_some(longer)
+        })
+    }
+
     /// What an item of the list is that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
@@ -515,7 +554,24 @@ impl<'d> Facts<'d> {
                 false => part,
             });
         }
-        ty.into_owned()
+        let mut ty = ty.into_owned();
+        if self.flow.knows_paths() && matches!(path.root, Root::State | Root::Inputs) {
+            self.narrow(node, site, &mut path.clone(), &mut ty);
+        }
+        ty
+    }
+
+    /// Takes from the fields of the value at a path the null that a condition on the way to here rules out.
+    fn narrow(&self, node: usize, site: Site, path: &mut Path, ty: &mut Type) {
+        let Kind::Object(fields) = &mut ty.kind else { return };
+        for field in fields {
+            path.segments.push(field.name.clone());
+            if field.ty.nullable && self.is_something(node, site, path, path.segments.len()) {
+                field.ty = std::mem::replace(&mut field.ty, Type::never()).not_null();
+            }
+            self.narrow(node, site, path, &mut field.ty);
+            path.segments.pop();
+        }
     }
 
     /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.

@@ -174,6 +174,11 @@ impl Flow {
         self.before[node].as_ref().is_some_and(|known| known.contains(fact)) && !is_touched()
     }
 
+    /// Whether any condition proves that a path leads to something.
+    pub(super) fn knows_paths(&self) -> bool {
+        !self.paths.is_empty()
+    }
+
     /// Whether a key is sure to be set at a moment of a node. Where no way leads to the node, nothing is missed.
     pub(super) fn is_set(&self, node: usize, moment: Moment, key: usize) -> bool {
         let made = match moment {

@@ -2,11 +2,12 @@
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
+use graph_model::template::Template;
 
 use super::assigned::show_way;
 use super::facts::Facts;
 use super::web::Web;
-use crate::definition::{EdgeList, Next, Test};
+use crate::definition::{EdgeList, Next, NodeKind, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
@@ -26,6 +27,17 @@ fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let most = facts.definition.settings.depth;
     for (caller, call) in facts.calls() {
         let Some(graph) = facts.tool(call).graph else { continue };
+        if graph.is_endless {
+            diagnostics
+                .lint(
+                    code::TOO_DEEP_GRAPHS,
+                    facts.place(&call.item.span),
+                    format!("every run of {} runs itself inside, directly or through others", call.shown()),
+                )
+                .label("no run of it can end")
+                .help("let a condition lead past the node once there is nothing left to do inside");
+            continue;
+        }
         // Of graphs in a circle none knows how deep they go.
         let Some(levels) = graph.budget.as_ref().and_then(|budget| budget.levels) else { continue };
         let levels = levels.saturating_add(1);
@@ -45,15 +57,16 @@ fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnostics) {
     let most = facts.definition.settings.max_steps;
     let raises = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    let Some(way) = web.shortest_end(start).filter(|way| way.len() as u64 > u64::from(most) && !raises) else { return };
+    let Some((needed, way)) = web.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises) else {
+        return;
+    };
     if facts.may_end_anywhere() {
         return;
     }
     let definition = facts.definition;
     let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
     let shown = show_way(way.iter().map(|&at| definition.nodes[at].name.value.as_str()));
-    let needed = way.len();
-    diagnostics
+    let diagnostic = diagnostics
         .lint(
             code::TOO_FEW_STEPS,
             facts.place(&span.unwrap_or_else(|| definition.head.clone())),
@@ -61,6 +74,39 @@ fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnosti
         )
         .label(format!("the shortest way is {shown}"))
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
+    if way.len() as u64 != needed {
+        diagnostic.note("by `visit.number`, a node on it leads on only when it was visited more than once");
+    }
+}
+
+/// Returns the keys whose values a node of a loop may change: not where it writes what they have, and not where a way out
+/// writes, each time before it is looked at, what is the same in every round.
+fn changed<'d>(facts: &Facts<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
+    let definition = &facts.definition.nodes[node];
+    let is_same = |key: &str| {
+        let own = definition.assign().iter().find(|assignment| assignment.key.value.as_str() == key);
+        let path = own.and_then(|own| match &own.value.kind {
+            TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+                [path] => Some(path),
+                _ => None,
+            },
+            _ => None,
+        });
+        let is_itself = |path: &Path| path.root == Root::State && path.segments == [key];
+        let is_only_writer = || exits == [node] && !facts.may_skip_assign(node);
+        match path {
+            Some(path) => is_itself(path) || (path.root == Root::Inputs && is_only_writer()),
+            // What is collected of no items is the same list each time.
+            None => own.is_none() && goes_over_nothing(&definition.kind) && is_only_writer(),
+        }
+    };
+    let written = definition.written().map(|key| key.value.as_str());
+    written.filter(|key| !is_same(key)).collect()
+}
+
+/// Whether a node is a foreach over a list that is always empty.
+fn goes_over_nothing(kind: &NodeKind) -> bool {
+    matches!(kind, NodeKind::Foreach(each) if matches!(&each.over.kind, TermKind::List(list) if list.is_empty()))
 }
 
 /// Reports a loop whose ways out look at nothing that changes while it goes round.
@@ -68,8 +114,7 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
     let inside = |node: usize| group.contains(&node);
     let leaves = |node: usize| web.ends[node] || web.next[node].iter().any(|&next| !inside(next));
     let exits: Vec<usize> = group.iter().copied().filter(|&node| leaves(node)).collect();
-    let written: Vec<&str> =
-        group.iter().flat_map(|&node| facts.definition.nodes[node].written()).map(|key| key.value.as_str()).collect();
+    let written: Vec<&str> = group.iter().flat_map(|&node| changed(facts, node, &exits)).collect();
     let changes = |path: &Path| match (path.root, path.segments.first()) {
         (Root::Inputs, _) => false,
         (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(&key.as_str()),

@@ -8,6 +8,7 @@ mod assignments;
 mod budget;
 mod cached;
 mod cases;
+mod commands;
 mod conditions;
 mod dollars;
 mod facts;
@@ -16,11 +17,13 @@ mod foreach;
 mod guards;
 mod infer;
 mod items;
+mod literals;
 mod loops;
 mod no_end;
 mod parameters;
 mod permissions;
 mod reads;
+mod refused;
 mod secrets;
 mod set;
 mod shadowed;
@@ -39,12 +42,14 @@ use std::sync::Arc;
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
+use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 
+use crate::code::Level;
 use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Budget, Graph, Inner, Node, Outline, Tool};
 use crate::levels::Levels;
 use crate::types::{self, Type};
@@ -70,8 +75,19 @@ pub struct Items {
     pub similar: BTreeMap<ItemId, String>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<Inner>,
+    /// What the computed ids of the graph may name.
+    pub reachable: Vec<Reachable>,
     /// Whether files that nobody vouches for were looked at too. No graph comes of those.
     pub are_for_review: bool,
+}
+
+/// A tool or graph that a computed id may name.
+#[derive(Debug)]
+pub struct Reachable {
+    /// Its id.
+    pub id: ItemId,
+    /// What it takes.
+    pub schema: Schema,
 }
 
 /// A graph that another calls (R188).
@@ -91,6 +107,8 @@ pub struct Nested {
     pub needs: Vec<String>,
     /// What a run of it can come to at most; `None` where it has mistakes or nests its caller in turn.
     pub budget: Option<Budget>,
+    /// Whether no run of it can end, since each runs another of it inside.
+    pub is_endless: bool,
 }
 
 /// What came of checking.
@@ -117,8 +135,10 @@ const RULES: &[Rule] = &[
     items::check,
     cached::check,
     parameters::check,
+    refused::check,
     permissions::check,
     sinks::check,
+    commands::check,
     secrets::check,
 ];
 
@@ -127,12 +147,14 @@ const RULES: &[Rule] = &[
 const LINTS: &[Rule] = &[
     assigned::check,
     parameters::check_missing,
+    literals::check,
     unread::check,
     dollars::check,
     widened::check,
     cases::check,
     items::check_similar,
     loops::check,
+    permissions::check_computed,
     permissions::check_inside,
     permissions::check_excess,
 ];
@@ -151,7 +173,9 @@ pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostic
     levels.apply(diagnostics);
     let outline = facts.outline();
     let graph = match &definition.origin {
-        Origin::Verified(verified) if !diagnostics.has_errors() => Some(build(&facts, verified, outline.clone())),
+        Origin::Verified(verified) if !diagnostics.has_errors() => {
+            Some(build(&facts, verified, outline.clone(), levels))
+        }
         _ => None,
     };
     Checked { outline, graph }
@@ -180,7 +204,9 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
-fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
+fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline, levels: &Levels) -> Graph {
+    // Who lets graphs splice values into code lets them run so.
+    let guards = levels.of(code::INJECTION).is_none_or(|level| level == Level::Deny);
     let definition = facts.definition;
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
@@ -193,7 +219,7 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
         owner: verified.owner().to_owned(),
         start: index(facts.start.expect("a graph without start is an error")),
         settings: Settings {
-            hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook)).collect(),
+            hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook, guards)).collect(),
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             secrets,
@@ -203,11 +229,11 @@ fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline) -> Graph {
         needs: needs(definition),
         permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
-        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node)).collect(),
+        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node, guards)).collect(),
     }
 }
 
-fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
+fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool) -> Node {
     let (line, _) = facts.definition.source().position(node.name.span.start);
     let tool = || index(node.call().map(|call| facts.tool_index(call)).unwrap_or_default());
     let does = match &node.kind {
@@ -256,16 +282,31 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition) -> Node {
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
         cached: conduct.is_some_and(Conduct::caches),
         env: conduct.map(|conduct| conduct.env.clone()).unwrap_or_default(),
+        untrusted: call.filter(|_| guards).map_or(Untrusted::Nothing, |call| {
+            let (at, site) = facts::Caller::Node(at, node).site();
+            commands::untrusted(facts, at, site, call)
+        }),
     };
     Node { name: node.name.to_string(), next, body }
 }
 
-fn build_hook(facts: &Facts<'_>, hook: &HookDefinition) -> Hook {
+fn build_hook(facts: &Facts<'_>, hook: &HookDefinition, guards: bool) -> Hook {
     let (tool, params) = match &hook.reaction {
         Reaction::Steer(params) => (None, params),
         Reaction::Call(call) => (Some(index(facts.tool_index(call))), &call.params),
     };
-    Hook { id: hook.id.clone(), event: hook.event, condition: hook.written.clone(), tool, params: params.to_value() }
+    let untrusted = match &hook.reaction {
+        Reaction::Call(call) if guards => commands::untrusted(facts, 0, Site::Hook, call),
+        _ => Untrusted::Nothing,
+    };
+    Hook {
+        id: hook.id.clone(),
+        event: hook.event,
+        condition: hook.written.clone(),
+        tool,
+        params: params.to_value(),
+        untrusted,
+    }
 }
 
 fn edges(next: &Next) -> Vec<program::Edge> {

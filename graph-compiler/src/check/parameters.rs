@@ -2,16 +2,16 @@
 
 use std::fmt::Display;
 
-use graph_model::path::Root;
-use graph_model::template::Template;
+use graph_model::path::{Path, Root};
+use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
 use super::facts::{Facts, Site, ToolFacts};
 use super::infer::{is_member, type_of_term};
-use crate::definition::{Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
+use crate::definition::{Term, TermKind, locate};
+use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::Span;
-use crate::types::{Field, Kind, Type};
+use crate::types::{Field, Kind, Misfit, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     check_all(facts, Looks::AtTypes, diagnostics);
@@ -35,8 +35,11 @@ fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
         let (node, site) = caller.site();
         let given = Given { facts, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
-            let text = Type::of(Kind::String).or_null();
-            given.check_term(term, &text, &"an `item_id`", diagnostics);
+            let text = Type::of(Kind::String);
+            given.check_value(term, &text, &"an `item_id`", false, diagnostics);
+            if looks == Looks::ForNothing {
+                given.check_pieces(term, diagnostics);
+            }
         }
         let Some(params) = &tool.params else { continue };
         let whose = call.shown();
@@ -44,7 +47,7 @@ fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
             (TermKind::Object(terms), Kind::Object(fields)) => {
                 given.check_object(terms, fields, &call.item.span, &whose, diagnostics);
             }
-            _ => given.check_term(&call.params, params, &whose, diagnostics),
+            _ => given.check_value(&call.params, params, &whose, false, diagnostics),
         }
     }
 }
@@ -73,7 +76,7 @@ impl Given<'_, '_> {
                 Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => {
                     let whose = format_args!("`{}` of {whose}", key.value);
-                    self.check_value(term, &field.ty, &whose, field.is_required(), diagnostics);
+                    self.check_value(term, &field.ty, &whose, field.default.is_some(), diagnostics);
                 }
                 None if self.looks == Looks::ForNothing => {}
                 None => {
@@ -104,72 +107,175 @@ impl Given<'_, '_> {
         }
     }
 
+    /// Checks a value. Where null `is_left_out`, it does not reach the tool: the parameter has a default, or it is a value of a map.
+    fn check_value(
+        &self,
+        term: &Term,
+        target: &Type,
+        whose: &dyn Display,
+        is_left_out: bool,
+        diagnostics: &mut Diagnostics,
+    ) {
+        match (&term.kind, &target.kind) {
+            (TermKind::Object(given), Kind::Object(fields)) => {
+                self.check_object(given, fields, &term.span, whose, diagnostics);
+            }
+            (TermKind::Object(given), Kind::Map(values)) => {
+                for (key, term) in given {
+                    let whose = format_args!("`{}` in {whose}", key.value);
+                    self.check_value(term, values, &whose, true, diagnostics);
+                }
+            }
+            (TermKind::List(list), Kind::List(items)) => {
+                for term in list {
+                    self.check_value(term, items, &format_args!("an element of {whose}"), false, diagnostics);
+                }
+            }
+            (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => {}
+            // Null is left out of parameters (R74).
+            _ if is_null(term) && (target.nullable || is_left_out) => {}
+            (TermKind::Template { text, template: Template::Whole(expression) }, _) => {
+                self.check_expression(term, (text, expression), target, whose, is_left_out, diagnostics);
+            }
+            _ if self.looks == Looks::ForNothing => {
+                let ty = type_of_term(self.facts, self.node, self.site, term);
+                if let Some(lack) = ty.not_null().lack(target) {
+                    let place = self.facts.place(&term.span);
+                    lacking(place, &lack, whose, "what is written here", diagnostics);
+                }
+            }
+            _ => {
+                let ty = type_of_term(self.facts, self.node, self.site, term);
+                if let Some(misfit) = ty.misfit(target) {
+                    self.report_type(term, &term.span, &ty, target, &misfit, whose, diagnostics);
+                }
+            }
+        }
+    }
+
+    /// Checks an expression: each of its paths may be the one whose value is taken, and where the last one leads to nothing, so
+    /// does the expression.
+    fn check_expression(
+        &self,
+        term: &Term,
+        (text, expression): (&str, &Expression),
+        target: &Type,
+        whose: &dyn Display,
+        is_left_out: bool,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let types = expression.paths.iter().map(|path| self.facts.type_of_path(self.node, self.site, path));
+        let alternatives: Vec<(&Path, &Span, Type)> = expression
+            .paths
+            .iter()
+            .zip(&expression.ranges)
+            .zip(types)
+            .map(|((path, range), ty)| (path, range, ty))
+            .collect();
+        let is_single = alternatives.len() == 1;
+        let place = |range: &Span| match is_single {
+            true => term.span.clone(),
+            false => locate(self.facts.definition.source(), &term.span, text, range),
+        };
+        for (path, range, ty) in &alternatives {
+            // Whether a value that may be null is null is looked at below, and found when the program runs.
+            let value = ty.clone().not_null();
+            if self.looks == Looks::AtTypes {
+                if let Some(misfit) = value.misfit(target) {
+                    self.report_type(term, &place(range), &value, target, &misfit, whose, diagnostics);
+                }
+            } else if let Some(lack) = value.lack(target) {
+                let what = if is_single { text.trim().to_owned() } else { path.to_string() };
+                lacking(self.facts.place(&place(range)), &lack, whose, &format!("`{what}`"), diagnostics);
+                return;
+            }
+        }
+        if self.looks == Looks::AtTypes || target.nullable || is_left_out {
+            return;
+        }
+        let may_be_null = |(path, _, ty): &(&Path, &Span, Type)| match ty.kind {
+            // The first visit has none before it; of what else is not known, the run finds out.
+            Kind::Any => is_previous(path),
+            _ => ty.nullable,
+        };
+        let is_certain = alternatives.iter().any(|(_, _, ty)| !ty.nullable);
+        if !is_certain && alternatives.last().is_some_and(may_be_null) {
+            self.report_missing(term, text, expression, target, whose, diagnostics);
+        }
+    }
+
+    /// Checks that no part of a computed id may be nothing: that is no id, or another's.
+    fn check_pieces(&self, term: &Term, diagnostics: &mut Diagnostics) {
+        let TermKind::Template { template: Template::Mixed(pieces), .. } = &term.kind else { return };
+        for piece in pieces {
+            let Piece::Expression(expression) = piece else { continue };
+            let types = expression.paths.iter().map(|path| self.facts.type_of_path(self.node, self.site, path));
+            let types: Vec<Type> = types.collect();
+            let is_known = types.last().is_some_and(|last| last.kind != Kind::Any);
+            if is_known && types.iter().all(|ty| ty.nullable) {
+                let target = Type::of(Kind::String);
+                let paths: Vec<String> = expression.paths.iter().map(ToString::to_string).collect();
+                let text = format!("${{{}}}", paths.join(" || "));
+                self.report_missing(term, &text, expression, &target, &"a part of an `item_id`", diagnostics);
+            }
+        }
+    }
+
     /// Says that a value may be null where the call needs one.
-    fn report_missing(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
-        let TermKind::Template { text, template: Template::Whole(expression) } = &term.kind else { return };
+    fn report_missing(
+        &self,
+        term: &Term,
+        text: &str,
+        expression: &Expression,
+        target: &Type,
+        whose: &dyn Display,
+        diagnostics: &mut Diagnostics,
+    ) {
         // A key that is not set on every way is another rule's, and this follows from it.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
         let key = last.and_then(|path| self.facts.flow.key(self.facts, path.segments.first()?));
         if key.is_some_and(|key| !self.facts.is_set(self.node, self.site, key)) {
             return;
         }
-        diagnostics
+        let diagnostic = diagnostics
             .lint(
                 code::MAYBE_NOTHING,
                 self.facts.place(&term.span),
                 format!("{whose} needs {}, and `{}` may be nothing", shown(target), text.trim()),
             )
-            .label("may be null when the graph runs")
-            .help("name something to fall back on with `||`, or come here only where it is there: `when: { path: …, op: exists }`");
-    }
-
-    fn check_term(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
-        self.check_value(term, target, whose, false, diagnostics);
-    }
-
-    /// Checks a value; one that `needs` to be there must not be null.
-    fn check_value(&self, term: &Term, target: &Type, whose: &dyn Display, needs: bool, diagnostics: &mut Diagnostics) {
-        match (&term.kind, &target.kind) {
-            (TermKind::Object(given), Kind::Object(fields)) => {
-                return self.check_object(given, fields, &term.span, whose, diagnostics);
+            .label("may be null when the graph runs");
+        match expression.paths.last() {
+            Some(path) if is_previous(path) => {
+                diagnostic.help("the node's first visit has none before it: name something to fall back on with `||`")
             }
-            (TermKind::Object(given), Kind::Map(values)) => {
-                for (key, term) in given {
-                    self.check_term(term, values, &format_args!("`{}` in {whose}", key.value), diagnostics);
-                }
-                return;
-            }
-            (TermKind::List(list), Kind::List(items)) => {
-                return list.iter().for_each(|term| {
-                    self.check_term(term, items, &format_args!("an element of {whose}"), diagnostics);
-                });
-            }
-            (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => return,
-            // Null is left out of parameters (R74).
-            _ if is_null(term) && target.nullable => return,
-            _ => {}
-        }
-        let ty = type_of_term(self.facts, self.node, self.site, term);
-        // Whether a value that may be null is null is found when the program runs.
-        let certain = match &term.kind {
-            TermKind::Literal(_) => ty.clone(),
-            _ => ty.clone().not_null(),
+            _ => diagnostic.help(
+                "name something to fall back on with `||`, or come here only where it is there: \
+                 `when: { path: …, op: exists }`",
+            ),
         };
-        if self.looks == Looks::ForNothing {
-            if needs && ty.nullable && !matches!(ty.kind, Kind::Any | Kind::Never) {
-                self.report_missing(term, target, whose, diagnostics);
-            }
-            return;
-        }
-        if certain.fits(target) {
-            return;
-        }
-        let diagnostic = diagnostics.error(
-            code::WRONG_TYPE,
-            self.facts.place(&term.span),
-            format!("{whose} takes {}, not {certain}", shown(target)),
-        );
-        diagnostic.label(format!("this is {certain}"));
+    }
+
+    /// Says that a value, which stands at `span`, is of another type than the call asks for.
+    #[expect(clippy::too_many_arguments, reason = "what is said of one value")]
+    fn report_type(
+        &self,
+        term: &Term,
+        span: &Span,
+        ty: &Type,
+        target: &Type,
+        misfit: &Misfit,
+        whose: &dyn Display,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let part = misfit.part_of(whose);
+        let (wanted, found) = (shown(&misfit.wanted), misfit.found.clone().not_null());
+        let message = match misfit.found == Type::null() && !misfit.at.is_empty() {
+            true => format!("{part} needs {wanted}, and there is nothing"),
+            false if misfit.at.is_empty() => format!("{part} takes {wanted}, not {ty}"),
+            false => format!("{part} takes {wanted}, not {found}"),
+        };
+        let diagnostic = diagnostics.error(code::WRONG_TYPE, self.facts.place(span), message);
+        diagnostic.label(format!("this is {ty}"));
         if let (TermKind::Literal(value), Kind::Enum(texts)) = (&term.kind, &target.kind) {
             diagnostic.suggest(value.as_str().unwrap_or_default(), texts.iter().map(String::as_str));
         } else if matches!(target.kind, Kind::String) && matches!(term.kind, TermKind::Template { .. }) {
@@ -191,11 +297,28 @@ impl Given<'_, '_> {
     }
 }
 
+/// Says that a part of a value may be null where the call needs one.
+fn lacking(place: Place, lack: &Misfit, whose: &dyn Display, value: &str, diagnostics: &mut Diagnostics) {
+    let (part, wanted, found) = (lack.part_of(whose), shown(&lack.wanted), lack.part_of(&value));
+    diagnostics
+        .lint(code::MAYBE_NOTHING, place, format!("{part} needs {wanted}, and {found} may be nothing"))
+        .label("may hold a null when the graph runs")
+        .help(
+            "make it needed where it comes from (`required` in the schema, an element that is never null), or write the \
+             parts that the call needs one by one",
+        );
+}
+
+/// Whether a path leads to what the node's last visit returned.
+fn is_previous(path: &Path) -> bool {
+    path.root == Root::Visit && path.segments.first().is_some_and(|part| part == "previous")
+}
+
 fn is_null(term: &Term) -> bool {
     matches!(&term.kind, TermKind::Literal(value) if value.is_null())
 }
 
 /// The type of a place, without the null that leaving the parameter out would be.
 fn shown(target: &Type) -> Type {
-    target.clone().not_null()
+    Type { nullable: false, ..target.clone() }
 }

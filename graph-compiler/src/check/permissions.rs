@@ -1,6 +1,7 @@
 //! The graph declares what it may do, and that covers what it does.
 
 use graph_model::capability::{Capability, Pattern};
+use graph_model::name::ItemId;
 
 use super::facts::{Facts, Need, need, needs};
 use crate::definition::Spanned;
@@ -46,6 +47,34 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 .help(format!("add `{added}` to `permissions`"))
                 .fix = addition(&facts.definition.source().text, permissions, &added);
         }
+    }
+}
+
+/// Reports ids that a call may compute and that the graph does not permit.
+pub(super) fn check_computed(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let Some(permissions) = &facts.definition.permissions else { return };
+    for (caller, call) in facts.calls() {
+        let (node, site) = caller.site();
+        let Some(ids) = facts.ids(node, site, call).filter(|_| matches!(need(call), Need::Beginning(_))) else {
+            continue;
+        };
+        let denied = |id: &String| {
+            let id = ItemId::new(id.as_str()).ok()?;
+            let capability = Capability::new(call.verb, call.item_type, Some(&id));
+            (!facts.permissions().any(|pattern| pattern.value.grants(&capability))).then(|| capability.to_string())
+        };
+        let denied: Vec<(&String, String)> = ids.iter().filter_map(|id| Some((id, denied(id)?))).collect();
+        if denied.is_empty() {
+            continue;
+        }
+        let shown: Vec<String> = denied.iter().map(|(id, _)| format!("`{id}`")).collect();
+        let needed: Vec<&str> = denied.iter().map(|(_, capability)| capability.as_str()).collect();
+        let message = format!("{caller} may call {}, which the graph's permissions do not cover", shown.join(" and "));
+        diagnostics
+            .lint(code::DENIED_ID, facts.place(&call.item.span), message)
+            .label("computed of words that are all known")
+            .related(facts.place(&permissions.span), "these are its permissions")
+            .help(format!("add `{}` to `permissions`", needed.join(", ")));
     }
 }
 

@@ -7,8 +7,8 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Expression, Template};
 
+use super::Reachable;
 use super::facts::{Facts, Site};
-use crate::builtin;
 use crate::definition::{Call, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
@@ -26,36 +26,81 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             let given = Given { facts, node, site, call, whole: schema, whose: call.shown().to_string() };
             given.check(&call.params, schema, None, diagnostics);
         }
-        for (id, contract) in possible(facts, call) {
+        for Reachable { id, schema, .. } in
+            facts.items.reachable.iter().filter(|one| may_be(facts, call, one.id.as_str()))
+        {
             let whose = format!("`{id}`, which {} may be", call.shown());
-            let given = Given { facts, node, site, call, whole: &contract.params, whose };
-            given.check(&call.params, &contract.params, None, diagnostics);
+            let given = Given { facts, node, site, call, whole: schema, whose };
+            given.check(&call.params, schema, None, diagnostics);
         }
     }
 }
 
-/// Returns the built-in tools that a computed id may name.
-fn possible<'f>(
-    facts: &'f Facts<'_>,
-    call: &'f Call,
-) -> impl Iterator<Item = (graph_model::name::ItemId, crate::definition::Contract)> + 'f {
+/// The most ids that the template of an id is worked out to.
+const MOST_IDS: usize = 1000;
+
+/// Whether a computed id may be this one, as far as its template, the types in it and the graph's permissions say.
+pub(super) fn may_be(facts: &Facts<'_>, call: &Call, id: &str) -> bool {
     let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
-    let beginning = (is_tool && call.computed().is_some()).then(|| call.beginning());
-    beginning.into_iter().flat_map(builtin::beginning).filter(|(id, _)| {
-        let capability = graph_model::capability::Capability::new(Verb::Execute, ItemType::Tool, Some(id));
-        facts.permissions().any(|pattern| pattern.value.grants(&capability))
-    })
+    if !is_tool || call.computed().is_none() || !id.starts_with(call.beginning()) {
+        return false;
+    }
+    let Ok(item) = graph_model::name::ItemId::new(id) else { return false };
+    let capability = graph_model::capability::Capability::new(Verb::Execute, ItemType::Tool, Some(&item));
+    facts.permissions().any(|pattern| pattern.value.grants(&capability))
+        && ids(facts, call).is_none_or(|ids| ids.iter().any(|one| one == id))
+}
+
+/// Returns the ids that a template yields, where all that is in it are words of enums.
+fn ids(facts: &Facts<'_>, call: &Call) -> Option<Vec<String>> {
+    let (caller, _) = facts.calls().find(|(_, one)| std::ptr::eq(*one, call))?;
+    let (node, site) = caller.site();
+    let (term, _) = call.computed()?;
+    let TermKind::Template { template, .. } = &term.kind else { return None };
+    let words = |expression: &Expression| {
+        let mut words = Vec::new();
+        for path in &expression.paths {
+            match facts.type_of_path(node, site, path).kind {
+                Kind::Enum(texts) => words.extend(texts),
+                _ => return None,
+            }
+        }
+        Some(words)
+    };
+    let mut ids = vec![String::new()];
+    let pieces: Vec<Result<&str, &Expression>> = match template {
+        Template::Text(text) => vec![Ok(text)],
+        Template::Whole(expression) => vec![Err(expression)],
+        Template::Mixed(pieces) => pieces
+            .iter()
+            .map(|piece| match piece {
+                graph_model::template::Piece::Text(text) => Ok(text.as_str()),
+                graph_model::template::Piece::Expression(expression) => Err(expression),
+            })
+            .collect(),
+    };
+    for piece in pieces {
+        let words = match piece {
+            Ok(text) => vec![text.to_owned()],
+            Err(expression) => words(expression)?,
+        };
+        if ids.len().saturating_mul(words.len()) > MOST_IDS {
+            return None;
+        }
+        ids = ids.iter().flat_map(|id| words.iter().map(move |word| format!("{id}{word}"))).collect();
+    }
+    Some(ids)
 }
 
 /// What a call gives to its tool.
-struct Given<'f, 'd> {
-    facts: &'f Facts<'d>,
-    node: usize,
-    site: Site,
-    call: &'f Call,
+pub(super) struct Given<'f, 'd> {
+    pub(super) facts: &'f Facts<'d>,
+    pub(super) node: usize,
+    pub(super) site: Site,
+    pub(super) call: &'f Call,
     /// All that the tool takes.
-    whole: &'f Schema,
-    whose: String,
+    pub(super) whole: &'f Schema,
+    pub(super) whose: String,
 }
 
 /// A text that is read as code.
@@ -127,7 +172,7 @@ impl Given<'_, '_> {
         expression.paths.iter().position(|path| is_risky(&self.type_of(path)))
     }
 
-    fn type_of(&self, path: &Path) -> Type {
+    pub(super) fn type_of(&self, path: &Path) -> Type {
         match path.root {
             // The time has no letters but `T` and `Z`.
             Root::Now => Type::of(Kind::Integer),
@@ -137,7 +182,7 @@ impl Given<'_, '_> {
     }
 
     /// Whether a graph's input is declared as code of this kind itself, so that who gives it answers for it.
-    fn is_declared(&self, path: &Path, sink: Sink) -> bool {
+    pub(super) fn is_declared(&self, path: &Path, sink: Sink) -> bool {
         let mut schema = self.facts.definition.inputs.as_ref();
         for part in &path.segments {
             if schema.is_some_and(|schema| schema.sink.is_some()) {
@@ -195,6 +240,7 @@ impl Given<'_, '_> {
             Sink::Sql => format!("write the statement itself in `{parameter}`, and pass values as bound parameters"),
             Sink::Html => format!("write the page itself in `{parameter}`, and pass values where they are escaped"),
             Sink::Url => format!("write the address with its host in `{parameter}`, and pass values in its query"),
+            Sink::Program => format!("write the program in `{parameter}`, and pass it values as arguments"),
         };
         match (path.root, path.segments.last()) {
             (Root::Inputs, Some(_)) => format!(
@@ -236,6 +282,10 @@ impl Given<'_, '_> {
             Sink::Html => {
                 "pass it in a parameter of its own, which the tool escapes when it puts it into the page".to_owned()
             }
+            Sink::Program => match self.list_beside(target) {
+                Some(list) => format!("write the program's whole name, and pass the value in `{list}`"),
+                None => "write the program's whole name".to_owned(),
+            },
             Sink::Url if takes("query") => {
                 format!("pass it in the query: `query: {{ {}: \"{shown}\" }}`", last_name(path))
             }
@@ -287,11 +337,12 @@ fn reader_of(sink: Sink) -> &'static str {
         Sink::Sql => "a database reads as code",
         Sink::Html => "a browser reads as code",
         Sink::Url => "says where a request goes",
+        Sink::Program => "names the program that is started",
     }
 }
 
 /// Whether a text of this type can be code.
-fn is_risky(ty: &Type) -> bool {
+pub(super) fn is_risky(ty: &Type) -> bool {
     match &ty.kind {
         Kind::Never | Kind::Boolean | Kind::Integer | Kind::Number => false,
         Kind::Enum(texts) => !texts.iter().all(|text| is_word(text)),
@@ -353,7 +404,7 @@ fn of_event(path: &Path) -> Type {
 }
 
 /// Returns where in a text an expression stands, with its braces.
-fn place_of(text: &str, expression: &Expression) -> Span {
+pub(super) fn place_of(text: &str, expression: &Expression) -> Span {
     let (Some(first), Some(last)) = (expression.ranges.first(), expression.ranges.last()) else { return 0..text.len() };
     let open = if expression.input.is_some() { "{input:" } else { "${" };
     let start = text[..first.start].rfind(open).unwrap_or(first.start);

@@ -1,7 +1,12 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
+use std::collections::HashMap;
+
 use super::cases::{Judgement, Ways};
 use super::facts::{Facts, edges};
+
+/// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
+const MOST_LATE: usize = 64;
 
 /// Where each node can lead, and which nodes lead to each other.
 pub(super) struct Web {
@@ -9,6 +14,10 @@ pub(super) struct Web {
     pub(super) next: Vec<Vec<usize>>,
     /// Whether a run can end at a node.
     pub(super) ends: Vec<bool>,
+    /// For each node, on which of its visits it can lead to each of the nodes in `next` for the first time, or an earlier one.
+    first: Vec<Vec<u64>>,
+    /// For each node, on which of its visits a run can end there for the first time, or an earlier one.
+    first_end: Vec<u64>,
     /// The groups of nodes that lead to each other, those that are led to first.
     pub(super) groups: Vec<Vec<usize>>,
     /// For each node, its group.
@@ -20,13 +29,28 @@ impl Web {
         let count = facts.definition.nodes.len();
         let ways = |node: usize| facts.judgement(node).map(|Judgement { ways, .. }| ways);
         let can_follow = |node: usize, edge: usize| ways(node).is_none_or(|ways| ways.can_follow[edge]);
-        let next: Vec<Vec<usize>> = (0..count)
+        let (next, first): (Vec<Vec<usize>>, Vec<Vec<u64>>) = (0..count)
             .map(|node| {
+                let first = |edge: usize| ways(node).map_or(1, |ways| ways.first_visit[edge]);
                 let followed = facts.ways(node).zip(facts.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
-                let mut next: Vec<usize> = followed.map(|(_, to)| to).chain(facts.error_successor(node)).collect();
+                let followed = followed.map(|(edge, to)| (to, first(edge)));
+                // A failure may come on any visit.
+                let mut next: Vec<(usize, u64)> =
+                    followed.chain(facts.error_successor(node).map(|to| (to, 1))).collect();
                 next.sort_unstable();
-                next.dedup();
-                next
+                next.dedup_by_key(|(to, _)| *to);
+                next.into_iter().unzip()
+            })
+            .unzip();
+        let first_end = (0..count)
+            .map(|node| {
+                let first = |ways: &Ways| {
+                    let list = edges(facts.definition.nodes[node].next());
+                    let out = list.iter().zip(ways.can_follow.iter().zip(&ways.first_visit));
+                    let out = out.filter(|(edge, (can, _))| **can && edge.to.is_none()).map(|(_, (_, first))| *first);
+                    out.chain(ways.is_open.then_some(ways.first_open)).min().unwrap_or(1)
+                };
+                ways(node).map_or(1, first)
             })
             .collect();
         let ends = (0..count)
@@ -43,7 +67,7 @@ impl Web {
         for (at, group) in groups.iter().enumerate() {
             group.iter().for_each(|&node| group_of[node] = at);
         }
-        Self { next, ends, groups, group_of }
+        Self { next, ends, first, first_end, groups, group_of }
     }
 
     /// Whether the nodes of a group go round: there are several, or the one leads to itself.
@@ -78,14 +102,70 @@ impl Web {
         Some(longest.into_iter().max().unwrap_or_default())
     }
 
+    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest way that can be
+    /// taken in so many; `None` if no way leads to an end.
+    ///
+    /// Where an edge can be followed only on a later visit of its node, the run goes round until then.
+    pub(super) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
+        let bounds = self.bounds(from);
+        let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
+        let mut most: Vec<u64> = bounds.values().copied().chain([0]).collect();
+        most.sort_unstable();
+        most.dedup();
+        most.into_iter().filter(|most| *most < u64::MAX).find_map(|most| {
+            let way = self.shortest(
+                &[from],
+                |node| self.ends[node] && bound(node, None) <= most,
+                |node, to| bound(node, Some(to)) <= most,
+            )?;
+            Some((most.max(way.len() as u64), way))
+        })
+    }
+
+    /// Returns how many steps a run takes at least that follows an edge which needs several visits of its node; without a
+    /// target for an end.
+    fn bounds(&self, from: usize) -> HashMap<(usize, Option<usize>), u64> {
+        let edges = |node: usize| {
+            let next = self.next[node].iter().zip(&self.first[node]).map(|(&to, &first)| (Some(to), first));
+            next.chain([(None, self.first_end[node])]).filter(|(_, first)| *first > 1)
+        };
+        let late: Vec<usize> = (0..self.next.len()).filter(|&node| edges(node).next().is_some()).collect();
+        if late.len() > MOST_LATE {
+            return HashMap::new();
+        }
+        let steps = |way: Option<Vec<usize>>| way.map_or(u64::MAX, |way| way.len() as u64);
+        let mut bounds = HashMap::new();
+        for node in late {
+            let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
+            // From the node to itself: as many nodes as are visited between two of its visits, and one of these.
+            let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
+            for (to, first) in edges(node) {
+                let behind = to.map_or(0, |to| steps(self.shortest_end(to)));
+                let again = (first - 1).saturating_mul(round);
+                bounds.insert((node, to), before.saturating_add(again).saturating_add(behind));
+            }
+        }
+        bounds
+    }
+
     /// Returns the shortest way from a node to where a run can end; `None` if there is none.
-    pub(super) fn shortest_end(&self, from: usize) -> Option<Vec<usize>> {
+    fn shortest_end(&self, from: usize) -> Option<Vec<usize>> {
+        self.shortest(&[from], |node| self.ends[node], |_, _| true)
+    }
+
+    /// Returns the shortest way from one of several nodes to one that is looked for, along the edges that may be followed.
+    fn shortest(
+        &self,
+        from: &[usize],
+        is_found: impl Fn(usize) -> bool,
+        may_follow: impl Fn(usize, usize) -> bool,
+    ) -> Option<Vec<usize>> {
         let mut before: Vec<Option<usize>> = vec![None; self.next.len()];
-        let mut waiting = std::collections::VecDeque::from([from]);
+        let mut waiting: std::collections::VecDeque<usize> = from.iter().copied().collect();
         let mut seen = vec![false; self.next.len()];
-        seen[from] = true;
+        from.iter().for_each(|&node| seen[node] = true);
         while let Some(node) = waiting.pop_front() {
-            if self.ends[node] {
+            if is_found(node) {
                 let mut way = vec![node];
                 while let Some(earlier) = way.last().and_then(|&node| before[node]) {
                     way.push(earlier);
@@ -94,7 +174,7 @@ impl Web {
                 return Some(way);
             }
             for &next in &self.next[node] {
-                if !std::mem::replace(&mut seen[next], true) {
+                if may_follow(node, next) && !std::mem::replace(&mut seen[next], true) {
                     before[next] = Some(node);
                     waiting.push_back(next);
                 }
@@ -165,10 +245,23 @@ mod tests {
     #[test]
     fn a_way_through_a_group_is_as_long_as_what_does_not_go_round() {
         let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
-        let web = Web { groups: groups(&next), next, ends: vec![false, false, false, true], group_of: Vec::new() };
+        let mut web = Web {
+            groups: groups(&next),
+            first: next.iter().map(|next| vec![1; next.len()]).collect(),
+            first_end: vec![1; next.len()],
+            ends: vec![false, false, false, true],
+            next,
+            group_of: Vec::new(),
+        };
         assert!(web.goes_round_without(&[0, 1, 2], &[]));
         assert_eq!(web.longest(&[0, 1, 2], &[2]), Some(2));
         assert_eq!(web.longest(&[0, 1, 2], &[0]), Some(2));
-        assert_eq!(web.shortest_end(0), Some(vec![0, 2, 3]));
+        assert_eq!(web.fewest_steps(0), Some((3, vec![0, 2, 3])));
+        // The way out is open on the third visit, and a round takes two steps.
+        web.first[2][1] = 3;
+        assert_eq!(web.fewest_steps(0), Some((7, vec![0, 2, 3])));
+        // A node that nothing leads back to is never visited twice.
+        web.first_end[3] = 2;
+        assert_eq!(web.fewest_steps(0), None);
     }
 }

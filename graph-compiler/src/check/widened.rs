@@ -128,6 +128,11 @@ fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
         (_, _, Kind::Any) => true,
         (Kind::List(one), Kind::List(two), Kind::List(joined))
         | (Kind::Map(one), Kind::Map(two), Kind::Map(joined)) => loses(one, two, joined),
+        // An object among maps is one more map: all its fields are values.
+        (Kind::Object(fields), Kind::Map(values), Kind::Map(joined))
+        | (Kind::Map(values), Kind::Object(fields), Kind::Map(joined)) => {
+            values.kind != Kind::Any && fields.iter().any(|field| loses(&field.ty, values, joined))
+        }
         (Kind::Object(ones), Kind::Object(twos), Kind::Object(joined)) => joined.iter().any(|field| {
             let named = |fields: &[crate::types::Field]| {
                 fields.iter().find(|other| other.name == field.name).map(|field| field.ty.clone())

@@ -49,6 +49,11 @@ impl Call {
         }
     }
 
+    /// Whether it runs a tool or a graph.
+    pub fn executes_tool(&self) -> bool {
+        (self.verb, self.item_type) == (Verb::Execute, ItemType::Tool)
+    }
+
     /// Returns the template of the item's id, where it is one, and its text.
     pub fn computed(&self) -> Option<(&Term, &str)> {
         match &self.item.value {

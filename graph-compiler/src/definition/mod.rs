@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use graph_model::capability::Pattern;
 use graph_model::name::{GraphId, ItemId, NodeName, StateKey};
-use graph_model::program::{ItemType, Settings, Verb};
+use graph_model::program::Settings;
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
@@ -138,8 +138,12 @@ impl Definition {
 
     /// Returns the ids of the tools and graphs that it executes, as far as they are known.
     pub fn executed(&self) -> BTreeSet<&ItemId> {
-        let executes = |call: &&Call| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
-        self.calls().filter(executes).filter_map(Call::id).collect()
+        self.calls().filter(|call| call.executes_tool()).filter_map(Call::id).collect()
+    }
+
+    /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
+    pub(crate) fn computed(&self) -> Vec<&str> {
+        self.calls().filter(|call| call.executes_tool() && call.computed().is_some()).map(Call::beginning).collect()
     }
 
     /// Returns a place in the file.
@@ -360,13 +364,16 @@ impl Env {
         };
         for item in items {
             let Some(name) = reader.text(item, "an environment variable's name") else { continue };
-            if name.value.is_empty() || name.value.contains(['=', '\0']) {
+            let is_odd = |character: char| {
+                matches!(character, '=' | '$' | '{' | '}') || character.is_whitespace() || character.is_control()
+            };
+            if name.value.is_empty() || name.value.contains(is_odd) {
                 let place = Place::new(reader.source, name.span);
                 let message = format!("`{}` cannot be an environment variable's name", name.value);
                 reader
                     .diagnostics
                     .error(code::BAD_NAME, place, message)
-                    .help("a name is not empty and has no `=` in it");
+                    .help("write the name alone, as `HOME`: without `$`, braces, `=` and blanks");
             } else if !self.names.contains(&name.value) {
                 self.names.push(name.value);
             }

@@ -289,6 +289,19 @@ fn is_unique(list: &[Value]) -> bool {
 }
 
 impl Schema {
+    /// Returns a rule of this schema and one of another that no value keeps both.
+    pub(crate) fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s Rule, &'s Rule)> {
+        let rule = |schema: &'s Self, keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
+        BOUNDS.iter().find_map(|&(lower, upper, may_be_equal)| {
+            let operator = if may_be_equal { Operator::Lte } else { Operator::Lt };
+            [(self, other), (other, self)].into_iter().find_map(|(one, two)| {
+                let (low, high) = (rule(one, lower)?, rule(two, upper)?);
+                let ours = if std::ptr::eq(one, self) { (low, high) } else { (high, low) };
+                (!compares(operator, &low.value, &high.value)).then_some(ours)
+            })
+        })
+    }
+
     /// Returns what the schema says of values beyond their types, as a JSON Schema of its own; `None` if it says nothing.
     ///
     /// What makes a type (`type`, `required`, `enum`) is not in it: the types hold already where it is checked.
@@ -358,6 +371,20 @@ mod tests {
             assert!(rule.holds(&fits), "{rule} allows {fits}");
             assert!(!rule.holds(&breaks), "{rule} does not allow {breaks}");
             assert!(rule.holds(&Value::Null), "{rule} says nothing of what is absent");
+        }
+        let with = |keyword: &str, value: Value| {
+            let (keyword, ..) = KEYWORDS.iter().find(|(known, ..)| *known == keyword).unwrap();
+            let rules = vec![Rule { keyword, value, span: 0..0 }];
+            Schema { rules, ..Schema::empty_object(0..0) }
+        };
+        for (one, two, excludes) in [
+            (with("minLength", json!(3)), with("maxLength", json!(2)), true),
+            (with("minLength", json!(2)), with("maxLength", json!(2)), false),
+            (with("exclusiveMinimum", json!(2)), with("maximum", json!(2)), true),
+            (with("minimum", json!(2)), with("maxLength", json!(1)), false),
+        ] {
+            assert_eq!(one.excludes(&two).map(|(own, _)| own.keyword), excludes.then_some(one.rules[0].keyword));
+            assert_eq!(two.excludes(&one).map(|(own, _)| own.keyword), excludes.then_some(two.rules[0].keyword));
         }
         let off = Rule { keyword: "uniqueItems", value: json!(false), span: 0..0 };
         assert!(off.holds(&json!([1, 1])));

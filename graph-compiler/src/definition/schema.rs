@@ -40,12 +40,19 @@ pub enum Sink {
     Html,
     /// A client: the text is an address.
     Url,
+    /// The system: the text names a program that is started.
+    Program,
 }
 
 impl Sink {
     /// Every kind with its spelling.
-    pub const TABLE: [(Self, &'static str); 4] =
-        [(Self::Shell, "shell"), (Self::Sql, "sql"), (Self::Html, "html"), (Self::Url, "url")];
+    pub const TABLE: [(Self, &'static str); 5] = [
+        (Self::Shell, "shell"),
+        (Self::Sql, "sql"),
+        (Self::Html, "html"),
+        (Self::Url, "url"),
+        (Self::Program, "program"),
+    ];
 
     /// Returns the spelling.
     pub fn name(self) -> &'static str {
@@ -463,6 +470,8 @@ pub(super) fn accepts_kind(kind: &SchemaKind, nullable: bool, value: &Value) -> 
         (SchemaKind::Map(values), Value::Object(map)) => all(values, Box::new(map.values())),
         (SchemaKind::Object(properties), Value::Object(map)) => {
             properties.iter().all(|property| match map.get(&property.name.value) {
+                // Without a type nothing says that null is allowed.
+                Some(Value::Null) if property.required && matches!(property.schema.kind, SchemaKind::Any) => false,
                 Some(value) => accepts(&property.schema, value),
                 None => !property.required || property.schema.default.is_some(),
             })

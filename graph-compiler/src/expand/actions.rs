@@ -5,7 +5,7 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::names::{Scope, identifier};
-use super::types::Types;
+use super::types::{Types, is_needed};
 use super::{docs, method, pascal_case};
 use crate::graph::{Outline, Tool};
 
@@ -41,7 +41,7 @@ pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall
                 }
                 None => (quote!(::graph_runtime::Map<String, ::graph_runtime::Value>), None),
             };
-            let result = types.rust(&tool.result, &format!("{name} result"));
+            let result = types.result(name, &tool.result);
             let variant = format_ident!("{}", variants.claim(&pascal_case(name).to_string()));
             let method = match &dispatch {
                 Some(dispatch) if tool.id.is_empty() => dispatch.clone(),
@@ -98,6 +98,9 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
     let builtins = outline.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
     quote! {
         /// The tools that the graph calls. What is missing or mistyped is an error of the program that implements it.
+        ///
+        /// Implement it for a type that owns what the tools need, and not for a reference to one. Runs that share a pool or a
+        /// client share the tools: `sharing` of the machine takes an `Arc` of them.
         pub trait Actions: Send + Sync + 'static #(#inner)* {
             #(#methods)*
         }
@@ -215,8 +218,11 @@ fn thunk(call: &ToolCall<'_>) -> TokenStream {
     let ToolCall { index, tool, method, variant, params, fields, .. } = call;
     let take = match (fields, &tool.params) {
         (Some(idents), Some(fields)) => {
-            let names = fields.iter().map(|field| &field.name);
-            quote!(#params { #(#idents: arguments.take(#names)),* })
+            let take = fields.iter().map(|field| {
+                let name = &field.name;
+                if is_needed(field) { quote!(arguments.need(#name)) } else { quote!(arguments.take(#name)) }
+            });
+            quote!(#params { #(#idents: #take),* })
         }
         _ => quote!(arguments.take("")),
     };

@@ -10,7 +10,7 @@ mod output;
 mod state;
 mod types;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
 use crate::graph::{Graph, Outline};
@@ -59,12 +59,50 @@ pub fn nothing(name: &str, files: &[String]) -> TokenStream {
 
 /// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`] returns.
 fn idents(name: &str) -> (Ident, Ident) {
-    (identifier(name), pascal_case(name.trim_start_matches("r#")))
+    (identifier(name), names::machine(name))
 }
 
-/// Returns the name of the module that a file becomes: its stem as an identifier.
+/// Returns the name of the module that a file becomes: its stem as an identifier. Where that would hide a crate or a built-in type
+/// from the program around it, `_graph` is added.
 pub fn module_name(stem: &str) -> String {
-    snake_case(stem).to_string()
+    names::module(stem).to_string()
+}
+
+/// Returns the name of the machine beside the module `name`, as [`module_name`] returns it.
+pub fn machine_name(name: &str) -> String {
+    names::machine(name).to_string()
+}
+
+/// Writes `runtime` for `::graph_runtime` in tokens, for a program in which that crate has another name.
+pub fn rename_runtime(tokens: TokenStream, runtime: &TokenStream) -> TokenStream {
+    let (mut renamed, mut waiting) = (TokenStream::new(), Vec::new());
+    for token in tokens {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == ':' && waiting.len() < 2 => {
+                waiting.push(TokenTree::Punct(punct));
+                continue;
+            }
+            TokenTree::Ident(ident) if waiting.len() == 2 && ident == "graph_runtime" => {
+                waiting.clear();
+                renamed.extend(runtime.clone());
+                continue;
+            }
+            other => {
+                renamed.extend(waiting.drain(..));
+                match other {
+                    TokenTree::Punct(punct) if punct.as_char() == ':' => waiting.push(TokenTree::Punct(punct)),
+                    TokenTree::Group(group) => {
+                        let mut inner = Group::new(group.delimiter(), rename_runtime(group.stream(), runtime));
+                        inner.set_span(group.span());
+                        renamed.extend([TokenTree::Group(inner)]);
+                    }
+                    other => renamed.extend([other]),
+                }
+            }
+        }
+    }
+    renamed.extend(waiting);
+    renamed
 }
 
 /// The types that every module has.
@@ -116,13 +154,27 @@ impl<'g> Module<'g> {
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
         let Self { module, machine, .. } = self;
         let doc = docs(doc);
+        // What linters may say of the code is nothing that the graph's author could act on; tools that a program implements are not
+        // in here.
         quote! {
             #doc
+            #[allow(
+                clippy::allow_attributes,
+                clippy::all,
+                clippy::nursery,
+                clippy::pedantic,
+                clippy::restriction,
+                missing_copy_implementations,
+                unreachable_pub,
+                unused_qualifications,
+                reason = "generated code"
+            )]
             pub mod #module {
                 use ::graph_runtime::__private as runtime;
 
                 #content
             }
+            #[allow(clippy::allow_attributes, clippy::pub_use, unreachable_pub, unused_imports, reason = "generated code")]
             pub use #module::#machine;
         }
     }
@@ -172,6 +224,7 @@ impl<'g> Module<'g> {
     /// The machine's type and constructor.
     fn head(&self) -> TokenStream {
         let (machine, bounds, read) = (&self.machine, self.bounds(), output::read(self.outline));
+        let name = machine.to_string();
         let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.outline.id));
         quote! {
             #doc
@@ -180,14 +233,21 @@ impl<'g> Module<'g> {
             }
 
             impl<A: Actions> #machine<A> {
-                /// Binds the graph to the tools that it calls.
+                /// Binds the graph to the tools that it calls. Where several runs share them, as a pool of connections: see
+                /// [`sharing`](Self::sharing).
                 pub fn new(actions: A) -> Self {
                     Self::sharing(runtime::Arc::new(actions))
                 }
 
-                /// Binds the graph to tools that others use too.
+                /// Binds the graph to tools that others use too: those of other runs, or the rest of the program.
                 pub fn sharing(actions: runtime::Arc<A>) -> Self {
                     Self { actions }
+                }
+            }
+
+            impl<A> ::std::fmt::Debug for #machine<A> {
+                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                    f.debug_struct(#name).finish_non_exhaustive()
                 }
             }
 
@@ -244,7 +304,8 @@ fn doc(graph: &Graph, source: &str) -> String {
 }
 
 fn constants(graph: &Graph) -> TokenStream {
-    let Graph { digest, signer, env, .. } = graph;
+    let Graph { digest, signer, .. } = graph;
+    let env = graph.environment();
     let Outline { id, version, .. } = &graph.outline;
     let capabilities = graph.capabilities();
     quote! {
@@ -258,7 +319,7 @@ fn constants(graph: &Graph) -> TokenStream {
         pub const SIGNER: &str = #signer;
         /// The capabilities that a run needs, with the graphs inside it: patterns where ids are known only at each call.
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
-        /// The environment variables that must be set.
+        /// The environment variables that must be set, those of the graphs inside it too.
         pub const ENV: &[&str] = &[#(#env),*];
     }
 }

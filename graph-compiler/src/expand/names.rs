@@ -32,6 +32,86 @@ impl Scope {
     }
 }
 
+/// What a module at the root of a crate must not be called: the crates that every program has, and the built-in types, whose names
+/// it would take from all code around it.
+const CRATES_AND_TYPES: [&str; 26] = [
+    "alloc",
+    "bool",
+    "char",
+    "core",
+    "f128",
+    "f16",
+    "f32",
+    "f64",
+    "graph_compiler",
+    "graph_runtime",
+    "i128",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "isize",
+    "proc_macro",
+    "std",
+    "str",
+    "test",
+    "u128",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+    "usize",
+];
+/// What a machine must not be called: the types, traits and variants that Rust code uses without importing them.
+const PRELUDE: [&str; 34] = [
+    "AsMut",
+    "AsRef",
+    "Box",
+    "Clone",
+    "Copy",
+    "Debug",
+    "Default",
+    "DoubleEndedIterator",
+    "Drop",
+    "Eq",
+    "Err",
+    "ExactSizeIterator",
+    "Extend",
+    "Fn",
+    "FnMut",
+    "FnOnce",
+    "From",
+    "FromIterator",
+    "Hash",
+    "Into",
+    "IntoIterator",
+    "Iterator",
+    "None",
+    "Ok",
+    "Option",
+    "Ord",
+    "PartialEq",
+    "PartialOrd",
+    "Result",
+    "Some",
+    "String",
+    "ToOwned",
+    "ToString",
+    "Vec",
+];
+
+/// Returns the name of the module that a file or directory called `stem` becomes.
+pub(super) fn module(stem: &str) -> Ident {
+    let name = snake_case(stem);
+    if CRATES_AND_TYPES.iter().any(|taken| name == taken) { identifier(&format!("{name}_graph")) } else { name }
+}
+
+/// Returns the name of the machine that stands beside the module `name`.
+pub(super) fn machine(name: &str) -> Ident {
+    let name = pascal_case(name.trim_start_matches("r#"));
+    if PRELUDE.iter().any(|taken| name == taken) { identifier(&format!("{name}Graph")) } else { name }
+}
+
 /// Makes an identifier; one that [`Scope::claim`] returned may begin with `r#`.
 pub(crate) fn identifier(name: &str) -> Ident {
     match name.strip_prefix("r#") {
@@ -117,6 +197,21 @@ mod tests {
         ] {
             assert_eq!(snake_case(text).to_string(), snake);
             assert_eq!(pascal_case(text).to_string(), pascal);
+        }
+    }
+
+    #[test]
+    fn modules_and_machines_hide_nothing_of_the_language() {
+        for (stem, module_name, machine_name) in [
+            ("std", "std_graph", "StdGraph"),
+            ("Core", "core_graph", "CoreGraph"),
+            ("graph-runtime", "graph_runtime_graph", "GraphRuntimeGraph"),
+            ("u8", "u8_graph", "U8Graph"),
+            ("result", "result", "ResultGraph"),
+            ("order", "order", "Order"),
+        ] {
+            let module = module(stem).to_string();
+            assert_eq!((module.as_str(), machine(&module).to_string().as_str()), (module_name, machine_name));
         }
     }
 

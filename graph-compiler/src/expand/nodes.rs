@@ -54,6 +54,8 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
             }
         }
 
+        runtime::node!(Node);
+
         #exits
         #program
     }

@@ -102,20 +102,40 @@ impl Types {
     /// type equals it, which then has two names.
     pub(super) fn exit(&mut self, node: &str, ty: &Type) -> TokenStream {
         let hint = format!("{node} output");
-        let (Kind::Object(fields), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
-        let ident = self.claim(&hint);
-        let doc = format!("What a run returns that ends at `{node}`.");
-        let tokens = match self.known.iter().find(|(known, _)| *known == ty.kind) {
-            Some((_, other)) => {
-                let doc = docs(&doc);
-                quote!(#doc pub type #ident = #other;)
-            }
-            None => {
-                self.known.push((ty.kind.clone(), ident.clone()));
-                self.structure(&ident, fields, &doc)
-            }
+        let (Kind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
+        self.called(&ty.kind, &hint, &format!("What a run returns that ends at `{node}`."))
+    }
+
+    /// Returns the Rust type of what the tool `id` returns. An object or enumeration is called after the tool, also where another
+    /// type equals it: a program that implements the tool goes on compiling when the other changes.
+    pub(super) fn result(&mut self, id: &str, ty: &Type) -> TokenStream {
+        let hint = format!("{id} result");
+        if !matches!(ty.kind, Kind::Object(_) | Kind::Enum(_)) {
+            return self.rust(ty, &hint);
+        }
+        let rust = self.called(&ty.kind, &hint, &format!("What `{id}` returns."));
+        let rust = if ty.secret { quote!(::graph_runtime::Secret<#rust>) } else { rust };
+        if ty.nullable { quote!(Option<#rust>) } else { rust }
+    }
+
+    /// Returns a name made of `hint` for an object or enumeration: an alias where that has a name already.
+    fn called(&mut self, kind: &Kind, hint: &str, doc: &str) -> TokenStream {
+        let Some((_, other)) = self.known.iter().find(|(known, _)| known == kind) else {
+            let ident = match kind {
+                Kind::Object(fields) => {
+                    let ident = self.claim(hint);
+                    self.known.push((kind.clone(), ident.clone()));
+                    let tokens = self.structure(&ident, fields, doc);
+                    self.tokens.extend(tokens);
+                    ident
+                }
+                _ => self.intern(kind, hint),
+            };
+            return quote!(#ident);
         };
-        self.tokens.extend(tokens);
+        let other = other.clone();
+        let (ident, doc) = (self.claim(hint), docs(doc));
+        self.tokens.extend(quote!(#doc pub type #ident = #other;));
         quote!(#ident)
     }
 
@@ -190,7 +210,19 @@ fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
             None => quote!(#index #ident: #name),
         }
     });
-    quote!(runtime::object!(#ident { #(#fields),* });)
+    let needed: Vec<Literal> = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| is_needed(member.field))
+        .map(|(index, _)| Literal::usize_unsuffixed(index))
+        .collect();
+    let needs = (!needed.is_empty()).then(|| quote!(needs [#(#needed),*]));
+    quote!(runtime::object!(#ident { #(#fields),* } #needs);)
+}
+
+/// Whether a field takes any value but null, which its Rust type does not say.
+pub(super) fn is_needed(field: &Field) -> bool {
+    field.ty.kind == Kind::Any && field.is_required()
 }
 
 fn enumeration(ident: &Ident, texts: &[String]) -> TokenStream {

@@ -8,16 +8,90 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_model::condition::Condition;
 use graph_model::name::ItemId;
+use graph_model::program::OnError;
 
 use super::{Examined, Project, display_name};
 use crate::check::{self, Nested};
-use crate::definition::{self, Schema};
+use crate::definition::{self, Definition, Next, NodeDefinition, NodeKind, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
 use crate::types::Type;
 use crate::verify::{Origin, verify};
 use crate::{expand, tree};
+
+/// The nodes of a graph, as far as it matters whether a run can end although a graph inside cannot.
+#[derive(Debug)]
+struct Steps {
+    start: usize,
+    nodes: Vec<Step>,
+}
+
+#[derive(Debug)]
+struct Step {
+    /// What the node executes each time it is visited.
+    calls: Option<ItemId>,
+    /// Where its edges lead.
+    next: Vec<usize>,
+    /// Whether a run may end at it.
+    ends: bool,
+    /// Where a failure leads; `None` where it ends the run.
+    failed: Option<Vec<usize>>,
+}
+
+impl Steps {
+    fn of(definition: &Definition) -> Option<Self> {
+        let index = |name: &str| definition.nodes.iter().position(|node| node.name.value.as_str() == name);
+        let start = index(definition.start.as_ref()?.value.as_str())?;
+        let goes_on = definition.settings.on_error == OnError::Continue;
+        let step = |node: &NodeDefinition| {
+            let (targets, ends): (Vec<&str>, bool) = match node.next() {
+                Next::End => (Vec::new(), true),
+                Next::To(to) => (vec![to.value.as_str()], false),
+                Next::List(list) => {
+                    let targets = list.edges.iter().filter_map(|edge| Some(edge.to.as_ref()?.value.as_str()));
+                    let always = list.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
+                    (targets.collect(), !always || list.edges.iter().any(|edge| edge.to.is_none()))
+                }
+            };
+            let next: Vec<usize> = targets.into_iter().filter_map(index).collect();
+            // A foreach may have no items.
+            let calls = match &node.kind {
+                NodeKind::Action(action) if action.call.executes_tool() => action.call.id().cloned(),
+                _ => None,
+            };
+            let failed = match node.on_error() {
+                Some(to) => index(to.value.as_str()).map(|to| vec![to]),
+                None => goes_on.then(|| next.clone()),
+            };
+            Step { calls, next, ends, failed }
+        };
+        Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
+    }
+
+    /// Whether a run can end, where `can_end` says so of what its nodes execute.
+    fn can_end(&self, can_end: &impl Fn(&ItemId) -> bool) -> bool {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut waiting = vec![self.start];
+        while let Some(node) = waiting.pop() {
+            if std::mem::replace(&mut seen[node], true) {
+                continue;
+            }
+            let Step { calls, next, ends, failed } = &self.nodes[node];
+            let returns = calls.as_ref().is_none_or(can_end);
+            // Where failures lead on along the edges, they may end the run there too.
+            if *ends && (returns || failed.as_ref() == Some(next)) {
+                return true;
+            }
+            if returns {
+                waiting.extend(next);
+            }
+            waiting.extend(failed.iter().flatten());
+        }
+        false
+    }
+}
 
 /// What was found out about the graphs of a tree, so that each is read once.
 #[derive(Debug, Default)]
@@ -40,6 +114,10 @@ struct Head {
     needs: Vec<String>,
     /// What its inputs are, as the file says it.
     schema: Option<Schema>,
+    /// The environment variables that it needs itself.
+    env: Vec<String>,
+    /// Its nodes, as far as it matters which graphs run inside; `None` where it has mistakes.
+    steps: Option<Steps>,
 }
 
 impl Project {
@@ -73,7 +151,7 @@ impl Project {
     }
 
     /// Returns a file as it is called in the list of the tree's graphs, however the caller wrote its path.
-    fn listed(&self, file: &Path) -> PathBuf {
+    pub(super) fn listed(&self, file: &Path) -> PathBuf {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let whole = |path: &Path| path.canonicalize().ok();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
@@ -92,7 +170,15 @@ impl Project {
 
     /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
     fn read_head(&self, path: &Path) -> Head {
-        let nothing = Head { id: None, calls: Vec::new(), inputs: Type::any(), needs: Vec::new(), schema: None };
+        let nothing = Head {
+            id: None,
+            calls: Vec::new(),
+            inputs: Type::any(),
+            needs: Vec::new(),
+            schema: None,
+            env: Vec::new(),
+            steps: None,
+        };
         let mut ignored = Diagnostics::new();
         let Ok(source) = self.read(path) else { return nothing };
         let Some(yaml) = tree::parse(&source, &mut ignored) else { return nothing };
@@ -111,6 +197,8 @@ impl Project {
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: check::needs(&definition),
             schema: inputs.cloned(),
+            env: definition.env.clone(),
+            steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),
         }
     }
 
@@ -144,9 +232,10 @@ impl Project {
             output: Type::any(),
             needs: self.needs(path),
             budget: None,
+            is_endless: false,
         };
         if self.returns_to(path, &self.listed(caller)) {
-            return nested;
+            return Nested { is_endless: self.is_endless(path), ..nested };
         }
         let examined = self.examined(path);
         let is_mistake =
@@ -182,6 +271,36 @@ impl Project {
             returns: self.returns_to(path, &self.listed(outer)),
             builtin: true,
             needs: self.head(path).needs.clone(),
+            env: self.head(path).env.clone(),
+        }
+    }
+
+    /// Whether no run of a graph can end: on every way, another run of it is made inside, directly or through others.
+    fn is_endless(&self, path: &Path) -> bool {
+        let mut graphs = self.inside(&self.head(path).calls);
+        if !graphs.iter().any(|inner| inner == path) {
+            graphs.push(path.to_owned());
+        }
+        let mut ends: BTreeMap<PathBuf, bool> = graphs.into_iter().map(|graph| (graph, false)).collect();
+        loop {
+            let can_end = |id: &ItemId| {
+                let graphs = self.graphs_called(id);
+                // What is no graph returns; which of several is meant is not known.
+                graphs.len() != 1 || graphs.iter().all(|graph| ends.get(graph).copied().unwrap_or(true))
+            };
+            let new: Vec<PathBuf> = ends
+                .iter()
+                .filter(|(graph, ends)| {
+                    !**ends && self.head(graph).steps.as_ref().is_none_or(|steps| steps.can_end(&can_end))
+                })
+                .map(|(graph, _)| graph.clone())
+                .collect();
+            if new.is_empty() {
+                return !ends.get(path).copied().unwrap_or(true);
+            }
+            new.into_iter().for_each(|graph| {
+                ends.insert(graph, true);
+            });
         }
     }
 

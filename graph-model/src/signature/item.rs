@@ -1,6 +1,7 @@
 //! Items: where the signature line stands, what it covers, signing and verifying.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -145,6 +146,14 @@ pub enum SignatureError {
         /// When it was revoked, as its key file says.
         revoked_at: String,
     },
+    /// A file about the key cannot be used, and may have been a revocation.
+    #[error("it was signed by {fingerprint}, a key that is blocked, since {} is refused", path.display())]
+    Blocked {
+        /// Whose signature it is.
+        fingerprint: Fingerprint,
+        /// The file among the trusted keys that is refused, or their directory if that cannot be read.
+        path: PathBuf,
+    },
     /// The signature is not the key's.
     #[error("its signature was not made by {0}, the key that it names")]
     Forged(Fingerprint),
@@ -222,15 +231,7 @@ fn judge<'r>(envelope: &Envelope, digest: &Digest, ring: &'r KeyRing) -> Result<
     if envelope.digest != *digest {
         return Err(SignatureError::Altered { signed: envelope.digest, found: *digest });
     }
-    let signer =
-        ring.get(&envelope.fingerprint).ok_or_else(|| SignatureError::Untrusted(envelope.fingerprint.clone()))?;
-    if let Some(revoked_at) = &signer.revoked_at {
-        return Err(SignatureError::Revoked {
-            fingerprint: envelope.fingerprint.clone(),
-            owner: signer.owner.clone(),
-            revoked_at: revoked_at.clone(),
-        });
-    }
+    let signer = ring.signer(&envelope.fingerprint)?;
     if !signer.key.verifies(digest, &envelope.signature) {
         return Err(SignatureError::Forged(envelope.fingerprint.clone()));
     }

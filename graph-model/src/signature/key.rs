@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ed25519_dalek::hazmat::{ExpandedSecretKey, raw_sign};
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
@@ -227,8 +228,11 @@ impl SecretKey {
             Err(KeyError::Missing(_)) => {
                 let key = Self::generate()?;
                 match key.save(directory) {
-                    // Another process was first: its key is the one.
-                    Err(KeyError::Exists(_)) => Self::load(&directory.join(PRIVATE_KEY)),
+                    // Another process was first: its key is the one, and its public half may have been written over.
+                    Err(KeyError::Exists(_)) => {
+                        let key = Self::load(&directory.join(PRIVATE_KEY))?;
+                        key.save_public(directory).map(|_| key)
+                    }
                     saved => saved.map(|()| key),
                 }
             }
@@ -236,27 +240,44 @@ impl SecretKey {
         }
     }
 
-    /// Writes `private_key.pem` (0600) and `public_key.pem` (0644) into `directory`, made if need be (0700) (R35).
+    /// Writes `private_key.pem` (0600) and `public_key.pem` (0644) into `directory`, made if need be (0700) (R35), and a
+    /// `.gitignore` that keeps the directory out of repositories and packages.
     ///
-    /// The secret key appears whole or not at all, and never over another.
+    /// Each file appears whole or not at all, the secret key last and never over another: where there is a secret key, the
+    /// other files are there.
     ///
     /// # Errors
     ///
     /// If there is a key already, or a file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<(), KeyError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| KeyError::Io { path, source }
-        };
-        create_private_directory(directory).map_err(io(directory))?;
+        create_private_directory(directory).map_err(|source| KeyError::Io { path: directory.to_owned(), source })?;
         let secret = directory.join(PRIVATE_KEY);
+        if fs::symlink_metadata(&secret).is_ok() {
+            return Err(KeyError::Exists(secret));
+        }
+        ignore(directory)?;
+        self.save_public(directory)?;
         let pem = self.to_pem();
-        write_new(&secret, pem.as_bytes(), 0o600).map_err(|error| match error.kind() {
+        write_new(&secret, pem.as_bytes(), 0o600).map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => KeyError::Exists(secret.clone()),
-            _ => io(&secret)(error),
-        })?;
-        let public = directory.join(PUBLIC_KEY);
-        fs::write(&public, self.public().to_pem()).map_err(io(&public))
+            _ => KeyError::Io { path: secret.clone(), source },
+        })
+    }
+
+    /// Writes `public_key.pem` into `directory`, in place of one that is not this key's, as one that a crash left empty. Returns
+    /// whether it had to.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn save_public(&self, directory: &Path) -> Result<bool, KeyError> {
+        let (path, pem) = (directory.join(PUBLIC_KEY), self.public().to_pem());
+        if fs::read_to_string(&path).is_ok_and(|text| text == pem) {
+            return Ok(false);
+        }
+        let written = write_temporary(&path, pem.as_bytes(), 0o644)
+            .and_then(|temporary| fs::rename(&temporary, &path).inspect_err(|_| drop(fs::remove_file(&temporary))));
+        written.map(|()| true).map_err(|source| KeyError::Io { path, source })
     }
 
     /// Writes the key as PKCS#8 PEM of version 1, which every library reads.
@@ -371,23 +392,40 @@ fn create_private_directory(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
+/// Keeps a directory of keys out of git and of `cargo package`; one that has a `.gitignore` already says itself what to keep out.
+fn ignore(directory: &Path) -> Result<(), KeyError> {
+    let path = directory.join(".gitignore");
+    match write_new(&path, b"*\n", 0o644) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        written => written.map_err(|source| KeyError::Io { path, source }),
+    }
+}
+
 /// Writes a file that must not exist yet, and is whole once it does: a temporary file is linked to the name.
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let temporary = path.with_extension(format!("pem.{}.tmp", std::process::id()));
+    let temporary = write_temporary(path, bytes, mode)?;
+    // A hard link fails if the name is taken, where a rename would replace what is there.
+    let linked = fs::hard_link(&temporary, path);
+    let removed = fs::remove_file(&temporary);
+    linked.and(removed)
+}
+
+/// Writes a file beside `path`, of this process and this moment alone, and waits until it is on the disk. What a crash leaves of it has
+/// the name of the file, the process and `.tmp`, and can be removed.
+fn write_temporary(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_file_name(format!("{name}.{}-{count}.tmp", std::process::id()));
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
     #[cfg(not(unix))]
     let _: u32 = mode;
-    let written = options.open(&temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    // A hard link fails if the name is taken, where a rename would replace what is there.
-    let linked = written.and_then(|()| fs::hard_link(&temporary, path));
-    let removed = fs::remove_file(&temporary);
-    linked.and(removed)
+    let mut file = options.open(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map(|()| temporary.clone()).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
 #[cfg(test)]
@@ -466,6 +504,22 @@ mod tests {
     }
 
     #[test]
+    fn a_public_key_that_a_crash_left_empty_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (key, public) = (SecretKey::from_seed(&SEED), directory.path().join(PUBLIC_KEY));
+        key.save(directory.path()).unwrap();
+        for spoilt in ["", "-----BEGIN"] {
+            fs::write(&public, spoilt).unwrap();
+            assert!(key.save_public(directory.path()).unwrap());
+            assert_eq!(fs::read_to_string(&public).unwrap(), key.public().to_pem());
+        }
+        assert!(!key.save_public(directory.path()).unwrap());
+        // Another key's attempt changes nothing of a pair that is there.
+        assert!(matches!(SecretKey::generate().unwrap().save(directory.path()), Err(KeyError::Exists(_))));
+        assert_eq!(fs::read_to_string(&public).unwrap(), key.public().to_pem());
+    }
+
+    #[test]
     fn saving_writes_private_files_and_never_over_a_key() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().join("keys");
@@ -473,7 +527,9 @@ mod tests {
         key.save(&directory).unwrap();
         assert!(matches!(SecretKey::generate().unwrap().save(&directory), Err(KeyError::Exists(_))));
         assert_eq!(SecretKey::load_or_generate(&directory).unwrap().public(), key.public());
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no temporary file stays");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "no temporary file stays");
+        assert_eq!(fs::read_to_string(directory.join(".gitignore")).unwrap(), "*\n");
+        assert_eq!(fs::read_to_string(directory.join(PUBLIC_KEY)).unwrap(), key.public().to_pem());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

@@ -71,9 +71,15 @@ pub struct RejectedKey {
     pub error: KeyFileError,
 }
 
-/// The keys that are trusted, the revoked ones marked.
+/// The keys that are trusted, the revoked ones marked, and those that a refused file blocks.
 #[derive(Debug, Clone, Default)]
-pub struct KeyRing(BTreeMap<Fingerprint, KeyFile>);
+pub struct KeyRing {
+    keys: BTreeMap<Fingerprint, KeyFile>,
+    /// The refused file about each of these keys. It may have been a revocation, so none of them is trusted.
+    blocked: BTreeMap<Fingerprint, PathBuf>,
+    /// A directory that could not be read. It may hold a revocation of any key, so no key is trusted.
+    unread: Option<PathBuf>,
+}
 
 const MOST_BYTES: u64 = 64 * 1024;
 
@@ -115,34 +121,52 @@ impl KeyRing {
     /// A ring that trusts one key; for tests and for those who trust their own signature.
     pub fn of(key: &PublicKey, owner: &str) -> Self {
         let file = KeyFile::new(key.clone(), owner);
-        Self(BTreeMap::from([(file.fingerprint.clone(), file)]))
+        Self { keys: BTreeMap::from([(file.fingerprint.clone(), file)]), ..Self::default() }
     }
 
     /// Reads every `*.toml` in `directories`, the first directory's word on a key counting before the next one's (R38).
     ///
     /// A key file must be signed, by the key in it or by another key of any of the directories that is not revoked; keys
     /// that vouch only for each other are not trusted (R39). A key that one directory revokes is revoked, whatever the
-    /// others say. Files that are refused come back with the reason. A directory that does not exist holds no keys. The
-    /// paths of all files read come last, refused ones too.
+    /// others say. Files that are refused come back with the reason, and block the key that they are named after: whoever
+    /// could spoil the file of a revocation would undo it otherwise. A directory that cannot be read blocks every key. A
+    /// directory that does not exist holds no keys. The paths of all files read come last, refused ones too.
     pub fn load(directories: &[&Path]) -> (Self, Vec<RejectedKey>, Vec<PathBuf>) {
         let (mut unreadable, mut candidates, mut read) = (Vec::new(), Vec::new(), Vec::new());
+        let mut known = Known::default();
         for directory in directories {
-            for path in key_files(directory, &mut unreadable) {
-                match Candidate::read(&path) {
-                    Ok(candidate) => candidates.push(candidate),
-                    Err(error) => unreadable.push(RejectedKey { path: path.clone(), error }),
+            match key_files(directory) {
+                Ok(paths) => {
+                    for path in paths {
+                        match Candidate::read(&path) {
+                            Ok(candidate) => candidates.push(candidate),
+                            Err(error) => {
+                                known.block(&path, &error);
+                                unreadable.push(RejectedKey { path: path.clone(), error });
+                            }
+                        }
+                        read.push(path);
+                    }
                 }
-                read.push(path);
+                Err(error) => {
+                    known.unread.get_or_insert_with(|| (*directory).to_owned());
+                    unreadable.push(RejectedKey { path: (*directory).to_owned(), error: error.into() });
+                }
             }
         }
-        // A revocation may be found only after the key has vouched for others: then all is judged again, knowing of it.
-        let mut revoked = BTreeMap::new();
-        let (ring, mut rejected) = loop {
-            let (ring, rejected, found) = Self::admit(&candidates, &revoked);
-            if found.len() == revoked.len() {
-                break (ring, rejected);
+        // A revocation, or a file to refuse, may be found only after the key has vouched for others: then all is judged
+        // again, knowing of it.
+        let mut rejected: Vec<RejectedKey> = Vec::new();
+        let ring = loop {
+            let (ring, refused, found) = Self::admit(&candidates, &known);
+            // Why a file was refused first is the reason: later ones only follow from other refusals.
+            let new =
+                refused.into_iter().filter(|new| rejected.iter().all(|old| old.path != new.path)).collect::<Vec<_>>();
+            rejected.extend(new);
+            if found == known {
+                break ring;
             }
-            revoked = found;
+            known = found;
         };
         rejected.extend(unreadable);
         rejected.sort_by(|a, b| a.path.cmp(&b.path));
@@ -151,21 +175,49 @@ impl KeyRing {
 
     /// Returns the key with that fingerprint, also if it is revoked.
     pub fn get(&self, fingerprint: &Fingerprint) -> Option<&KeyFile> {
-        self.0.get(fingerprint)
+        self.keys.get(fingerprint)
+    }
+
+    /// Returns the file or directory that was refused and that blocks the key with that fingerprint, if there is one.
+    pub fn blocked(&self, fingerprint: &Fingerprint) -> Option<&Path> {
+        self.unread.as_ref().or_else(|| self.blocked.get(fingerprint)).map(PathBuf::as_path)
+    }
+
+    /// Returns the keys that a refused file blocks, with the file.
+    pub fn blocked_keys(&self) -> impl Iterator<Item = (&Fingerprint, &Path)> {
+        self.blocked.iter().map(|(fingerprint, path)| (fingerprint, path.as_path()))
+    }
+
+    /// Returns the key with that fingerprint, if signatures of it count.
+    ///
+    /// # Errors
+    ///
+    /// If the key is blocked, not trusted, or revoked.
+    pub fn signer(&self, fingerprint: &Fingerprint) -> Result<&KeyFile, SignatureError> {
+        if let Some(path) = self.blocked(fingerprint) {
+            return Err(SignatureError::Blocked { fingerprint: fingerprint.clone(), path: path.to_owned() });
+        }
+        let file = self.get(fingerprint).ok_or_else(|| SignatureError::Untrusted(fingerprint.clone()))?;
+        match &file.revoked_at {
+            None => Ok(file),
+            Some(revoked_at) => Err(SignatureError::Revoked {
+                fingerprint: fingerprint.clone(),
+                owner: file.owner.clone(),
+                revoked_at: revoked_at.clone(),
+            }),
+        }
     }
 
     /// Returns the keys in the order of their fingerprints.
     pub fn keys(&self) -> impl Iterator<Item = &KeyFile> {
-        self.0.values()
+        self.keys.values()
     }
 
-    /// Admits candidates until none is left whose signer is trusted, and returns the revocations that are known then: those
-    /// of `revoked`, and those of the files that were admitted.
-    fn admit(
-        candidates: &[Candidate],
-        revoked: &BTreeMap<Fingerprint, String>,
-    ) -> (Self, Vec<RejectedKey>, BTreeMap<Fingerprint, String>) {
-        let (mut ring, mut rejected, mut found) = (Self::default(), Vec::new(), revoked.clone());
+    /// Admits candidates until none is left whose signer is trusted, and returns what is known of keys then: `known`, the
+    /// revocations in the files that were admitted, and the keys that the refused files block.
+    fn admit(candidates: &[Candidate], known: &Known) -> (Self, Vec<RejectedKey>, Known) {
+        let mut ring = Self { keys: BTreeMap::new(), blocked: known.blocked.clone(), unread: known.unread.clone() };
+        let (mut rejected, mut found) = (Vec::new(), known.clone());
         let mut waiting: Vec<&Candidate> = candidates.iter().collect();
         loop {
             let before = waiting.len();
@@ -175,10 +227,10 @@ impl KeyRing {
                     Ok(()) => {
                         let KeyFile { fingerprint, revoked_at, .. } = &candidate.file;
                         if let Some(at) = revoked_at {
-                            found.entry(fingerprint.clone()).or_insert_with(|| at.clone());
+                            found.revoked.entry(fingerprint.clone()).or_insert_with(|| at.clone());
                         }
-                        let file = ring.0.entry(fingerprint.clone()).or_insert_with(|| candidate.file.clone());
-                        file.revoked_at = file.revoked_at.take().or_else(|| found.get(fingerprint).cloned());
+                        let file = ring.keys.entry(fingerprint.clone()).or_insert_with(|| candidate.file.clone());
+                        file.revoked_at = file.revoked_at.take().or_else(|| found.revoked.get(fingerprint).cloned());
                     }
                     Err(SignatureError::Untrusted(_)) => still.push(candidate),
                     Err(error) => rejected.push(RejectedKey { path: candidate.path.clone(), error: error.into() }),
@@ -189,6 +241,8 @@ impl KeyRing {
                     error: SignatureError::Untrusted(candidate.envelope.fingerprint.clone()).into(),
                     path: candidate.path.clone(),
                 }));
+                rejected.iter().for_each(|key: &RejectedKey| found.block(&key.path, &key.error));
+                ring.keys.retain(|fingerprint, _| !found.blocked.contains_key(fingerprint));
                 return (ring, rejected, found);
             }
             waiting = still;
@@ -200,18 +254,12 @@ impl KeyRing {
         if envelope.digest != *digest {
             return Err(SignatureError::Altered { signed: envelope.digest, found: *digest });
         }
-        let signer = match self.get(&envelope.fingerprint) {
-            Some(signer) => signer,
-            None if envelope.fingerprint == file.fingerprint => file,
-            None => return Err(SignatureError::Untrusted(envelope.fingerprint.clone())),
+        let signer = match self.signer(&envelope.fingerprint) {
+            Ok(signer) => signer,
+            // A key vouches for its own file, revoked or not: whether that makes it trusted is not for this file to say.
+            Err(_) if envelope.fingerprint == file.fingerprint => file,
+            Err(error) => return Err(error),
         };
-        if let (Some(revoked_at), true) = (&signer.revoked_at, signer.fingerprint != file.fingerprint) {
-            return Err(SignatureError::Revoked {
-                fingerprint: signer.fingerprint.clone(),
-                owner: signer.owner.clone(),
-                revoked_at: revoked_at.clone(),
-            });
-        }
         if signer.key.verifies(digest, &envelope.signature) {
             Ok(())
         } else {
@@ -220,27 +268,47 @@ impl KeyRing {
     }
 }
 
-fn key_files(directory: &Path, rejected: &mut Vec<RejectedKey>) -> Vec<PathBuf> {
+/// What is known of keys while their files are judged. It only grows.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Known {
+    revoked: BTreeMap<Fingerprint, String>,
+    blocked: BTreeMap<Fingerprint, PathBuf>,
+    unread: Option<PathBuf>,
+}
+
+impl Known {
+    /// Blocks the keys that the refused file at `path` is about: the one that it is named after, and the one in it.
+    fn block(&mut self, path: &Path, error: &KeyFileError) {
+        let named = path.file_stem().and_then(|stem| stem.to_str()?.to_ascii_lowercase().parse().ok());
+        let inside = match error {
+            KeyFileError::Fingerprint { found, .. } => Some(found.clone()),
+            _ => None,
+        };
+        for fingerprint in named.into_iter().chain(inside) {
+            self.blocked.entry(fingerprint).or_insert_with(|| path.to_owned());
+        }
+    }
+}
+
+/// Returns the key files in `directory`; none if it does not exist.
+fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        Err(error) => {
-            rejected.push(RejectedKey { path: directory.to_owned(), error: error.into() });
-            return Vec::new();
+        // A link that leads nowhere is no missing directory.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(directory).is_err() => {
+            return Ok(Vec::new());
         }
+        Err(error) => return Err(error),
     };
     let mut files = Vec::new();
     for entry in entries {
-        match entry {
-            Ok(entry) if entry.path().extension().is_some_and(|extension| extension == "toml") => {
-                files.push(entry.path());
-            }
-            Ok(_) => {}
-            Err(error) => rejected.push(RejectedKey { path: directory.to_owned(), error: error.into() }),
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
         }
     }
     files.sort();
-    files
+    Ok(files)
 }
 
 impl Candidate {
@@ -436,6 +504,52 @@ mod tests {
         assert_eq!(revoked.revoked_at.as_deref(), Some("2026-01-02T03:04:05Z"));
         assert!(ring.get(&key(2).public().fingerprint()).is_none(), "a revoked key vouches for nobody");
         assert_eq!(rejected.len(), 1);
+    }
+
+    #[test]
+    fn a_refused_file_blocks_the_key_that_it_is_named_after() {
+        let good = KeyFile::new(key(1).public(), "good");
+        let stem = good.fingerprint.as_str();
+        let text = good.to_signed_toml(&key(1), SystemTime::UNIX_EPOCH);
+        let mut revoked = good.clone();
+        revoked.revoked_at = Some("2026-01-02T03:04:05Z".into());
+        let item = sign(ItemKind::YAML, "a: 1\n", &key(1), SystemTime::UNIX_EPOCH).unwrap();
+        for (name, spoilt) in [
+            (stem.to_owned(), format!("<!-- rye:signed:x -->\n{text}")),
+            (stem.to_owned(), text.split_once('\n').unwrap().1.to_owned()),
+            (stem.to_owned(), text.replace("good", "evil")),
+            (stem.to_owned(), String::new()),
+            (stem.to_owned(), "#".repeat(70_000)),
+            (stem.to_owned(), revoked.to_signed_toml(&key(9), SystemTime::UNIX_EPOCH)),
+            (stem.to_uppercase(), text.clone()),
+            ("another-name".to_owned(), text.clone()),
+        ] {
+            let (project, user) = (Directory::new(), Directory::new());
+            user.add(&good, &key(1));
+            user.add(&KeyFile::new(key(2).public(), "friend"), &key(1));
+            let path = project.write(&name, &spoilt);
+            let (ring, rejected, _) = KeyRing::load(&[project.0.path(), user.0.path()]);
+            assert_eq!(rejected.len(), 2, "{name}: the file, and the friend for whom nobody vouches: {rejected:?}");
+            assert!(ring.keys().next().is_none());
+            assert_eq!(ring.blocked(&good.fingerprint), Some(path.as_path()), "{name}");
+            let error = super::super::verify(ItemKind::YAML, &item, &ring).unwrap_err();
+            assert!(matches!(error, SignatureError::Blocked { .. }), "{name}: {error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_that_cannot_be_read_blocks_every_key() {
+        let (project, user) = (Directory::new(), Directory::new());
+        user.add(&KeyFile::new(key(1).public(), "good"), &key(1));
+        let dangling = project.0.path().join("dangling");
+        std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+        let file = project.write("a", "");
+        for directory in [&dangling, &file] {
+            let (ring, rejected, _) = KeyRing::load(&[directory, user.0.path()]);
+            assert!(rejected.iter().any(|rejected| rejected.path == *directory), "{rejected:?}");
+            assert!(ring.signer(&key(1).public().fingerprint()).is_err());
+        }
     }
 
     #[test]

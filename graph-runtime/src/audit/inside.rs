@@ -11,11 +11,11 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
-use super::{Audit, Proven, Walk, misfit, prove};
-use crate::code::{Foreach, Kind};
-use crate::engine::nested::{failure_inside, is_told_secrets, nested_id};
+use super::{Audit, Proven, Session, Walk, misfit, prove};
+use crate::code::{Foreach, Kind, Tool};
+use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
-use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Visit};
+use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
 use crate::travel::Past;
@@ -87,7 +87,8 @@ pub(crate) async fn prove_tree(
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
-        let inner = call.graph(&*outer).ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+        let inner = graph_of(&*outer, call.tool, call.id.as_ref())
+            .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
         for attempt in 1..=call.attempts {
             let id = call.id(attempt);
@@ -106,6 +107,146 @@ pub(crate) async fn prove_tree(
         call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;
     }
     Ok(audits)
+}
+
+/// Fails unless the journals of the runs are whole that the committed visits of a run began, and of those inside them. What a run
+/// goes on with came from them.
+///
+/// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
+pub(crate) async fn verify_inside(
+    machine: &Arc<dyn Machine>,
+    run: &RunId,
+    records: &[Sealed],
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<(), AuditError> {
+    let journal = |run: &RunId, reason| AuditError::Journal { run: run.clone(), reason };
+    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed]| {
+        let begun = begun(&**machine, run, records, key, seal).map_err(|reason| journal(run, reason))?;
+        Ok::<_, AuditError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
+    };
+    let mut waiting = begun(machine, run, records)?;
+    while let Some((outer, call)) = waiting.pop() {
+        let Begun { seq, parent, tool, id, attempts, has_result } = call;
+        let misfit = |reason: &str| {
+            journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
+        };
+        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
+        let mut is_there = false;
+        for attempt in 1..=attempts {
+            let id = nested_id(&parent.run, parent.step, parent.item, attempt);
+            let records = match store.load(&id).await {
+                Ok(records) => records,
+                // A call may fail before its run begins.
+                Err(StoreError::NotFound(_)) => continue,
+                Err(source) => return Err(AuditError::Store { run: id, source }),
+            };
+            let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
+            let (_, start) = start.map_err(|reason| journal(&id, reason))?;
+            if start.parent.as_ref() != Some(&parent) || start.digest != inner.code().digest {
+                return Err(misfit("is told of a run that it did not begin"));
+            }
+            waiting.extend(begun(&inner, &id, &records)?);
+            is_there = true;
+        }
+        if has_result && !is_there {
+            return Err(misfit("was told of a run of which there is no journal"));
+        }
+    }
+    Ok(())
+}
+
+/// A call of a graph that a committed visit made.
+struct Begun {
+    /// The record that tells of it.
+    seq: u64,
+    parent: Parent,
+    tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
+    /// How often it was made at most.
+    attempts: u64,
+    has_result: bool,
+}
+
+/// Returns the calls of graphs that the committed visits of a run made.
+fn begun(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<Begun>, JournalError> {
+    let mut all = Vec::new();
+    let code = machine.code();
+    let may_run = |tool: &Tool| tool.by == Performer::Graph || is_computed(tool);
+    if !code.tools.iter().any(may_run) {
+        return Ok(all);
+    }
+    let mut past = Past::open(machine, run, records, key, seal)?;
+    while let Some((seq, step, _)) = past.next_step()? {
+        let visits = step.visits.clone();
+        let frontier = past.standing.frontier.clone();
+        for (visit, activation) in visits.iter().zip(&frontier) {
+            let node = code.node(activation.node);
+            let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { continue };
+            let Some(tool) = code.tool(call.tool).filter(|tool| may_run(tool)) else { continue };
+            let one = |item, has_result| Begun {
+                seq,
+                parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
+                tool: call.tool,
+                id: is_computed(tool).then(|| computed(&past, activation, visit, item)).flatten(),
+                attempts: visit.calls.max(1),
+                has_result,
+            };
+            // A computed id may be that of a tool, which begins no run.
+            let is_graph =
+                |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
+            if let Kind::Action(_) = node.kind {
+                let call = one(None, visit.error.is_none());
+                if is_graph(&call) || visit.run.is_some() {
+                    all.push(call);
+                }
+                continue;
+            }
+            let failed = |index| visit.items.iter().any(|failed| failed.item == index);
+            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
+            all.extend(items.filter(is_graph));
+        }
+        past.go_on()?;
+    }
+    Ok(all)
+}
+
+/// Returns the id that a call computed, if that can be told: `item` is its place in the list of a foreach.
+fn computed(past: &Past<'_>, activation: &Activation, visit: &Visit, item: Option<u64>) -> Option<ItemId> {
+    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let sight = past.standing.sight(past.state()?, activation.node, &now);
+    let notes = &mut Notes::default();
+    match (past.machine().plan(activation, &sight, notes).ok()?, item) {
+        (Plan::Call(request), None) => request.id,
+        (Plan::Each { items, .. }, Some(item)) => {
+            let item = items.get(usize::try_from(item).ok()?)?;
+            past.machine().plan_item(activation, &sight, item, notes).ok()?.id
+        }
+        _ => None,
+    }
+}
+
+/// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
+fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
+    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let planned = past.state().and_then(|state| {
+        let sight = past.standing.sight(state, activation.node, &now);
+        past.machine().plan(activation, &sight, &mut Notes::default()).ok()
+    });
+    match planned {
+        Some(Plan::Each { items, .. }) => items.len() as u64,
+        _ => visit.changes.values().next().and_then(Value::as_array).map_or(0, |list| list.len() as u64),
+    }
 }
 
 /// Proves where a run began that began in another, and where that one began, as far as the store has them. False if it has not all,
@@ -130,7 +271,7 @@ async fn proven_origin(
             move |reason| AuditError::Journal { run, reason }
         };
         let begun = Past::open(machine, &fork, &records, key, seal).map_err(of(&fork))?;
-        let Some(from) = begun.journal.start.from.clone() else { return Ok(is_fork) };
+        let Some(from) = begun.start.from.clone() else { return Ok(is_fork) };
         let Some(before) = load(&from.run).await? else { return Ok(false) };
         prove(machine, &from.run, &before, key, seal, false).map_err(of(&from.run))?;
         let mut origin = Past::open(machine, &from.run, &before, key, seal).map_err(of(&from.run))?;
@@ -181,10 +322,10 @@ pub(super) struct Inside {
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
     inputs: Option<Value>,
-    /// What the run may be granted: one of these, narrowed to what the graph around it permits.
-    granted: Vec<Grants>,
-    /// How deep it may nest others.
-    depth: Option<u32>,
+    /// What held for the run around it, session by session.
+    sessions: Vec<Session>,
+    /// What the graph around it permits.
+    permissions: Grants,
     said: Said,
 }
 
@@ -198,26 +339,23 @@ enum Said {
 }
 
 impl Walk<'_> {
-    /// Returns the calls of graphs that a visit made.
-    ///
-    /// # Errors
-    ///
-    /// If the node calls a graph, and the visit names no run or another than the call begins.
+    /// Returns the calls of graphs that a visit made, which names the run that the graph allows.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
         visit: &Visit,
         activation: &Activation,
         at: SystemTime,
-    ) -> Result<Vec<Inside>, String> {
+    ) -> Vec<Inside> {
         let node = self.code.node(activation.node);
-        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Ok(Vec::new()) };
+        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Vec::new() };
         let is_computed = match self.code.tool(call.tool) {
             Some(tool) if tool.by == Performer::Graph => false,
-            Some(tool) if tool.by == Performer::Program && tool.id.is_none() => true,
-            _ => return Ok(Vec::new()),
+            Some(tool) if is_computed(tool) => true,
+            _ => return Vec::new(),
         };
-        let permits = |granted: &Grants| granted.narrowed(&self.code.permissions);
+        // A computed id may be that of a tool, which begins no run.
+        let is_graph = |id: &ItemId| graph_of(self.machine, call.tool, Some(id)).is_some();
         let one = |item| Inside {
             seq,
             parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
@@ -226,8 +364,8 @@ impl Walk<'_> {
             attempts: visit.calls.max(1),
             named: None,
             inputs: None,
-            granted: self.granted.iter().map(permits).collect(),
-            depth: self.depth.checked_sub(1),
+            sessions: self.sessions.clone(),
+            permissions: self.code.permissions.clone(),
             said: Said::Nothing,
         };
         let clock = || at;
@@ -240,24 +378,10 @@ impl Walk<'_> {
             let mut one = one(None);
             if is_computed {
                 let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-                let id = match plan(&now) {
-                    Some(Plan::Call(request)) => request.id,
+                one.id = match plan(&now) {
+                    Some(Plan::Call(request)) => request.id.filter(is_graph),
                     _ => None,
                 };
-                one.id = id.filter(|id| self.is_graph(id));
-                match (&one.id, &visit.run) {
-                    (Some(_), _) => {}
-                    (None, None) => return Ok(Vec::new()),
-                    (None, Some(run)) => {
-                        return Err(format!("node `{}` names the run `{run}`, and calls no graph", node.name));
-                    }
-                }
-            }
-            let begun = one.id(one.attempts);
-            if visit.error.is_none() && visit.run.as_ref() != Some(&begun)
-                || visit.run.as_ref().is_some_and(|run| (1..=one.attempts).all(|attempt| one.id(attempt) != *run))
-            {
-                return Err(format!("the run inside node `{}` is not `{begun}`", node.name));
             }
             let now = Now::new(&clock);
             one.inputs = match plan(&now) {
@@ -272,10 +396,10 @@ impl Walk<'_> {
             };
             one.named.clone_from(&visit.run);
             // Of a call that failed before its run began there is nothing to find.
-            return Ok(if one.named.is_some() { vec![one] } else { Vec::new() });
+            return if one.named.is_some() { vec![one] } else { Vec::new() };
         }
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-        let Some(Plan::Each { items, .. }) = plan(&now) else { return Ok(Vec::new()) };
+        let Some(Plan::Each { items, .. }) = plan(&now) else { return Vec::new() };
         let collected = visit.changes.values().next().and_then(Value::as_array);
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = one(Some(index));
@@ -288,7 +412,7 @@ impl Walk<'_> {
                 computed.clone_from(&request.id);
                 given(request, &now)
             });
-            one.id = computed.filter(|id| is_computed && self.is_graph(id));
+            one.id = computed.filter(|id| is_computed && is_graph(id));
             let failed = visit.items.iter().find(|failed| failed.item == index);
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
@@ -297,13 +421,7 @@ impl Walk<'_> {
             };
             one
         });
-        Ok(each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect())
-    }
-
-    /// Whether an id that a node computed is a graph's.
-    fn is_graph(&self, id: &ItemId) -> bool {
-        // One that cannot run has no run to prove.
-        matches!(self.machine.nested_called(id), Ok(Some(_)))
+        each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
     }
 }
 
@@ -313,14 +431,6 @@ fn first(mut request: Request) -> Value {
 }
 
 impl Inside {
-    /// Returns the graph that is called.
-    fn graph(&self, outer: &dyn Machine) -> Option<Arc<dyn Machine>> {
-        match &self.id {
-            Some(id) => outer.nested_called(id).ok().flatten(),
-            None => outer.nested(self.tool),
-        }
-    }
-
     fn id(&self, attempt: u64) -> RunId {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
     }
@@ -331,15 +441,21 @@ impl Inside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        if self.depth.is_none() || start.depth.is_none() || start.depth > self.depth {
-            return Err("it may nest graphs deeper than the run around it".to_owned());
+        // It begins in one of the sessions of the run around it.
+        let is_below = |session: &Session| session.depth.checked_sub(1).is_some_and(|depth| start.depth == Some(depth));
+        if !self.sessions.iter().any(is_below) {
+            return Err("it may nest graphs deeper than the run around it, or less deep".to_owned());
         }
-        for granted in &run.granted {
-            let covers = |grants: &Grants| {
-                let covered = |one| grants.patterns().iter().any(|pattern| pattern.covers(one));
-                granted.patterns().iter().all(covered)
+        if start.limit.is_some() || start.capabilities.is_some() {
+            return Err("it was given options, which a run inside another is not".to_owned());
+        }
+        for Session { granted, .. } in &run.sessions {
+            let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
+            let covers = |outer: &Session| {
+                let mut patterns = granted.patterns().iter();
+                patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
             };
-            if !self.granted.iter().any(covers) {
+            if !self.sessions.iter().any(covers) {
                 return Err(format!("it was granted more than the run around it, `{}`", self.parent.run));
             }
         }

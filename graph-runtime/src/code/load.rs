@@ -13,6 +13,7 @@ use graph_model::program::{
     self, Body, INTERNAL, LAST_ERROR, OnNoMatch, Performer, Program, RETRIES, Settings, THREAD_DIRECTIVE,
 };
 use graph_model::template::{self, Template};
+use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 use regex::Regex;
 
@@ -62,8 +63,9 @@ impl Loader<'_> {
             *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
         let settings: Settings = serde_json::from_str(settings).map_err(|error| say(&error))?;
-        let loaded: Vec<Node> =
+        let loaded: Vec<(Node, Untrusted)> =
             nodes.iter().map(|(name, body)| self.node(name, body, &settings)).collect::<Result<_, _>>()?;
+        let (loaded, untrusted): (Vec<Node>, Vec<Untrusted>) = loaded.into_iter().unzip();
         let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
         let code = Code {
             id: GraphId::new(id).map_err(|error| say(&error))?,
@@ -78,6 +80,7 @@ impl Loader<'_> {
             counts_visits: nodes.iter().any(|(_, body)| body.contains("visit.")),
             hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
             nodes: loaded,
+            untrusted: untrusted.into(),
             settings,
         };
         let targets =
@@ -88,7 +91,7 @@ impl Loader<'_> {
         }
     }
 
-    fn node(&self, name: &str, body: &str, settings: &Settings) -> Result<Node, String> {
+    fn node(&self, name: &str, body: &str, settings: &Settings) -> Result<(Node, Untrusted), String> {
         // What a node looks at is said by its text: a word in it that is none of these costs a count, nothing else.
         let (asks_of_visits, looks_back) = (body.contains("visit."), body.contains("visit.previous"));
         let body: Body = serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"))?;
@@ -114,7 +117,7 @@ impl Loader<'_> {
         let is_plain =
             !asks_of_visits && timeout.is_none() && body.remote.is_none() && !body.cached && self.is_plain(&kind);
         let shows = settings.on_no_match == OnNoMatch::Fail;
-        Ok(Node {
+        let node = Node {
             name: name.to_owned(),
             kind,
             assign: assign.collect::<Result<_, String>>()?,
@@ -127,7 +130,8 @@ impl Loader<'_> {
             env: body.env,
             looks_back: looks_back && body.feedback,
             is_plain,
-        })
+        };
+        Ok((node, body.untrusted))
     }
 
     /// Whether a node of that kind makes at most one call, of a tool of the program that answers without an envelope.
@@ -167,7 +171,7 @@ impl Loader<'_> {
             None => Does::Steer(self.term_in(&hook.params, locals)?),
         };
         let name = hook.id.clone().unwrap_or_else(|| format!("{number} ({})", hook.event.name()));
-        Ok(Hook { name, event: hook.event, when: when.into(), does })
+        Ok(Hook { name, event: hook.event, when: when.into(), does, untrusted: hook.untrusted.clone() })
     }
 
     fn edge(&self, edge: &program::Edge, shows: bool) -> Result<Edge, String> {

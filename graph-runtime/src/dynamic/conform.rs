@@ -6,7 +6,7 @@
 
 use graph_compiler::types::{Field, Kind, Type};
 use graph_model::number::Number;
-use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, within_levels};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within_levels};
 
 /// Returns `value` as a value of type `ty`.
 ///
@@ -14,6 +14,7 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, within_levels}
 ///
 /// If it is none; the error is that of [`FromValue`] for the Rust type.
 pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
+    let value = if ty.kind == Kind::Any && !ty.nullable { needed(value)? } else { value };
     let conformed = conform_shown(ty, value);
     if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
 }
@@ -94,6 +95,7 @@ mod tests {
         maybe: Option<bool>,
         list: Vec<Number>,
         any: Value,
+        some: Value,
     }
 
     crate::__object!(Everything {
@@ -103,7 +105,8 @@ mod tests {
         3 maybe: "maybe",
         4 list: "list" = "[]",
         5 any: "any",
-    });
+        6 some: "some",
+    } needs [6]);
 
     fn fields() -> Vec<Field> {
         let field =
@@ -115,6 +118,7 @@ mod tests {
             field("maybe", Type::of(Kind::Boolean).or_null(), None),
             field("list", Type::of(Kind::List(Box::new(Type::of(Kind::Number)))), Some(json!([]))),
             field("any", Type::any(), None),
+            field("some", Type { nullable: false, ..Type::any() }, None),
         ]
     }
 
@@ -122,14 +126,16 @@ mod tests {
     fn a_value_conforms_as_it_goes_through_a_struct() {
         for value in [
             json!({"count": 1, "ratio": 2}),
-            json!({"count": 1.0, "ratio": 2.5, "maybe": null, "other": 1, "list": [1, 2.5]}),
-            json!({"text": null, "count": 1, "ratio": 1}),
+            json!({"count": 1, "ratio": 2, "some": [null]}),
+            json!({"count": 1, "ratio": 2, "some": null}),
+            json!({"some": 3, "count": 1.0, "ratio": 2.5, "maybe": null, "other": 1, "list": [1, 2.5]}),
+            json!({"some": false, "text": null, "count": 1, "ratio": 1}),
             json!({"text": "x", "count": "1", "ratio": 1}),
             json!({"count": 1.5, "ratio": 1}),
             json!({"count": 1, "ratio": 1, "list": [1, "x"]}),
             json!({"count": 1, "ratio": 1, "list": null}),
             json!({"count": 1, "ratio": 1, "maybe": "yes"}),
-            json!({"count": 9_007_199_254_740_993_i64, "ratio": 9_007_199_254_740_993_i64, "any": {"deep": [null]}}),
+            json!({"count": 9_007_199_254_740_993_i64, "ratio": 9_007_199_254_740_993_i64, "any": {"deep": [null]}, "some": ""}),
             json!({"count": u64::MAX, "ratio": u64::MAX}),
             json!(null),
             json!([]),

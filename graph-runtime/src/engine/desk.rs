@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join;
@@ -25,26 +25,75 @@ pub(crate) type Finished = HashMap<(u64, Option<u64>), Done>;
 /// Where calls are laid that finished while others of the step are at work.
 #[derive(Default)]
 pub(crate) struct Desk {
-    finished: Mutex<Vec<Done>>,
+    finished: Mutex<Laid>,
     told: Notify,
+    /// How many of all calls that were ever laid down are durable, or written with their step.
+    durable: AtomicU64,
+    /// Wakes whoever waits for a call to be durable.
+    stored: Notify,
     /// Whether all of the step is done, and so nothing is written of its parts any more.
     is_over: AtomicBool,
     /// Whether the store failed: no more calls are begun.
     is_cut: AtomicBool,
 }
 
+/// The calls on a desk.
+#[derive(Default)]
+struct Laid {
+    calls: Vec<Done>,
+    /// How many were ever laid down.
+    count: u64,
+}
+
+/// Which of all calls that were ever laid down a call is, from 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Order(u64);
+
 impl Desk {
-    fn lay(&self, done: Done) {
-        self.finished().push(done);
+    fn lay(&self, done: Done) -> Order {
+        let order = {
+            let mut finished = self.finished();
+            finished.calls.push(done);
+            finished.count += 1;
+            Order(finished.count)
+        };
         self.told.notify_one();
+        order
     }
 
-    /// Takes what lies there.
-    fn take(&self) -> Vec<Done> {
-        std::mem::take(&mut *self.finished())
+    /// Takes what lies there, and says which of it is the last.
+    fn take(&self) -> (Vec<Done>, Order) {
+        let mut finished = self.finished();
+        (std::mem::take(&mut finished.calls), Order(finished.count))
     }
 
-    fn finished(&self) -> MutexGuard<'_, Vec<Done>> {
+    /// Says that the calls up to this one are durable.
+    fn store(&self, Order(last): Order) {
+        self.durable.store(last, Ordering::Release);
+        self.stored.notify_waiters();
+    }
+
+    /// Says that the store failed.
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+        self.stored.notify_waiters();
+    }
+
+    /// Waits until a call is durable, or the store has failed.
+    pub(super) async fn durable(&self, Order(place): Order) {
+        loop {
+            let stored = self.stored.notified();
+            tokio::pin!(stored);
+            // A notification between the look and the wait is not missed.
+            stored.as_mut().enable();
+            if self.durable.load(Ordering::Acquire) >= place || self.is_cut() {
+                return;
+            }
+            stored.await;
+        }
+    }
+
+    fn finished(&self) -> MutexGuard<'_, Laid> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,21 +132,22 @@ impl Engine {
             if desk.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let done = desk.take();
+            let (done, last) = desk.take();
             if done.is_empty() {
                 continue;
             }
             let record = writing.seal("calls", &Calls { done });
             let written = writing.append_aside(vec![record], Status::Running).await;
             if written.is_err() {
-                desk.is_cut.store(true, Ordering::Release);
+                desk.cut();
                 return written;
             }
+            desk.store(last);
         }
     }
 
     /// Lays down that a call is done, of several that its step makes.
-    pub(super) fn lay(&self, job: &Job<'_>, made: &Made, result: &Value) {
+    pub(super) fn lay(&self, job: &Job<'_>, made: &Made, result: &Value) -> Order {
         let node = &self.code().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
         let result = match &self.vault {
@@ -116,7 +166,7 @@ impl Engine {
             cached: made.cached,
             now: made.at.map(timestamp::unix_milliseconds),
             warnings: made.warnings.clone(),
-        });
+        })
     }
 
     /// Returns what is known of a call from before the run was taken up, if it was done.
@@ -139,12 +189,13 @@ impl Engine {
     /// Forgets what is known of the calls of a step that is committed.
     pub(super) fn clear_desk(&mut self) {
         self.done.clear();
-        self.desk.finished.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        let (_, last) = self.desk.take();
+        self.desk.store(last);
     }
 
     /// Writes down what is done of a step that is not going to be, if there is anything.
     pub(super) fn seal_done(&mut self) -> Option<Sealed> {
-        let done = self.desk.take();
+        let (done, _) = self.desk.take();
         let writing = self.journal.as_mut().filter(|_| !done.is_empty())?;
         Some(writing.seal("calls", &Calls { done }))
     }

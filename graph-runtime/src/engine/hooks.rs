@@ -211,7 +211,9 @@ impl Engine {
         slot.call.node = node;
         slot.call.tool = request.tool;
         slot.call.step = step;
-        slot.call.more = Some(Box::new(More { hook: Some(hook.name.clone()), ..More::default() }));
+        slot.call.attempt = 1;
+        let (hook, untrusted) = (Some(hook.name.clone()), hook.untrusted.clone());
+        slot.call.more = Some(Box::new(More { hook, untrusted, ..More::default() }));
         let calling = slot
             .lane
             .call(request.tool, &mut request.arguments, &slot.call)

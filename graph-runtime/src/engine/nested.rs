@@ -5,19 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::digest::Digest;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::Performer;
 use graph_model::secret::Mask;
 use graph_model::value::Value;
+use tracing::Instrument;
 
 use super::perform::{Job, Made};
 use super::{Ended, Engine};
-use crate::code::Code;
+use crate::code::{Code, Tool};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::machine::{Machine, Request};
 use crate::record::Parent;
 use crate::run::{drive_apart, result_value};
-use crate::runtime::{Begin, Runtime, Taken};
-use crate::store::StoreError;
+use crate::runtime::{Begin, Runtime, Taken, run_span};
 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
@@ -58,16 +59,19 @@ impl Engine {
                 max_steps: None,
                 capabilities: None,
                 durability: self.durability,
+                ignores_cancel: self.facts.ignores_cancel,
             };
             let runtime = Runtime::of(&self.runtime);
-            let taken = match runtime.begin(begin.clone(), machine.clone(), inputs).await {
+            let span = run_span(&id, &machine.code().id);
+            let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
+            let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
-                Err(StartError::Store { source: StoreError::Exists(_), .. }) => runtime.take_up(begin, machine).await,
+                Err(StartError::Exists { .. }) => runtime.take_up(begin, machine).instrument(span.clone()).await,
                 Err(error) => Err(ResumeError::Start(error)),
             };
             let ended = match taken {
                 Ok(Taken::Ended(ended)) => Ok(*ended),
-                Ok(Taken::Unfinished(engine)) => drive_apart(*engine).await,
+                Ok(Taken::Unfinished(engine)) => drive_apart(*engine, span).await,
                 Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
                     return Err(Box::new(Failure::permanent("the store failed")));
@@ -95,7 +99,7 @@ impl Engine {
                 made.broken = Some(Box::new(error));
                 Err(Box::new(Failure::permanent(message)))
             }
-            RunError::Cancelled { .. } => {
+            RunError::Cancelled { .. } | RunError::ShutDown { .. } => {
                 made.is_interrupted = true;
                 Err(Box::new(Failure::of(Category::Cancelled, error.to_string())))
             }
@@ -110,6 +114,21 @@ impl Engine {
                 Err(Box::new(Failure { data: Some(data), ..Failure::of(category, other.to_string()) }))
             }
         }
+    }
+}
+
+/// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
+pub(crate) fn is_computed(tool: &Tool) -> bool {
+    tool.by == Performer::Program && tool.id.is_none()
+}
+
+/// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
+pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
+    match machine.code().tool(tool)? {
+        row if row.by == Performer::Graph => machine.nested(tool),
+        // A graph that cannot run begins no run.
+        row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
+        _ => None,
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
 use tokio::task::yield_now;
+use tracing::{Instrument, Span};
 
-use super::{Answer, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
+use super::{Answer, Durability, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
 use crate::backoff;
 use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
@@ -22,6 +23,7 @@ use crate::error::{Category, Failure, RunError};
 use crate::hooks::Control;
 use crate::machine::{Activation, Notes, Now, Plan, Request};
 use crate::record::ItemFailure;
+use crate::settle::items_failed;
 use crate::threads;
 
 /// A call that a visit needs.
@@ -115,7 +117,8 @@ impl Engine {
 
     /// Goes on after the first call of a visit, which failed.
     pub(super) async fn visit_again(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
-        let mut made = Made { calls: 1, failure: visit.failure.take(), at: visit.at, ..Made::default() };
+        let failure = visit.failure.take().map(readable);
+        let mut made = Made { calls: 1, failure, at: visit.at, ..Made::default() };
         let job = Job { at: &visit.activation, step, item: None };
         if self.tries_again(&job, &mut made).await {
             self.complete(&job, slot, None, &mut made).await;
@@ -140,7 +143,8 @@ impl Engine {
             let answer = match request {
                 Ok(request) => {
                     let tool = request.tool;
-                    let answer = self.attempt(job, slot, request, made).await;
+                    let span = self.call_span(job, &request, made);
+                    let answer = self.attempt(job, slot, request, made).instrument(span).await;
                     self.guarded(tool, slot, answer, made)
                 }
                 Err(failure) => Err(self.scrubbed(failure, None)),
@@ -151,12 +155,19 @@ impl Engine {
                     made.failure = None;
                     return;
                 }
-                Err(failure) => made.failure = Some(failure),
+                Err(failure) => made.failure = Some(readable(failure)),
             }
             if made.broken.is_some() || made.is_interrupted || !self.tries_again(job, made).await {
                 return;
             }
         }
+    }
+
+    fn call_span(&self, job: &Job<'_>, request: &Request, made: &Made) -> Span {
+        let item = job.item.map(|(index, _)| index);
+        let known = || self.code().tool(request.tool).and_then(|tool| tool.id.as_ref());
+        let tool = || request.id.as_ref().or_else(known).map_or("", ItemId::as_str);
+        tracing::info_span!("graph.call", tool = tool(), attempt = made.calls, item)
     }
 
     /// Decides what a node does.
@@ -236,6 +247,7 @@ impl Engine {
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
                 slot.call.step = job.step;
+                slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
                 let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
@@ -514,9 +526,9 @@ impl Engine {
             }
             let failed = made.failure.is_some();
             let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_plain_value()));
-            if let Some(result) = result.as_ref().filter(|_| is_new && self.is_kept) {
-                self.lay(&job, &made, result);
-            }
+            let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.lay(&job, &made, result));
+            // What came from the cache was not called, and nothing happens twice if it is asked for again.
+            let waits = laid.filter(|_| self.durability == Durability::Sync && !made.cached);
             {
                 let mut calls = calls();
                 calls.calls += made.calls;
@@ -534,6 +546,15 @@ impl Engine {
                     calls.failures.push((index, made));
                 }
                 calls.over |= self.facts.stop.is_set() || self.desk.is_cut();
+                // The last results are written with the step.
+                if calls.over || calls.next == items.len() {
+                    return;
+                }
+            }
+            // So at most as many items as are at work at once are called again after a crash.
+            if let Some(place) = waits {
+                self.desk.durable(place).await;
+                calls().over |= self.desk.is_cut();
             }
             done += 1;
             if done.is_multiple_of(STEPS_A_LOOK) && began.elapsed() >= TURN {
@@ -586,8 +607,7 @@ impl Visit {
         if let Some((index, made)) = calls.failures.into_iter().next()
             && let Some(mut failure) = made.failure
         {
-            let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
-            failure.message = format!("item {index}: {}{others}", failure.message);
+            failure.message = items_failed(index as u64, &failure.message, count);
             self.failure = Some(failure);
         }
         self.results = Some(calls.results);
@@ -595,8 +615,8 @@ impl Visit {
 }
 
 /// Returns what only some calls have, if this one has any of it.
-fn more(id: Option<graph_model::name::ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
-    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, hook: None }))
+fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
+    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
@@ -627,7 +647,7 @@ fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> 
 
 /// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
 #[inline]
-pub(super) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
+pub(crate) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     if nests && !result.is_within(MOST_LEVELS) {
         return Some(too_deep());
     }
@@ -635,6 +655,14 @@ pub(super) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     let says_so = matches!(record.get("status").expose(), View::Text("error"))
         || matches!(record.get("success").expose(), View::Boolean(false));
     says_so.then(|| told_failure(result))
+}
+
+/// Drops what a tool got of a failure where it nests too deep to be read back from a journal, which edges see.
+fn readable(mut failure: Box<Failure>) -> Box<Failure> {
+    if failure.data.as_ref().is_some_and(|data| !data.view().is_within(MOST_LEVELS)) {
+        failure.data = None;
+    }
+    failure
 }
 
 #[cold]

@@ -106,7 +106,7 @@ impl Engine {
                 if self.allowed.get(usize::from(tool)) == Some(&true) =>
             {
                 (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
-                slot.call.more = None;
+                (slot.call.attempt, slot.call.more) = (1, None);
                 slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
             }
             _ => Departure::Refused,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use crate::cache::Fresh;
 use crate::machine::Machine;
@@ -159,13 +160,41 @@ impl Writing {
         }
     }
 
+    /// Appends a record that was just sealed, if there is one, and waits until all is durable that was appended before too. The run
+    /// stays one that has not ended, and nothing is appended to it here any more.
+    pub(crate) async fn flush(&mut self, record: Option<Sealed>) -> Result<(), StoreError> {
+        let records: Vec<Sealed> = record.into_iter().collect();
+        let (is_empty, batch) = (records.is_empty(), self.batch(records, Status::Running));
+        match &mut self.pen {
+            Pen::Sync if is_empty => Ok(()),
+            Pen::Sync => self.to.write(batch).await,
+            Pen::Async(queue) => {
+                let mut queue = queue.take().ok_or(StoreError::Closed)?;
+                if !is_empty {
+                    queue.send(batch).await?;
+                }
+                queue.close().await
+            }
+            Pen::Exit(kept, kept_fresh) => {
+                let known = batch.known - kept.len() as u64;
+                let (mut records, mut fresh) = (std::mem::take(kept), std::mem::take(kept_fresh));
+                records.extend(batch.records);
+                fresh.extend(batch.fresh);
+                match records.is_empty() {
+                    true => Ok(()),
+                    false => self.to.write(Batch { known, records, fresh, status: Status::Running }).await,
+                }
+            }
+        }
+    }
+
     /// As [`Writing::append`], for who has other things to do on this task meanwhile.
     pub(super) async fn append_aside(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
         if !matches!(self.pen, Pen::Sync) {
             return self.append(records, status).await;
         }
         let (to, batch) = (Arc::clone(&self.to), self.batch(records, status));
-        tokio::spawn(async move { to.write(batch).await }).await.unwrap_or(Err(StoreError::Closed))
+        tokio::spawn(async move { to.write(batch).await }.in_current_span()).await.unwrap_or(Err(StoreError::Closed))
     }
 
     fn batch(&mut self, records: Vec<Sealed>, status: Status) -> Batch {
@@ -197,7 +226,7 @@ impl Queue {
     fn open(to: &Arc<To>) -> Self {
         let (steps, waiting) = channel(WAITING);
         let failed = Arc::default();
-        let task = tokio::spawn(write_all(Arc::clone(to), waiting, Arc::clone(&failed)));
+        let task = tokio::spawn(write_all(Arc::clone(to), waiting, Arc::clone(&failed)).in_current_span());
         Self { steps, failed, task }
     }
 

@@ -21,8 +21,8 @@ pub struct ProjectCache {
 }
 
 impl ProjectCache {
-    /// Keeps entries in the `.ai` of the project at `root`. No path leads out of `root`, also not by way of links. Nothing is written
-    /// until there is something to keep.
+    /// Keeps entries in the `.ai` of the project at `root`. No link below `root` is followed. Nothing is written until there
+    /// is something to keep.
     ///
     /// # Errors
     ///

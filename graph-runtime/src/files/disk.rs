@@ -1,4 +1,4 @@
-//! A project's directory: files below it that are written as a whole or at their end, and no path that leads out of it.
+//! A project's directory: files below it that are written as a whole or at their end. No link is followed on the way to them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -10,8 +10,10 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 
 use super::{FilesError, locked};
+use crate::confined::{make_directory, open_directory, refuse_link};
 
-/// A directory whose links are followed only where they stay inside.
+/// A directory in which no link is followed: what is written of a run lands where its name says and nowhere else, as among
+/// trusted keys.
 #[derive(Debug)]
 pub(super) struct Disk {
     root: Dir,
@@ -55,9 +57,30 @@ impl Disk {
         move |source| FilesError::Io { verb, path, source }
     }
 
+    /// Opens the directory that a file is in, and returns it with the file's name there, which is no link.
+    fn locate<'f>(&self, file: &'f str) -> io::Result<(Dir, &'f str)> {
+        self.locate_by(file, open_directory)
+    }
+
+    /// As [`Disk::locate`], and makes the directory where it is missing.
+    fn locate_or_make<'f>(&self, file: &'f str) -> Result<(Dir, &'f str), FilesError> {
+        self.locate_by(file, make_directory).map_err(self.failed("make the directory of", file))
+    }
+
+    fn locate_by<'f>(
+        &self,
+        file: &'f str,
+        open: impl FnOnce(&Dir, &str) -> io::Result<Dir>,
+    ) -> io::Result<(Dir, &'f str)> {
+        let (directory, name) = file.rsplit_once('/').unwrap_or(("", file));
+        let directory = open(&self.root, directory)?;
+        refuse_link(&directory, name)?;
+        Ok((directory, name))
+    }
+
     /// Reads a file; none where there is no such file.
     pub(super) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
-        match self.root.read(file) {
+        match self.locate(file).and_then(|(directory, name)| directory.read(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("read", file)(error)),
@@ -66,7 +89,8 @@ impl Disk {
 
     /// Returns the names of what is in a directory; of one that is not there, none.
     pub(super) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
-        let entries = match self.root.read_dir(directory) {
+        let opened = open_directory(&self.root, directory);
+        let entries = match opened.and_then(|directory| directory.entries()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("read", directory)(error)),
@@ -77,27 +101,17 @@ impl Disk {
 
     /// Removes a file; one that is not there is no error.
     pub(super) fn remove(&self, file: &str) -> Result<(), FilesError> {
-        match self.root.remove_file(file) {
+        match self.locate(file).and_then(|(directory, name)| directory.remove_file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", file)(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Makes the directories above a file.
-    pub(super) fn make_parents(&self, file: &str) -> Result<(), FilesError> {
-        match file.rsplit_once('/') {
-            Some((directory, _)) => {
-                self.root.create_dir_all(directory).map_err(self.failed("make the directory of", file))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a file or what leads to it is there and inside.
+    /// Makes the directories above a file, which must be no link and a regular file if it is there.
     #[cfg(feature = "sqlite")]
     pub(super) fn is_inside(&self, file: &str) -> Result<(), FilesError> {
-        self.make_parents(file)?;
-        match self.root.symlink_metadata(file) {
+        let (directory, name) = self.locate_or_make(file)?;
+        match directory.symlink_metadata(name) {
             Ok(metadata) if metadata.is_file() => Ok(()),
             Ok(_) => Err(self.failed("open", file)(io::Error::other("it is no regular file"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -111,17 +125,17 @@ impl Disk {
         if let Some(differing) = &self.differing {
             return self.compare(differing, file, bytes);
         }
-        self.make_parents(file)?;
-        let temporary = format!("{file}.{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let (directory, name) = self.locate_or_make(file)?;
+        let temporary = format!("{name}.{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let write = || {
-            let mut handle = self.root.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
+            let mut handle = directory.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
             handle.write_all(bytes)?;
             drop(handle);
-            self.root.rename(&temporary, &self.root, file)
+            directory.rename(&temporary, &directory, name)
         };
         write().map_err(|error| {
             // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
-            drop(self.root.remove_file(&temporary));
+            drop(directory.remove_file(&temporary));
             self.failed("write", file)(error)
         })
     }
@@ -143,9 +157,9 @@ impl Disk {
     /// Writes `bytes` at the end of a file that is `length` bytes long. What is behind that, as half a line of a write that
     /// failed, is dropped, and how much that was is returned; that something is missing before is an error.
     pub(super) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<u64, FilesError> {
-        self.make_parents(file)?;
+        let (directory, name) = self.locate_or_make(file)?;
         let write = || {
-            let mut handle = self.root.open_with(file, OpenOptions::new().append(true).create(true))?;
+            let mut handle = directory.open_with(name, OpenOptions::new().append(true).create(true))?;
             let found = handle.metadata()?.len();
             if found < length {
                 let reason = format!("it has {found} bytes and should have {length}: somebody cut it short");

@@ -41,7 +41,7 @@ pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcri
 
 use crate::code::Code;
 use crate::observer::{Event, Observer};
-use crate::record::{Journal, JournalError, Record, Sealed};
+use crate::record::{self, Journal, JournalError, Record, Sealed};
 use crate::store::{Store, StoreError};
 use disk::Disk;
 use facts::Facts;
@@ -167,8 +167,8 @@ pub enum FilesError {
 }
 
 impl ProjectFiles {
-    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No path leads out of `root`, also not by
-    /// way of links.
+    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No link below `root` is
+    /// followed.
     ///
     /// # Errors
     ///
@@ -246,6 +246,10 @@ impl Observer for ProjectFiles {
             Event::Recorded { run, graph, records } => {
                 if let Err(error) = self.inner.take(run, graph, records, Some(std::process::id())) {
                     self.inner.note(run, error);
+                }
+                // Of a run that had ended when it was resumed nothing else is heard.
+                if records.last().is_some_and(is_end) {
+                    locked(&self.inner.runs).remove(*run);
                 }
             }
             Event::RunEnded { run, .. } => {
@@ -388,6 +392,11 @@ async fn load(
     let found = format!("{} ({})", journal.start.graph, journal.start.digest);
     let expected = format!("{} ({})", graph.id, graph.digest);
     if found == expected { Ok(sealed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
+}
+
+/// Whether a record says that its run has ended.
+fn is_end(sealed: &Sealed) -> bool {
+    matches!(serde_json::from_str(&sealed.body), Ok(Record { entry: record::Entry::End(_), .. }))
 }
 
 /// Returns where a run's transcript is (R217).

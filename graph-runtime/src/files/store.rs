@@ -223,10 +223,10 @@ impl ProjectStore {
         // Where its status changed last.
         let turns = |one: &&Sealed| head(&one.body).is_some_and(|(_, _, kind)| matches!(kind, "resume" | "end"));
         let turn = records.iter().rev().find(turns).map(record).transpose()?;
-        let (status, updated) = match turn {
-            Some(Record { at, entry: Entry::End(end), .. }) => (end.status, at),
-            Some(Record { at, .. }) => (Status::Running, at),
-            None => (Status::Running, at.clone()),
+        let (status, updated, code) = match turn {
+            Some(Record { at, entry: Entry::End(end), .. }) => (end.status, at, end.code),
+            Some(Record { at, .. }) => (Status::Running, at, None),
+            None => (Status::Running, at.clone(), None),
         };
         Ok(RunSummary {
             run: run.clone(),
@@ -237,6 +237,10 @@ impl ProjectStore {
             updated: timestamp::parse(&updated),
             parent: start.parent.map(|parent| parent.run),
             holder: None,
+            is_cancelling: false,
+            digest: Some(start.digest),
+            version: Some(start.version),
+            code,
         })
     }
 

@@ -11,6 +11,9 @@ use super::file;
 use super::spaces::{Spaces, Trust};
 use super::yaml::{YamlError, mapping};
 
+/// Where configuration is, below a space.
+const CONFIG: &str = ".ai/config";
+
 impl Spaces {
     /// Reads the configuration `path`, as `agent/error_classification`, from `.ai/config/<path>.yaml` of all spaces and lays
     /// the project's over the user's over the system's (R159). Where no space has it, it is empty.
@@ -29,9 +32,9 @@ impl Spaces {
         let trust = Trust::of(self);
         let mut merged = Map::new();
         for root in self.last_first() {
-            let path = root.join(".ai/config").join(format!("{name}.yaml"));
+            let path = root.join(CONFIG).join(format!("{name}.yaml"));
             if file::exists(&path)? {
-                let (_, content, ..) = trust.verify(root, &path, |_| ItemKind::YAML)?;
+                let (_, content, ..) = trust.verify(root, CONFIG, &path, |_| ItemKind::YAML)?;
                 let refuse = |reason| ItemError::Config { path: path.clone(), reason };
                 let mut over = mapping(&content).map_err(refuse)?;
                 over.shift_remove("extends");

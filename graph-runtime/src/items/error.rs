@@ -42,11 +42,13 @@ pub enum ItemError {
         /// What is wrong with its signature.
         reason: SignatureError,
     },
-    /// A link leads out of the space's `.ai` directory.
-    #[error("`{}` is a link that leads to `{}`, outside of its space; put the file itself there", path.display(), target.display())]
+    /// A link leads out of the directory of the item's kind.
+    #[error("`{}` is a link that leads to `{}`, outside of `{kind}` of its space; put the file itself there", path.display(), target.display())]
     Outside {
         /// The file.
         path: PathBuf,
+        /// The directory of its kind, below the space.
+        kind: String,
         /// Where it leads.
         target: PathBuf,
     },
@@ -134,6 +136,9 @@ fn mend(reason: &SignatureError, path: &Path) -> String {
             "if you trust its owner, add the public key as `.ai/config/keys/trusted/{fingerprint}.toml`: `graph keys trust PUBLIC_KEY.pem --keys DIRECTORY`"
         ),
         SignatureError::Revoked { .. } => "have it reviewed and signed with another key".to_owned(),
+        SignatureError::Blocked { path, .. } => {
+            format!("find out who changed `{}`; then restore it, or remove it", path.display())
+        }
         SignatureError::Forged(_) => "do not trust this file; restore it from where it came from".to_owned(),
         SignatureError::Unsigned(_) | SignatureError::Malformed(_) | SignatureError::NoDirective => {
             format!("review it, then sign it: `graph sign {path}`")

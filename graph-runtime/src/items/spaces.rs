@@ -156,11 +156,11 @@ impl Spaces {
     pub fn sign(&self, item: ItemType, id: &ItemId, space: Space) -> Result<Item, ItemError> {
         let key = self.key.as_ref().ok_or(ItemError::NoKey)?;
         let (space, root, path) = self.locate(item, id, Some(space))?;
-        let target = file::resolve(root, &path)?;
-        let kind = kind(item, &target);
-        let signed = signature::sign(kind, &file::read(&target, &path)?, key, SystemTime::now())
+        let located = file::locate(root, place(item).0, &path)?;
+        let kind = kind(item, located.name());
+        let signed = signature::sign(kind, &located.read()?, key, SystemTime::now())
             .map_err(|reason| ItemError::Sign { path: path.clone(), reason })?;
-        file::replace(&target, &signed)?;
+        located.replace(&signed)?;
         let opened = signature::open(kind, &signed);
         let opened = opened.map_err(|reason| ItemError::Signature { path: path.clone(), reason })?;
         Ok(Item {
@@ -275,7 +275,8 @@ pub(super) struct Trust<'s> {
 }
 
 impl<'s> Trust<'s> {
-    /// Reads the trusted keys of all spaces. Files that are refused are passed over, with a warning (R38, R39).
+    /// Reads the trusted keys of all spaces. A file that is refused blocks the key that it is named after in all of them: it
+    /// may have been a revocation. The log has a warning of each (R38, R39).
     pub(super) fn of(spaces: &'s Spaces) -> Self {
         let directories: Vec<PathBuf> = spaces.roots.iter().map(|(_, root)| root.join(KEYS)).collect();
         let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
@@ -286,23 +287,24 @@ impl<'s> Trust<'s> {
         Self { own: &spaces.trusted, spaces: ring }
     }
 
-    /// Reads the file at `path`, below the space at `root`, and verifies what was read. Returns the kind, the text below
-    /// the signature line, its digest and its signer.
+    /// Reads the file at `path`, below `directory` of the space at `root`, and verifies what was read. Returns the kind, the
+    /// text below the signature line, its digest and its signer.
     pub(super) fn verify(
         &self,
         root: &Path,
+        directory: &str,
         path: &Path,
         kind: impl FnOnce(&Path) -> ItemKind,
     ) -> Result<(ItemKind, String, Digest, Fingerprint), ItemError> {
-        let target = file::resolve(root, path)?;
-        let kind = kind(&target);
-        let text = file::read(&target, path)?;
+        let located = file::locate(root, directory, path)?;
+        let kind = kind(located.name());
+        let text = located.read()?;
         let text = signature::normalise(&text);
         let refuse = |reason| ItemError::Signature { path: path.to_owned(), reason };
         let verified = match signature::verify(kind, &text, self.own) {
             Err(SignatureError::Untrusted(_)) => signature::verify(kind, &text, &self.spaces),
-            // The caller's word makes a key trusted, and the spaces' may revoke it.
-            Ok(verified) if self.revokes(&verified.signer.fingerprint) => signature::verify(kind, &text, &self.spaces),
+            // The caller's word makes a key trusted, and the spaces' may revoke or block it.
+            Ok(verified) if self.refuses(&verified.signer.fingerprint) => signature::verify(kind, &text, &self.spaces),
             other => other,
         };
         let verified = verified.map_err(refuse)?;
@@ -310,12 +312,12 @@ impl<'s> Trust<'s> {
         Ok((kind, content, verified.envelope.digest, verified.signer.fingerprint.clone()))
     }
 
-    fn revokes(&self, fingerprint: &Fingerprint) -> bool {
-        self.spaces.get(fingerprint).is_some_and(|file| file.revoked_at.is_some())
+    fn refuses(&self, fingerprint: &Fingerprint) -> bool {
+        matches!(self.spaces.signer(fingerprint), Err(SignatureError::Revoked { .. } | SignatureError::Blocked { .. }))
     }
 
     fn open(&self, space: Space, root: &Path, path: &Path, item: ItemType, id: &ItemId) -> Result<Item, ItemError> {
-        let (kind, content, digest, signer) = self.verify(root, path, |target| kind(item, target))?;
+        let (kind, content, digest, signer) = self.verify(root, place(item).0, path, |target| kind(item, target))?;
         Ok(Item {
             item,
             id: id.clone(),
@@ -526,14 +528,61 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_spaces_are_trusted_and_a_bad_key_file_does_not_hide_a_good_one() {
+    fn keys_of_all_spaces_are_trusted_and_a_bad_key_file_blocks_its_key_in_all() {
         let (project, user) = (Tree::empty(), Tree::new());
         let fingerprint = key(1).public().fingerprint();
-        project.write(&format!("config/keys/trusted/{fingerprint}.toml"), "not a key");
         project.sign("tools/a.yaml", "a: 1\n", 1);
         assert!(Spaces::at(project.path()).find(TOOL, &id("a")).is_err());
-        let item = Spaces::at(project.path()).user(user.path()).find(TOOL, &id("a")).unwrap();
-        assert_eq!(*item.signer(), fingerprint);
+        let spaces = Spaces::at(project.path()).user(user.path());
+        assert_eq!(*spaces.find(TOOL, &id("a")).unwrap().signer(), fingerprint);
+
+        let path = project.write(&format!("config/keys/trusted/{fingerprint}.toml"), "not a key");
+        for spaces in [spaces.clone(), spaces.clone().trusting(KeyRing::of(&key(1).public(), "caller"))] {
+            let error = refused(&spaces, TOOL, "a");
+            let expected = format!("a key that is blocked, since {} is refused; find out who", path.display());
+            assert!(error.contains(&expected), "{error}");
+        }
+        fs::rename(&path, path.with_extension("txt")).unwrap();
+        assert!(spaces.find(TOOL, &id("a")).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_key_file_is_neither_read_nor_signed() {
+        use std::os::unix::fs::symlink;
+        let (tree, user) = (Tree::empty(), Tree::new());
+        let mut file = KeyFile::new(key(1).public(), "tester");
+        file.revoked_at = Some("2026-01-02T03:04:05Z".into());
+        tree.trust(&file, 1);
+        tree.sign("knowledge/bad.md", "text\n", 1);
+        let trusted = tree.path().join(KEYS).join(format!("{}.toml", file.fingerprint));
+        let before = fs::read_to_string(&trusted).unwrap();
+        symlink(&trusted, tree.path().join(".ai/knowledge/note.md")).unwrap();
+        symlink("../config/keys", tree.path().join(".ai/knowledge/keys")).unwrap();
+        symlink(&trusted, trusted.with_file_name("page.md")).unwrap();
+        symlink("config/keys/trusted", tree.path().join(".ai/tools")).unwrap();
+        let spaces = Spaces::at(tree.path()).user(user.path()).sign_with(key(2));
+        let name = file.fingerprint.as_str();
+        for (item, name) in [(ItemType::Knowledge, "note"), (ItemType::Knowledge, "keys/trusted/page"), (TOOL, name)] {
+            let error = spaces.sign(item, &id(name), Space::Project).unwrap_err().to_string();
+            assert!(error.contains("is a link that leads to `") && error.contains("` of its space"), "{error}");
+            assert_eq!(refused(&spaces, item, name), error);
+        }
+        assert_eq!(fs::read_to_string(&trusted).unwrap(), before);
+        assert!(refused(&spaces, ItemType::Knowledge, "bad").contains("was revoked on 2026-01-02"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_hard_link_to_a_key_file_is_parted_from_it_by_signing() {
+        let tree = Tree::new();
+        let trusted = tree.path().join(KEYS).join(format!("{}.toml", key(1).public().fingerprint()));
+        let before = fs::read_to_string(&trusted).unwrap();
+        fs::create_dir_all(tree.path().join(".ai/knowledge")).unwrap();
+        fs::hard_link(&trusted, tree.path().join(".ai/knowledge/note.md")).unwrap();
+        let spaces = Spaces::at(tree.path()).sign_with(key(1));
+        spaces.sign(ItemType::Knowledge, &id("note"), Space::Project).unwrap();
+        assert_eq!(fs::read_to_string(&trusted).unwrap(), before);
     }
 
     #[test]
@@ -581,7 +630,7 @@ mod tests {
         symlink("nowhere.yaml", tree.path().join(".ai/tools/dangling.yaml")).unwrap();
         for name in ["file", "directory/secret"] {
             let error = refused(&spaces, TOOL, name);
-            assert!(error.contains("outside of its space"), "{error}");
+            assert!(error.contains("outside of `.ai/tools` of its space"), "{error}");
         }
         let error = refused(&spaces.clone().user(outside.path()), TOOL, "dangling");
         assert!(error.starts_with("cannot read `"), "{error}");

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 
-use super::{Store, StoreError};
+use super::{Cursor, Page, RunFilter, Store, StoreError, Within};
 use crate::record::{Sealed, Status};
 
 /// Tests a store; `make` makes an empty one. That what a store kept survives its process is for the store's own tests.
@@ -30,7 +31,9 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     a_lease_that_was_given_back_is_worth_nothing(&make().await).await;
     a_run_that_ended_is_held_by_nobody(&make().await).await;
     runs_are_listed_newest_first_with_their_status(&make().await).await;
+    runs_are_listed_by_what_they_are_and_in_pages(&make().await).await;
     whoever_holds_a_run_is_told_to_stop_it(&make().await).await;
+    a_cancel_outlives_its_holder(&make().await).await;
     a_run_is_removed_with_those_inside_it(&make().await).await;
     a_run_that_somebody_holds_is_not_removed(&make().await).await;
     many_runs_append_at_once(&make().await).await;
@@ -177,19 +180,58 @@ pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
     store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
     assert!(lease.wish().is_set(), "the holder is told with its next append at the latest");
     drop(lease);
-    assert!(matches!(store.cancel(&id).await, Err(StoreError::NotAtWork(_))), "what nobody holds is NotAtWork");
     let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
-    store.append(&lease, 2, vec![record(2)], Status::Running).await.expect("its holder can append");
-    assert!(!lease.wish().is_set(), "the wish was not for whoever goes on with the run");
     for (seq, status) in
         [Status::Error, Status::Cancelled, Status::CompletedWithErrors, Status::Completed].into_iter().enumerate()
     {
-        store.append(&lease, seq as u64 + 3, vec![record(seq as u64 + 3)], status).await.expect("it can append");
+        store.append(&lease, seq as u64 + 2, vec![record(seq as u64 + 2)], status).await.expect("it can append");
         let refused = store.cancel(&id).await;
         assert!(
             matches!(refused, Err(StoreError::Ended { status: found, .. }) if found == status),
             "what ended is Ended, however it did"
         );
+    }
+}
+
+/// What was asked of a run is told to whoever leases it, until it has ended as cancelled.
+pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
+    let is_cancelling = async |id: &RunId| store.find(id).await.expect("a run can be found").is_cancelling;
+    for (name, is_held) in [("held", true), ("left", false)] {
+        let id = run(name);
+        let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+        assert!(!is_cancelling(&id).await, "nobody asked for anything yet");
+        let lease = is_held.then_some(lease);
+        store.cancel(&id).await.expect("a run that has not ended can be cancelled, whether somebody holds it or not");
+        assert!(is_cancelling(&id).await, "which the list shows");
+        drop(lease);
+        // Whoever it was told to may die before it does anything.
+        for _ in 0..2 {
+            let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
+            assert!(lease.wish().is_set(), "whoever leases the run is told at once");
+        }
+        let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
+        store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
+        store.append(&lease, 2, vec![record(2)], Status::Error).await.expect("its holder can append");
+        drop(lease);
+        let lease = store.lease(&id).await.expect("a run that failed can be leased");
+        assert!(lease.wish().is_set(), "that it failed is not what was asked for");
+        store.append(&lease, 3, vec![record(3)], Status::Running).await.expect("its holder can append");
+        store.append(&lease, 4, vec![record(4)], Status::Cancelled).await.expect("its holder can append");
+        assert!(!is_cancelling(&id).await, "now it has ended as was asked");
+        drop(lease);
+        let lease = store.lease(&id).await.expect("a run that was cancelled can be leased");
+        store.append(&lease, 5, vec![record(5)], Status::Running).await.expect("its holder can append");
+        assert!(!lease.wish().is_set(), "and goes on then");
+        store.cancel(&id).await.expect("a run that is held can be cancelled");
+        drop(lease);
+        let lease = store.lease_ignoring_cancel(&id).await.expect("a run that nobody holds can be leased");
+        store.append(&lease, 6, vec![record(6)], Status::Running).await.expect("its holder can append");
+        assert!(!lease.wish().is_set() && !is_cancelling(&id).await, "what was asked before can be forgotten");
+        store.cancel(&id).await.expect("a run that is held can be cancelled");
+        store.append(&lease, 7, vec![record(7)], Status::Running).await.expect("its holder can append");
+        assert!(lease.wish().is_set(), "and asked again");
+        store.append(&lease, 8, vec![record(8)], Status::Completed).await.expect("its holder can append");
+        assert!(!is_cancelling(&id).await, "what is done is done");
     }
 }
 
@@ -265,6 +307,74 @@ pub async fn runs_are_listed_newest_first_with_their_status(store: &impl Store) 
         ("first", "test/first", Status::Running, 1),
     ];
     assert_eq!(shown, expected, "the newest run is first, each with its status and size");
+}
+
+/// The pages of a listing have each run once that fits, and no other.
+pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
+    let digest = |number: usize| Digest::of([u8::try_from(number % 2).unwrap_or_default()]);
+    let statuses = [Status::Running, Status::Error, Status::Completed];
+    let (top, mut names) = (run("top"), Vec::new());
+    drop(store.create(&top, "test/top", vec![record(0)]).await.expect("a new run can be created"));
+    for number in 0..30 {
+        let id = run(&format!("run{number}"));
+        let parent = if number % 5 == 0 { "\"parent\":{\"run\":\"top\",\"step\":1,\"node\":\"n\"}," } else { "" };
+        let body = format!("{{\"seq\":0,{parent}\"digest\":\"{}\",\"version\":\"1.{}\"}}", digest(number), number % 2);
+        let graph = ["test/a", "test/b"][number / 15];
+        let lease = store.create(&id, graph, vec![Sealed { body, ..record(0) }]).await.expect("a run can be created");
+        let status = statuses[number % 3];
+        if status != Status::Running {
+            let last = Sealed { body: "{\"seq\":1,\"code\":\"declined\"}".to_owned(), ..record(1) };
+            store.append(&lease, 1, vec![last], status).await.expect("its holder can append");
+        }
+        names.push(id);
+    }
+    let all = RunFilter::default();
+    let listed = async |filter: &RunFilter, size: usize| {
+        let (mut runs, mut page) = (Vec::new(), Page { size, after: None });
+        loop {
+            let found = store.runs(filter, &page).await.expect("a store can be listed");
+            assert!(found.runs.len() == size || found.next.is_none(), "a page is full, but for the last one");
+            runs.extend(found.runs);
+            match found.next {
+                Some(next) => page.after = Some(next),
+                None => return runs,
+            }
+        }
+    };
+    let whole = store.list().await.expect("a store can be listed");
+    for size in [1, 7, 31, 100] {
+        assert!(listed(&all, size).await == whole, "the pages together are the list");
+    }
+    for (number, id) in names.iter().enumerate() {
+        let found = store.find(id).await.expect("a run can be found");
+        let code = (found.status == Status::Error).then(|| "declined".to_owned());
+        let facts = (found.digest, found.version, found.code);
+        let expected = (Some(digest(number)), Some(format!("1.{}", number % 2)), code);
+        assert_eq!(facts, expected, "a summary has what the first record says, and how a run failed");
+    }
+    let graph = Some("test/a".to_owned());
+    for filter in [
+        RunFilter { graph: graph.clone(), ..all.clone() },
+        RunFilter { version: Some("1.1".to_owned()), ..all.clone() },
+        RunFilter { digest: Some(digest(0)), ..all.clone() },
+        RunFilter { statuses: vec![Status::Running], ..all.clone() },
+        RunFilter { statuses: vec![Status::Error, Status::Completed], ..all.clone() },
+        RunFilter { within: Within::TopLevel, ..all.clone() },
+        RunFilter { within: Within::Run(top.clone()), ..all.clone() },
+        RunFilter { graph, statuses: vec![Status::Running], within: Within::TopLevel, ..all.clone() },
+        RunFilter { graph: Some("test/none".to_owned()), ..all.clone() },
+    ] {
+        let expected: Vec<_> = whole.iter().filter(|run| filter.accepts(run)).cloned().collect();
+        for size in [3, 100] {
+            assert!(listed(&filter, size).await == expected, "a page has what fits: {filter:?}");
+        }
+    }
+    let first = store.runs(&all, &Page { size: 5, after: None }).await.expect("a store can be listed");
+    store.create(&run("newer"), "test/a", vec![record(0)]).await.map(drop).expect("a run can be created");
+    let second = store.runs(&all, &Page { size: 5, after: first.next }).await.expect("a store can be listed");
+    assert!(second.runs == whole[5..10], "a run that begins meanwhile moves no page");
+    let foreign = Page { after: Some(Cursor::new("no place")), ..Page::default() };
+    assert!(matches!(store.runs(&all, &foreign).await, Err(StoreError::BadCursor(_))), "a foreign cursor is refused");
 }
 
 /// Appends of different runs do not get into each other's way.

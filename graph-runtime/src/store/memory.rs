@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use super::{Holder, Lease, RunSummary, Store, StoreError, Storing, Wish, parent_of};
+use super::listing::{Facts, code_of};
+use super::{Cursor, Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, Wish};
 use crate::record::{Sealed, Status};
 
 /// A store in memory. Clones share their journals.
@@ -33,7 +34,11 @@ struct Run {
     token: u64,
     /// What the holder is told by, while there is one.
     holder: Option<Wish>,
-    parent: Option<RunId>,
+    /// Whether it is to end as cancelled.
+    is_cancelling: bool,
+    facts: Facts,
+    /// How it failed.
+    code: Option<String>,
     created: SystemTime,
     updated: SystemTime,
     leased: SystemTime,
@@ -49,6 +54,21 @@ impl MemoryStore {
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lease_run(&self, run: &RunId, ignores_cancel: bool) -> Result<Lease, StoreError> {
+        let mut runs = self.runs();
+        let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+        if found.holder.is_some() {
+            return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
+        }
+        let lease = self.lease_to(run, found.token + 1);
+        found.is_cancelling &= !ignores_cancel;
+        if found.is_cancelling {
+            lease.wish().set();
+        }
+        (found.token, found.leased, found.holder) = (lease.token(), SystemTime::now(), Some(lease.wish().clone()));
+        Ok(lease)
     }
 
     /// A lease that is not written down yet.
@@ -74,8 +94,12 @@ impl Run {
             records: self.records.len() as u64,
             created: Some(self.created),
             updated: Some(self.updated),
-            parent: self.parent.clone(),
+            parent: self.facts.parent.clone(),
             holder: self.holder.is_some().then(holder),
+            is_cancelling: self.is_cancelling,
+            digest: self.facts.digest,
+            version: self.facts.version.clone(),
+            code: self.code.clone(),
         }
     }
 }
@@ -85,7 +109,7 @@ impl Runs {
     fn tree(&self, run: &RunId) -> Vec<RunId> {
         let (mut tree, mut at) = (vec![run.clone()], 0);
         while at < tree.len() {
-            let inside = self.runs.iter().filter(|(_, run)| run.parent.as_ref() == Some(&tree[at]));
+            let inside = self.runs.iter().filter(|(_, run)| run.facts.parent.as_ref() == Some(&tree[at]));
             let inside: Vec<RunId> = inside.map(|(id, _)| id.clone()).collect();
             tree.extend(inside);
             at += 1;
@@ -107,10 +131,12 @@ impl Store for MemoryStore {
                     place.insert(Run {
                         graph: graph.to_owned(),
                         status: Status::Running,
-                        parent: parent_of(&records),
+                        facts: Facts::of(&records),
+                        code: None,
                         records,
                         token,
                         holder: Some(lease.wish().clone()),
+                        is_cancelling: false,
                         created: now,
                         updated: now,
                         leased: now,
@@ -145,7 +171,11 @@ impl Store for MemoryStore {
                 last.end = None;
             }
             Sealed::forget_ends(&mut records);
+            run.code = code_of(&records, status);
             run.records.extend(records);
+            if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
+                run.is_cancelling = false;
+            }
             if run.status != status {
                 (run.status, run.updated) = (status, SystemTime::now());
                 run.holder = (status == Status::Running).then(|| lease.wish().clone());
@@ -168,16 +198,11 @@ impl Store for MemoryStore {
     }
 
     fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
-        Box::pin(async move {
-            let mut runs = self.runs();
-            let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
-            if found.holder.is_some() {
-                return Err(StoreError::Leased { run: run.clone(), holder: "this process".to_owned() });
-            }
-            let lease = self.lease_to(run, found.token + 1);
-            (found.token, found.leased, found.holder) = (lease.token(), SystemTime::now(), Some(lease.wish().clone()));
-            Ok(lease)
-        })
+        Box::pin(async move { self.lease_run(run, false) })
+    }
+
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        Box::pin(async move { self.lease_run(run, true) })
     }
 
     fn list(&self) -> Storing<'_, Vec<RunSummary>> {
@@ -186,6 +211,24 @@ impl Store for MemoryStore {
             let mut list: Vec<_> = runs.runs.iter().collect();
             list.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
             Ok(list.into_iter().map(|(id, run)| run.summary(id)).collect())
+        })
+    }
+
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move {
+            let before = page.after.as_ref().map(Cursor::number).transpose()?;
+            let runs = self.runs();
+            let is_before =
+                |run: &Run| before.is_none_or(|before| i64::try_from(run.number).is_ok_and(|at| at < before));
+            let mut found: Vec<_> = runs.runs.iter().filter(|(_, run)| is_before(run)).collect();
+            found.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
+            let mut matching = found
+                .into_iter()
+                .map(|(id, run)| (run.number, run.summary(id)))
+                .filter(|(_, summary)| filter.accepts(summary));
+            let part: Vec<_> = matching.by_ref().take(page.size).collect();
+            let next = matching.next().and(part.last()).map(|(number, _)| Cursor::new(number.to_string()));
+            Ok(RunPage { runs: part.into_iter().map(|(_, summary)| summary).collect(), next })
         })
     }
 
@@ -199,13 +242,14 @@ impl Store for MemoryStore {
 
     fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
         Box::pin(async move {
-            let runs = self.runs();
-            let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+            let mut runs = self.runs();
+            let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
             match (&found.holder, found.status) {
                 (Some(wish), _) => wish.set(),
-                (None, Status::Running) => return Err(StoreError::NotAtWork(run.clone())),
+                (None, Status::Running) => {}
                 (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
             }
+            found.is_cancelling = true;
             Ok(())
         })
     }

@@ -1,6 +1,7 @@
 //! Stores: where the journals of runs are kept.
 
 pub mod conformance;
+mod listing;
 mod memory;
 mod retention;
 #[cfg(feature = "sqlite")]
@@ -13,10 +14,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp;
-use serde::Deserialize;
 
+pub use listing::{Cursor, Page, RunFilter, RunPage, Within};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 #[cfg(feature = "sqlite")]
@@ -30,8 +32,8 @@ pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + S
 
 /// A store of journals.
 ///
-/// A store looks into no record, but for the run that a journal's first one says it is inside of. What it promises: a record
-/// that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
+/// A store looks into no record, except for what a [summary](RunSummary) shows of the first and of the end. What it promises: a
+/// record that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Begins a journal with its first records, and leases the run to the caller.
     ///
@@ -65,11 +67,28 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Leases a run, so that nobody else appends to it.
     ///
     /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or from which nothing was heard for too long,
-    /// loses its lease: what it may still send is refused. A run that ended is held by nobody.
+    /// loses its lease: what it may still send is refused. A run that ended is held by nobody. Where the run was
+    /// [cancelled](Store::cancel) and has not ended so since, the lease's [wish](Lease::wish) is set.
+    ///
+    /// Of `create` and `lease` alike: if the future is dropped, the run is not leased, or the lease is given back.
     fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease>;
+
+    /// As [`Store::lease`], and forgets in the same write that somebody cancelled the run: the lease's wish is not set.
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        let _ = run;
+        unsupported("forget that a run was cancelled")
+    }
 
     /// Returns all runs, the newest first.
     fn list(&self) -> Storing<'_, Vec<RunSummary>>;
+
+    /// Returns some of the runs, the newest first, a page at a time.
+    ///
+    /// [`StoreError::BadCursor`] if the page's cursor is no place in the store. A store that can search has a way of its own: this one
+    /// reads the whole list for each page, and its cursors are good as long as the run is there that they stand for.
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move { listing::page_of(self.list().await?, filter, page) })
+    }
 
     /// Returns what the list shows of one run.
     fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
@@ -79,10 +98,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         })
     }
 
-    /// Asks whoever is at work on a run to stop it, wherever that is; it does so as soon as it can, and the run can be resumed
-    /// (R283). Asking twice is asking once. What was asked is forgotten when the run ends, or is leased again.
+    /// Asks that a run end as cancelled (R283). Whoever is at work on it, wherever that is, stops it as soon as it can; where nobody
+    /// is, whoever leases it next does. Asking twice is asking once.
     ///
-    /// [`StoreError::Ended`] if the run has ended, and [`StoreError::NotAtWork`] if nobody holds it.
+    /// What was asked holds until the run has ended as cancelled or completed, also if its process dies before: it is as durable as
+    /// a record when this returns `Ok`. A run that ended as cancelled can be resumed, and is not cancelled any more then.
+    ///
+    /// [`StoreError::Ended`] if the run has ended.
     fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
         let _ = run;
         unsupported("pass on that a run should stop")
@@ -122,6 +144,14 @@ pub struct RunSummary {
     pub parent: Option<RunId>,
     /// Who is at work on it.
     pub holder: Option<Holder>,
+    /// Whether somebody [cancelled](Store::cancel) it, and it has not ended so since.
+    pub is_cancelling: bool,
+    /// The graph's digest, as the journal's first record says.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it, as the journal's first record says.
+    pub version: Option<String>,
+    /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
+    pub code: Option<String>,
 }
 
 /// Who is at work on a run.
@@ -143,21 +173,6 @@ impl fmt::Display for Holder {
         }
         self.since.map_or(Ok(()), |since| write!(f, ", since {}", timestamp::milliseconds(since)))
     }
-}
-
-/// Returns the run that a journal says it is inside of.
-fn parent_of(records: &[Sealed]) -> Option<RunId> {
-    #[derive(Deserialize)]
-    struct Start {
-        parent: Parent,
-    }
-    #[derive(Deserialize)]
-    struct Parent {
-        run: RunId,
-    }
-    // What cannot be read is for whoever verifies the journal.
-    let start: Start = serde_json::from_str(&records.first()?.body).ok()?;
-    Some(start.parent.run)
 }
 
 /// A wish that the holder of a lease stop its run: made by a store, heard by the run's engine.
@@ -283,9 +298,6 @@ pub enum StoreError {
     /// Somebody else took the run over.
     #[error("run `{0}` was taken over by somebody else")]
     LeaseLost(RunId),
-    /// Nobody is at work on the run.
-    #[error("nobody is at work on run `{0}`; it can be resumed")]
-    NotAtWork(RunId),
     /// The run has ended.
     #[error("Run already in terminal state: {} (run `{run}`)", status.name())]
     Ended {
@@ -294,11 +306,14 @@ pub enum StoreError {
         /// How it ended.
         status: Status,
     },
+    /// The cursor of a page is no place in the store.
+    #[error("`{0}` is no place in the list of runs: begin with its first page")]
+    BadCursor(String),
     /// The run has as many records as the store can keep of one.
     #[error("the journal of run `{0}` is full: a store keeps at most 4294967295 records of a run")]
     TooLong(RunId),
     /// There is no room left.
-    #[error("there is no space left on the disk for {}; free some and resume the run", .0.display())]
+    #[error("there is no space left on the disk for {}; free some and try again", .0.display())]
     Full(PathBuf),
     /// The file cannot be written.
     #[error("{} cannot be written: it, its directory or its disk is read-only", .0.display())]
@@ -307,7 +322,7 @@ pub enum StoreError {
     #[error("{} is locked by another program and stayed so; nothing was written, and it can be tried again", .0.display())]
     Busy(PathBuf),
     /// The disk failed to read or write.
-    #[error("reading or writing {} failed: {reason}; see to the disk, then resume the run", path.display())]
+    #[error("reading or writing {} failed: {reason}; see to the disk, then try again", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -340,6 +355,9 @@ pub enum StoreError {
         /// Why.
         reason: String,
     },
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs")]
+    None,
     /// The store was not made for this.
     #[error("this store cannot {0}")]
     Unsupported(&'static str),

@@ -75,6 +75,10 @@ mod tests {
             updated: Some(at(day)),
             parent: parent.map(|parent| RunId::new(parent).unwrap()),
             holder: None,
+            is_cancelling: false,
+            digest: None,
+            version: None,
+            code: None,
         }
     }
 

@@ -5,10 +5,11 @@
 
 use std::path::Path;
 
+use graph_model::shell;
 use graph_model::value::{FromValue, IndexMap, Value};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use super::process::{self, Limits};
+use super::process::{self, Limits, Running};
 use crate::call::Call;
 use crate::error::ActionError;
 
@@ -36,27 +37,39 @@ crate::__object!(Params {
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
     let params = Params::from_value(params)?;
     let limits = Limits::of(params.timeout, params.output_limit)?;
-    let child = spawn(call, &params)?;
-    let ended = process::finish(child, params.stdin.map(String::into_bytes), limits).await?;
+    let running = spawn(call, &params)?;
+    let ended = process::finish(running, params.stdin.map(String::into_bytes), limits).await?;
     match ended.failure(&params.ok_exit_codes) {
         None => Ok(ended.to_value()),
         Some(failure) => Err(failure),
     }
 }
 
-fn spawn(call: &Call, params: &Params) -> Result<Child, ActionError> {
-    let mut command = Command::new("bash");
+/// Refuses a command in which values that somebody else chose would be read as code.
+///
+/// The compiler asks the same of a command that stands in the graph. This is for commands and variables that are known only now.
+fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
+    let untrusted = call.untrusted();
+    if !untrusted.part("command").is_nothing() {
+        return Err(ActionError::permanent(
+            "the command is refused: a value that somebody else chose is a part of it; pass the value in `env`",
+        ));
+    }
+    let foreign = process::foreign(params.env.as_ref(), untrusted);
+    match shell::scan(&params.command, &foreign).first() {
+        Some(danger) => Err(process::refusal(danger)),
+        None => Ok(()),
+    }
+}
+
+fn spawn(call: &Call, params: &Params) -> Result<Running, ActionError> {
+    guard(call, params)?;
+    // Not in the `PATH` of the call: whoever chooses that would choose what is started.
+    let mut command = Command::new(process::find_in_path("bash")?);
     command.arg("-c").arg(&params.command);
     process::small_environment(&mut command, call);
-    for (name, value) in params.env.iter().flatten() {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(ActionError::permanent(format!(
-                "`{}` cannot be set as an environment variable",
-                name.escape_debug()
-            )));
-        }
-        command.env(name, value);
-    }
+    let expands = |name: &str| shell::expands(&params.command, name);
+    process::environment(&mut command, params.env.as_ref(), call.untrusted().part("env"), expands)?;
     if let Some(cwd) = &params.cwd {
         if !Path::new(cwd).is_dir() {
             return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
@@ -78,7 +91,8 @@ mod tests {
 
     use super::*;
     use crate::tools::ToolConfig;
-    use crate::tools::testing::{assert_contract, call};
+    use crate::tools::testing::{assert_contract, call, guarded_call};
+    use graph_model::untrusted::Untrusted;
 
     async fn bash(params: Value) -> Result<Value, String> {
         perform(&call(ToolConfig::new(), &["CARGO_PKG_NAME"]), params).await.map_err(|error| format!("{error:?}"))
@@ -120,6 +134,72 @@ mod tests {
         assert_eq!(bash(json!({"command": "pwd", "cwd": "/"})).await.unwrap()["stdout"], "/");
         let error = bash(json!({"command": "pwd", "cwd": "/nonexistent"})).await.unwrap_err();
         assert_eq!(error, "the directory `/nonexistent` does not exist (permanent)");
+    }
+
+    #[tokio::test]
+    async fn bash_is_the_one_in_the_programs_own_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let evil = directory.path().join("bash");
+        std::fs::write(&evil, "#!/bin/sh\necho evil\n").unwrap();
+        std::fs::set_permissions(&evil, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let env = json!({"PATH": directory.path()});
+        assert_eq!(bash(json!({"command": "echo well", "env": env})).await.unwrap()["stdout"], "well");
+    }
+
+    #[tokio::test]
+    async fn a_command_knows_the_idempotency_key() {
+        let call = call(ToolConfig::new(), &[]);
+        let result = perform(&call, json!({"command": "echo $RYE_IDEMPOTENCY_KEY"})).await.unwrap();
+        assert_eq!(result["stdout"], call.idempotency_key());
+    }
+
+    #[tokio::test]
+    async fn untrusted_values_in_a_computed_command_are_guarded() {
+        let untrusted = |env: &str, stdin: bool| {
+            let env = Untrusted::of_parts([(env.to_owned(), Untrusted::everything())]);
+            let stdin = if stdin { Untrusted::everything() } else { Untrusted::Nothing };
+            Untrusted::of_parts([("env".to_owned(), env), ("stdin".to_owned(), stdin)])
+        };
+        for (params, guarded, error) in [
+            (json!({"command": "echo \"$X\"", "env": {"X": "1"}}), untrusted("X", false), None),
+            (json!({"command": "cat", "stdin": "x"}), untrusted("", true), None),
+            (
+                json!({"command": "echo $((X))", "env": {"X": "1"}}),
+                untrusted("X", false),
+                Some("the value of `$X` is evaluated"),
+            ),
+            (
+                json!({"command": "bash", "stdin": "x"}),
+                untrusted("", true),
+                Some("what the command reads from `stdin` becomes"),
+            ),
+            (
+                json!({"command": "x", "env": {"PATH": "1"}}),
+                untrusted("PATH", false),
+                Some("`PATH` is refused in `env`"),
+            ),
+            (
+                json!({"command": "x"}),
+                Untrusted::of_parts([("command".into(), Untrusted::everything())]),
+                Some("a value that"),
+            ),
+        ] {
+            let call = guarded_call(guarded);
+            let done = perform(&call, params.clone()).await;
+            match (done, error) {
+                (Ok(_), None) => {}
+                (Err(found), Some(error)) => assert!(found.to_string().contains(error), "{found}"),
+                (done, _) => panic!("{params}: {done:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_signals_its_group_is_still_guarded() {
+        let command = "trap '' TERM HUP INT QUIT USR1; sleep 0.2; kill -TERM 0; kill -USR1 0; kill -HUP 0; echo done";
+        assert_eq!(bash(json!({"command": command})).await.unwrap()["stdout"], "done");
+        let error = bash(json!({"command": "sleep 0.2; kill -KILL $(ps -o pgid= -p $$); sleep 60"})).await.unwrap_err();
+        assert!(error.contains("it ended the process that would end it together with the program"), "{error}");
     }
 
     #[test]
@@ -176,9 +256,17 @@ mod tests {
     async fn parameters_that_make_no_sense_are_errors() {
         for (params, error) in [
             (json!({}), "expected a string, found nothing at `command`"),
-            (json!({"command": "x", "timeout": 0}), "expected a number of seconds above 0"),
-            (json!({"command": "x", "timeout": -1}), "expected a number of seconds above 0"),
+            (json!({"command": "x", "timeout": 0}), "`timeout` is a number of seconds above 0, and `0` is not one"),
+            (json!({"command": "x", "timeout": -1}), "`timeout` is a number of seconds above 0, and `-1` is not one"),
+            (
+                json!({"command": "x", "output_limit": -1}),
+                "`output_limit` is a number of bytes above 0, and `-1` is not one",
+            ),
             (json!({"command": "x", "env": {"A=B": "x"}}), "`A=B` cannot be set as an environment variable"),
+            (
+                json!({"command": "x", "env": {"RYE_IDEMPOTENCY_KEY": "x"}}),
+                "`RYE_IDEMPOTENCY_KEY` is set by the runtime",
+            ),
             (json!({"command": "a\u{0}b"}), "a command cannot contain a zero byte"),
         ] {
             let found = bash(params).await.unwrap_err();

@@ -1,11 +1,13 @@
 //! The tools that the runtime performs itself, and what a program allows them.
 //!
-//! `rye/bash` needs no more than its capability. The others reach for things that the program must name first, in a
+//! `rye/bash` and `rye/exec` need no more than their capability. The others reach for things that the program must name first, in a
 //! [`ToolConfig`]: files are read and written below a directory, requests go to listed hosts. What is not named is refused.
 
 #[cfg(unix)]
 mod bash;
 mod config;
+#[cfg(unix)]
+mod exec;
 mod files;
 #[cfg(feature = "http")]
 mod http;
@@ -33,8 +35,14 @@ use crate::error::ActionError;
 pub struct Builtins;
 
 /// The ids of the built-in tools, whether or not this system and these features have them.
-pub const BUILTIN_IDS: [&str; 5] =
-    ["rye/bash", "rye/file-system/list", "rye/file-system/read", "rye/file-system/write", "rye/http/request"];
+pub const BUILTIN_IDS: [&str; 6] = [
+    "rye/bash",
+    "rye/exec",
+    "rye/file-system/list",
+    "rye/file-system/read",
+    "rye/file-system/write",
+    "rye/http/request",
+];
 
 /// Performs the built-in tool called `id`, for graphs whose tools are known only when they run; `None` if there is none.
 pub fn perform_builtin<'a>(
@@ -92,6 +100,8 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
     match id {
         #[cfg(unix)]
         "rye/bash" => bash::perform(call, params).await,
+        #[cfg(unix)]
+        "rye/exec" => exec::perform(call, params).await,
         "rye/file-system/list" => files::list(call, params).await,
         "rye/file-system/read" => files::read(call, params).await,
         "rye/file-system/write" => files::write(call, params).await,
@@ -132,9 +142,11 @@ impl Encoding {
 }
 
 /// Reads the parameter `name` as a number of seconds.
-fn seconds(number: f64, name: &str) -> Result<Duration, Mismatch> {
+fn seconds(number: f64, name: &str) -> Result<Duration, ActionError> {
     let time = Duration::try_from_secs_f64(number).ok().filter(|time| !time.is_zero());
-    time.ok_or_else(|| Mismatch::new("a number of seconds above 0", View::Float(number)).inside(name))
+    time.ok_or_else(|| {
+        ActionError::permanent(format!("`{name}` is a number of seconds above 0, and `{number}` is not one"))
+    })
 }
 
 /// Reads the parameter `name` as a number of bytes, of which there may be `most`.

@@ -1,18 +1,23 @@
 //! Processes that tools start: each in a process group of its own, with a small environment, within limits.
 //!
 //! A process does not see the program's own environment, which may hold secrets. When it ends, is stopped, or nobody waits
-//! for it any more, its whole process group is killed.
+//! for it any more, its whole process group is killed. So it is when the program itself dies, in whatever way: a watchdog leads the
+//! group, which ends with the program.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use graph_model::value::{Value, View};
+use graph_model::shell;
+use graph_model::untrusted::Untrusted;
+use graph_model::value::{IndexMap, Value};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -35,14 +40,13 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Makes them of a tool's parameters `timeout` and `output_limit`.
-    pub(super) fn of(timeout: f64, output_limit: i64) -> Result<Self, graph_model::value::Mismatch> {
+    pub(super) fn of(timeout: f64, output_limit: i64) -> Result<Self, ActionError> {
         let time = seconds(timeout, "timeout")?;
         match usize::try_from(output_limit) {
-            Ok(output) => Ok(Self { time, output }),
-            Err(_) => {
-                let found = View::Integer(output_limit);
-                Err(graph_model::value::Mismatch::new("a number of bytes", found).inside("output_limit"))
-            }
+            Ok(output) if output > 0 => Ok(Self { time, output }),
+            _ => Err(ActionError::permanent(format!(
+                "`output_limit` is a number of bytes above 0, and `{output_limit}` is not one"
+            ))),
         }
     }
 }
@@ -77,6 +81,8 @@ impl Ended {
 enum Stopped {
     Timeout,
     Output,
+    /// The watchdog ended first: the process would outlive the program.
+    Unguarded,
 }
 
 /// Clears the environment of `command`, and sets what every process of the graph may see.
@@ -84,12 +90,87 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     command.env_clear();
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    // What does a thing once can tell by these that it is asked for the same thing again.
+    let [key, _] = shell::RESERVED;
+    command.env(key, call.idempotency_key());
+}
+
+/// Sets the variables `env` of a call; `expands` says whether the command itself expands a variable.
+///
+/// # Errors
+///
+/// If a name cannot be one, is the runtime's, or is one by which bash or programs decide what they do, and its value somebody
+/// else's.
+pub(super) fn environment(
+    command: &mut Command,
+    env: Option<&IndexMap<String, String>>,
+    untrusted: &Untrusted,
+    expands: impl Fn(&str) -> bool,
+) -> Result<(), ActionError> {
+    for (name, value) in env.into_iter().flatten() {
+        let shown = name.escape_debug();
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(ActionError::permanent(format!("`{shown}` cannot be set as an environment variable")));
+        }
+        if shell::RESERVED.contains(&name.as_str()) {
+            return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and by no graph")));
+        }
+        if !untrusted.part(name).is_nothing() && shell::is_read(name, expands(name)) {
+            return Err(ActionError::permanent(format!(
+                "`{shown}` is refused in `env`: bash and programs decide by such a variable what they do, and its value does not \
+                 come from the graph; give the value to a variable with another name"
+            )));
+        }
+        command.env(name, value);
+    }
+    Ok(())
+}
+
+/// Returns which of the variables and whether the stdin of a call are somebody else's.
+pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> shell::Foreign {
+    let of_env = untrusted.part("env");
+    let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
+    shell::Foreign { variables: names.cloned().collect(), stdin: !untrusted.part("stdin").is_nothing() }
+}
+
+/// Returns the refusal that a danger is.
+pub(super) fn refusal(danger: &shell::Danger) -> ActionError {
+    ActionError::permanent(format!("the command is refused: {} {}; {}", danger.origin, danger.how, danger.how.help()))
+}
+
+/// Finds a program in the directories of the `PATH` of the program that embeds the graph.
+///
+/// # Errors
+///
+/// If none has it.
+pub(super) fn find_in_path(program: &str) -> Result<PathBuf, ActionError> {
+    // A relative directory in `PATH` would make what runs depend on the working directory.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute()).map(|place| place.join(program));
+    places.find(|place| is_executable(place)).ok_or_else(|| {
+        ActionError::permanent(format!(
+            "`{program}` could not be started: no directory in PATH has a program of that name"
+        ))
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// A process that was started, and the group that it is in.
+pub(super) struct Running {
+    child: Child,
+    group: Group,
 }
 
 /// Starts `command` in a process group of its own; `stdin` says whether there is something for it to read.
-pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Child> {
+pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Running> {
+    let group = Group::new()?;
     let stdin = if stdin { Stdio::piped() } else { Stdio::null() };
-    command.process_group(0).kill_on_drop(true).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
+    let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    Ok(Running { child, group })
 }
 
 /// Waits until a process that [`start`] started has ended, and collects what it printed.
@@ -97,8 +178,8 @@ pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Child
 /// # Errors
 ///
 /// If it was stopped because of `limits`, or printed what is no text.
-pub(super) async fn finish(mut child: Child, stdin: Option<Vec<u8>>, limits: Limits) -> Result<Ended, ActionError> {
-    let group = Group::of(&child);
+pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Limits) -> Result<Ended, ActionError> {
+    let Running { mut child, mut group } = running;
     let (out, err) = (Arc::default(), Arc::default());
     // Dropping the set stops the tasks, so nothing of a process that is not waited for stays.
     let mut pipes = JoinSet::new();
@@ -123,10 +204,12 @@ pub(super) async fn finish(mut child: Child, stdin: Option<Vec<u8>>, limits: Lim
         // First: a process whose output is not read any more may end by that.
         Some(()) = overflow.recv() => Err(Stopped::Output),
         status = child.wait() => Ok(status?),
+        _ = group.watchdog.wait() => Err(Stopped::Unguarded),
         () = tokio::time::sleep(limits.time) => Err(Stopped::Timeout),
     };
     // What the process left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
-    drop(group);
+    group.kill();
+    group.watchdog.wait().await?;
     let status = match ended {
         Ok(status) => status,
         Err(stopped) => {
@@ -135,6 +218,9 @@ pub(super) async fn finish(mut child: Child, stdin: Option<Vec<u8>>, limits: Lim
                 Stopped::Timeout => {
                     ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
                 }
+                Stopped::Unguarded => ActionError::permanent(
+                    "the command was stopped: it ended the process that would end it together with the program",
+                ),
                 Stopped::Output => ActionError::permanent(format!(
                     "the command was stopped: it printed more than {} bytes",
                     limits.output
@@ -156,23 +242,49 @@ fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// A process group that is killed when this is dropped.
-struct Group(Option<Pid>);
+/// What the watchdog does: it waits for the end of a pipe that only the program holds, and then kills its own group. The signals that
+/// a command may send to its whole group do not end it.
+const WATCHDOG: &str =
+    "trap '' HUP INT QUIT ABRT ALRM TERM USR1 USR2 PIPE TSTP TTIN TTOU; while read -r _; do :; done; kill -KILL 0";
+
+/// A process group that is killed when this is dropped, and when the program ends in which this is.
+///
+/// Its leader is a watchdog, so the group's number cannot become another group's while this is there.
+struct Group {
+    watchdog: Child,
+    leader: Pid,
+    /// The end of the pipe that the watchdog waits for. It is closed when a program is executed, so no child keeps it open.
+    _line: Option<ChildStdin>,
+    is_killed: bool,
+}
 
 impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    fn new() -> std::io::Result<Self> {
+        let shell = find_in_path("sh").unwrap_or_else(|_| PathBuf::from("/bin/sh"));
+        let mut command = Command::new(shell);
+        command.arg("-c").arg(WATCHDOG).env_clear().current_dir("/");
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut watchdog = command.spawn()?;
+        let line = watchdog.stdin.take();
+        let leader = watchdog.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let leader = leader.ok_or_else(|| std::io::Error::other("the watchdog of the command ended at once"))?;
+        Ok(Self { watchdog, leader, _line: line, is_killed: false })
+    }
+
+    /// Kills everything in the group, the watchdog too.
+    fn kill(&mut self) {
+        if !std::mem::replace(&mut self.is_killed, true)
+            && let Err(error) = kill_process_group(self.leader, Signal::KILL)
+        {
+            tracing::trace!(%error, "no process was left in the command's group");
+        }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The group is gone already where nothing is left in it.
-        if let Some(group) = self.0
-            && let Err(error) = kill_process_group(group, Signal::KILL)
-        {
-            tracing::trace!(%error, "no process was left in the command's group");
-        }
+        self.kill();
     }
 }
 

@@ -4,7 +4,6 @@
 //! of the graph's values gets among them. The program's file is not signed; a contract may pin it with `sha256`.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +29,8 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
     let mut command = Command::new(&path);
     command.args(arguments);
     process::small_environment(&mut command, call);
-    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    let own = |name: &str| graph_model::shell::RESERVED.contains(&name);
+    command.envs(spec.env.iter().filter(|(name, _)| !own(name)).map(|(name, value)| (name, value)));
     if let Some(cwd) = &spec.cwd {
         let directory = below_programs(cwd, config(call))?;
         if !directory.is_dir() {
@@ -38,13 +38,13 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
         }
         command.current_dir(directory);
     }
-    let child = process::start(&mut command, true)
+    let running = process::start(&mut command, true)
         .map_err(|error| ActionError::permanent(format!("`{program}` could not be started: {error}")))?;
     let limits = Limits {
         time: Duration::from_millis(spec.timeout_ms),
         output: usize::try_from(spec.output_limit).unwrap_or(usize::MAX),
     };
-    let ended = process::finish(child, Some(serde_json::to_vec(params)?), limits).await?;
+    let ended = process::finish(running, Some(serde_json::to_vec(params)?), limits).await?;
     match ended.failure(&spec.ok_exit_codes) {
         None => result(&ended),
         Some(failure) => Err(failure),
@@ -69,18 +69,7 @@ fn find(program: &str, config: &ToolConfig) -> Result<PathBuf, ActionError> {
     if program.contains('/') {
         return below_programs(program, config);
     }
-    // A relative directory in `PATH` would make what runs depend on the working directory.
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute()).map(|place| place.join(program));
-    places.find(|place| is_executable(place)).ok_or_else(|| {
-        ActionError::permanent(format!(
-            "`{program}` could not be started: no directory in PATH has a program of that name"
-        ))
-    })
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    process::find_in_path(program)
 }
 
 /// Resolves a path of the contract against the directory that the program names.
@@ -122,6 +111,7 @@ fn digest(path: &Path) -> std::io::Result<Digest> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use serde_json::json;
 

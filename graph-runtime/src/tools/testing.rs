@@ -3,27 +3,40 @@
 use std::sync::Arc;
 
 use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::untrusted::Untrusted;
 use graph_model::value::{Struct, Value};
 
 use super::ToolConfig;
 use crate::call::{Call, RunFacts};
 
+/// A call by a node of whose parameters these parts are somebody else's.
+#[cfg(unix)]
+pub(super) fn guarded_call(untrusted: Untrusted) -> Call {
+    call_with(ToolConfig::new(), &[], untrusted)
+}
+
 /// A call by a graph that requires the environment variables `env`.
 pub(super) fn call(config: ToolConfig, env: &[&str]) -> Call {
+    call_with(config, env, Untrusted::Nothing)
+}
+
+fn call_with(config: ToolConfig, env: &[&str], untrusted: Untrusted) -> Call {
     let facts = RunFacts {
         id: RunId::new("test").unwrap(),
         graph: GraphId::new("test").unwrap(),
         nodes: vec!["node".into()],
         tools: vec![Some(ItemId::new("rye/bash").unwrap())],
         env: env.iter().map(|name| (*name).to_owned()).collect(),
+        untrusted: Arc::new([untrusted]),
         config: Arc::new(config),
         parent: None,
         depth: 5,
         ceiling: Vec::new(),
         deadline: None,
         stop: crate::stop::Stop::default(),
+        ignores_cancel: false,
     };
-    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, item: None, more: None }
+    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
 }
 
 /// Compares the parameters that a tool reads with those of its contract: names, in order, and defaults.

@@ -112,9 +112,9 @@ impl Runtime {
             link: link.unwrap_or_else(|| graph_model::digest::Digest::of([])),
             changed: fork.set.keys().cloned().collect(),
         };
-        let Past { standing, seen, journal, .. } = past;
+        let Past { standing, seen, start: begun, .. } = past;
         let super::Seen::Plain(mut state) = seen else {
-            return Err(travel(TravelError::Sealed(journal.start.seal.clone())));
+            return Err(travel(TravelError::Sealed(begun.seal.clone())));
         };
         for (name, value) in fork.set {
             let Some(index) = code.keys.iter().position(|key| key.name == name) else {
@@ -123,7 +123,7 @@ impl Runtime {
             };
             state.set(index, value).map_err(|mismatch| ForkError::Value { key: name, mismatch })?;
         }
-        let capabilities = journal.start.capabilities.clone();
+        let capabilities = begun.capabilities.clone();
         let ceiling: Vec<Grants> =
             std::iter::once(self.inner.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();
         allowed(machine, &ceiling)?;
@@ -134,7 +134,7 @@ impl Runtime {
             digest: code.digest,
             signer: code.signer.clone(),
             key: hex(key.public().as_bytes()),
-            grants: granted(&ceiling),
+            grants: granted(machine, &ceiling),
             inputs: match &vault {
                 Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
                 None => inputs,
@@ -142,8 +142,8 @@ impl Runtime {
             seal: vault.as_deref().and_then(Vault::fingerprint),
             parent: None,
             from: Some(from),
-            depth: journal.start.depth,
-            limit: journal.start.limit,
+            depth: begun.depth,
+            limit: begun.limit,
             capabilities,
         };
         let mut chain = Chain::new(run.clone());

@@ -6,21 +6,21 @@ use std::time::SystemTime;
 
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
-use graph_model::program::{OnError, OnMaxSteps};
-use graph_model::secret::Mask;
+use graph_model::program::OnMaxSteps;
+use graph_model::secret::{HIDDEN, Mask};
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
+use crate::audit::audit;
 use crate::code::{Code, Foreach, Kind};
 use crate::error::{Category, Failure};
-use crate::machine::{Activation, Cells, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Sight};
-use crate::record::{
-    End, Entry, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit, retries_seen,
-};
+use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Plan, Request};
+use crate::record::{End, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
 use crate::runtime::replay_step;
 use crate::seal::SealKey;
+use crate::settle::{self, Failed, Route};
 use crate::vault::hidden;
 
 /// How a run would have gone under another graph.
@@ -152,11 +152,12 @@ impl fmt::Display for Departure {
 /// time; where no answer is recorded, the replay stops.
 ///
 /// `original` is the run's own graph, which says what the calls were. Of a run that is still at work or was stopped, what it has
-/// done is followed. What hooks did, and what a failure held beside its text, is not written down.
+/// done is followed. What hooks did is not written down, nor what a failure held beside its text that no edge of the run looked at.
 ///
 /// # Errors
 ///
-/// If the journal was changed or is not that of `original`, or its secrets are sealed with a key that is not there.
+/// If the journal was changed or is not one that the engine writes of `original`, or its secrets are sealed with a key that is not
+/// there.
 pub fn replay(
     original: &dyn Machine,
     changed: &dyn Machine,
@@ -165,26 +166,21 @@ pub fn replay(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Replay, TravelError> {
-    let past = Past::open(original, run, records, key, seal)?;
+    // What the run's own graph does not allow is no recording of it, and nothing follows from that for another.
+    audit(original, run, records, key, seal)?;
+    let mut past = Past::open(original, run, records, key, seal)?;
     let Some(state) = past.state() else {
-        return Err(TravelError::Sealed(past.journal.start.seal.clone()));
+        return Err(TravelError::Sealed(past.start.seal.clone()));
     };
     // Where a fork begins, both begin.
-    let begun = past.journal.start.from.is_some().then(|| {
+    let begun = past.start.from.is_some().then(|| {
         crate::record::SnapshotDraft { code: past.code(), state, standing: &past.standing, vault: None }.to_owned()
     });
-    let (inputs, limit) = (past.journal.start.inputs.clone(), past.journal.start.limit);
-    let granted = past.journal.records.iter().filter_map(|record| match &record.entry {
-        Entry::Resume(resume) => Some(resume.grants.as_slice()),
-        _ => None,
-    });
+    let recorded = Recorded::read(&mut past)?;
+    let Past { start, resumed, end, limit: last_limit, .. } = past;
     let granted: Vec<Grants> =
-        std::iter::once(past.journal.start.grants.as_slice()).chain(granted).map(grants).collect();
-    let end = match past.journal.records.last().map(|record| &record.entry) {
-        Some(Entry::End(end)) => Some(end.clone()),
-        _ => None,
-    };
-    let recorded = Recorded::read(past)?;
+        std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
+    let (inputs, limit) = (start.inputs, start.limit);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = changed.code();
     let mut standing = Standing::new(code);
@@ -214,6 +210,7 @@ pub fn replay(
         granted,
         hides,
         replay,
+        last_limit,
         cursor: 0,
     };
     walk.follow(end.as_ref())?;
@@ -255,10 +252,6 @@ struct RecordedVisit {
     limit: Option<u64>,
     /// The calls: one, or one for each item.
     calls: Vec<RecordedCall>,
-    /// Where its graph leads after its failure, as far as that can be told without what the failure held beside its text.
-    apparent: Option<Vec<String>>,
-    /// Where it led.
-    target: Option<String>,
 }
 
 struct RecordedCall {
@@ -270,20 +263,17 @@ struct RecordedCall {
 
 impl Recorded {
     /// Reads what was visited, and plans each visit again to see what it called.
-    fn read(mut past: Past<'_>) -> Result<Self, TravelError> {
+    fn read(past: &mut Past<'_>) -> Result<Self, TravelError> {
         let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
         loop {
-            let Some((seq, step, at)) = past.next_step() else { return Ok(recorded) };
+            let Some((seq, step, at)) = past.next_step()? else { return Ok(recorded) };
             let (step, at) = (step.clone(), timestamp::parse(at));
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
             let limit = step.limit;
             for (visit, activation) in step.visits.into_iter().zip(past.standing.frontier.clone()) {
-                let calls = recorded.calls(&past, &visit, &activation, at);
-                let apparent = apparent(&past, &visit, &activation, at);
-                let target = visit.edge.and_then(|edge| past.code().target(activation.node, edge)).flatten();
-                let target = target.map(|node| past.code().node(node).name.clone());
-                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), limit, calls, apparent, target });
+                let calls = recorded.calls(past, &visit, &activation, at);
+                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), limit, calls });
             }
             past.go_on()?;
         }
@@ -348,34 +338,7 @@ impl Recorded {
 
 fn failure_of(visit: &Visit, message: &str) -> Failure {
     let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
-    Failure::of(category, message)
-}
-
-/// Returns where a visit leads that went along its own edges after a failure, with what is recorded of that.
-fn apparent(past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemTime) -> Option<Vec<String>> {
-    let error = visit.error.as_ref().filter(|_| visit.suppressed)?;
-    if matches!(past.code().node(activation.node).kind, Kind::Foreach(_)) {
-        return None;
-    }
-    let clock = || at;
-    let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-    let sight = past.standing.sight(past.state()?, activation.node, &now);
-    let retries = retries_seen(sight.retries, &visit.node, visit.calls);
-    let sight = Sight { retries: &retries, ..sight };
-    let failure = failure_of(visit, error);
-    let outcome = Outcome::Failed(&failure);
-    let next = past.machine.advance(activation, &sight, outcome, &mut Notes::default(), &mut Vec::new()).ok()?;
-    Some(leads(past.code(), &next))
-}
-
-/// Returns the nodes that a way on leads to.
-fn leads(code: &Code, next: &Next) -> Vec<String> {
-    let name = |node: u16| code.node(node).name.clone();
-    match next {
-        Next::End | Next::Out(_) => Vec::new(),
-        Next::To { node, .. } | Next::Mend(node) => vec![name(*node)],
-        Next::All(all) => all.iter().map(|at| name(at.node)).collect(),
-    }
+    Failure { data: visit.data.clone(), ..Failure::of(category, message) }
 }
 
 /// Returns a call's tool, and its arguments by their names.
@@ -417,6 +380,8 @@ struct Walk<'m> {
     /// Whether arguments are not to be told.
     hides: bool,
     replay: Replay,
+    /// How many steps the run may take behind its last record.
+    last_limit: Option<u64>,
     /// How many recorded visits are behind it.
     cursor: usize,
 }
@@ -444,10 +409,9 @@ impl Walk<'_> {
             if self.cursor == self.recorded.visits.len() && !is_done {
                 return Ok(());
             }
-            // What hooks allowed the run, it is allowed.
-            if let Some(limit) = self.recorded.visits.get(self.cursor).and_then(|next| next.limit) {
-                self.standing.limit = Some(limit);
-            }
+            // What hooks and callers allowed the run, it is allowed.
+            let next = self.recorded.visits.get(self.cursor);
+            self.standing.limit = next.map_or(self.last_limit, |next| next.limit).or(self.standing.limit);
             let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
             if self.standing.steps + self.standing.frontier.len() as u64 > most {
                 let exhausted = end.is_some_and(|end| end.exhausted);
@@ -546,7 +510,10 @@ impl Walk<'_> {
     fn compare(&mut self, step: u64, visit: &Visit, pair: usize) {
         let was = &self.recorded.visits[pair].visit;
         let mut found = Vec::new();
+        // A text that had a secret in it stands there without.
+        let is_hidden = self.hides && was.error.as_ref().is_some_and(|error| error.contains(HIDDEN));
         if visit.error != was.error
+            && !(is_hidden && visit.error.is_some())
             && let Some(error) = &visit.error
         {
             found.push(Departure::Fails(error.clone()));
@@ -643,52 +610,26 @@ impl Walk<'_> {
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let sight = self.standing.sight(&*self.state, activation.node, &now);
-        let retries = retries_seen(sight.retries, &node.name, visit.calls);
-        let sight = Sight { retries: &retries, ..sight };
-        let advanced = match &failure {
-            Some(failure) => Err(Box::new(failure.clone())),
-            None => {
-                let outcome = match (&mut results, &node.kind) {
-                    (Some(results), _) => Outcome::Each(results),
-                    (None, Kind::Action(_)) => Outcome::Done(result.view()),
-                    _ => Outcome::None,
-                };
-                self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes)
+        let (mut failure, mut next) = (failure, None);
+        let results = results.get_or_insert_default();
+        if failure.is_none() {
+            let outcome = match &node.kind {
+                Kind::Foreach(_) => Outcome::Each(results),
+                Kind::Action(_) => Outcome::Done(result.view()),
+                Kind::Gate | Kind::Return(_) => Outcome::None,
+            };
+            match settle::advance(self.machine, activation, &sight, visit.calls, outcome, &mut notes, &mut changes) {
+                Ok(to) => next = Some(to),
+                Err(unfit) => failure = Some(*unfit),
             }
-        };
-        let next = match advanced {
-            Ok(next) => next,
-            Err(failure) => {
-                // As the engine mends it.
-                visit.error = Some(failure.message.clone());
-                if let (Kind::Foreach(_), Some(Change { value: Value::Array(collected), .. })) =
-                    (&node.kind, changes.pop())
-                {
-                    results = Some(collected);
-                }
-                changes.clear();
-                match node.on_error {
-                    Some(target) => Next::Mend(target),
-                    None => {
-                        let is_over = self.code.settings.on_error == OnError::Fail
-                            || matches!(node.kind, Kind::Gate | Kind::Return(_));
-                        let outcome = match &node.kind {
-                            Kind::Foreach(_) => Outcome::Each(results.get_or_insert_default()),
-                            _ => Outcome::Failed(&failure),
-                        };
-                        let along = (!is_over)
-                            .then(|| self.machine.advance(activation, &sight, outcome, &mut notes, &mut changes));
-                        match along {
-                            Some(Ok(next)) => {
-                                visit.suppressed = true;
-                                self.along(next, pair.filter(|_| is_same))
-                            }
-                            _ => return Err(Halt::Failed(failure.message)),
-                        }
-                    }
-                }
-            }
-        };
+        }
+        if let Some(failure) = failure {
+            let failed = Failed { failure: &failure, calls: visit.calls, results };
+            let route = settle::route_failure(self.machine, activation, &sight, failed, &mut notes, &mut changes);
+            let Some(Route { next: to, suppressed }) = route else { return Err(Halt::Failed(failure.message)) };
+            (next, visit.suppressed, visit.error) = (Some(to), suppressed, Some(failure.message));
+        }
+        let next = next.unwrap_or_default();
         visit.result = result;
         visit.items = items;
         visit.edge = next.edge();
@@ -700,21 +641,6 @@ impl Walk<'_> {
             Next::All(activations) => activations,
         };
         Ok(Made { visit, next })
-    }
-
-    /// Returns where a failure leads along the edges: as it did, if with what is recorded of it both graphs lead to the same.
-    fn along(&self, next: Next, pair: Option<usize>) -> Next {
-        let Some(was) = pair.map(|pair| &self.recorded.visits[pair]) else { return next };
-        if was.apparent.as_ref() != Some(&leads(self.code, &next)) {
-            return next;
-        }
-        match &was.target {
-            None => Next::End,
-            Some(target) => match self.code.node_named(target) {
-                Some(node) => Next::To { node, edge: was.visit.edge.unwrap_or_default() },
-                None => next,
-            },
-        }
     }
 
     fn blank(&self, step: u64, activation: &Activation) -> Visit {
@@ -729,6 +655,7 @@ impl Walk<'_> {
             error: None,
             category: None,
             suppressed: false,
+            data: None,
             cached: false,
             changes: Map::new(),
             edge: None,

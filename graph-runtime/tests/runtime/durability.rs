@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, Sealed, Status};
@@ -248,6 +249,82 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
     }
 }
 
+/// A store whose appends take long, and that counts the items of `calls` records that are durable.
+#[derive(Debug, Clone)]
+struct Slow {
+    inner: MemoryStore,
+    durable: Arc<AtomicU64>,
+}
+
+impl Store for Slow {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        self.inner.create(run, graph, records)
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let done = |entry: &Entry| if let Entry::Calls(calls) = entry { calls.done.len() as u64 } else { 0 };
+            let items = entries(&records).iter().map(done).sum();
+            self.inner.append(lease, expected, records, status).await?;
+            self.durable.fetch_add(items, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.inner.load(run)
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        self.inner.lease(run)
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        self.inner.list()
+    }
+}
+
+/// Runs a foreach over 30 items of 20 ms with a slow store; returns how many finished items were not durable at most, and how
+/// many appends it took.
+async fn most_not_durable(width: u64, durability: Durability) -> (u64, usize) {
+    let body = EACH.nodes[0].1.replace("\"width\":3", &format!("\"width\":{width}"));
+    let program: &'static Program<'static> = Box::leak(Box::new(Program {
+        nodes: Box::leak(Box::new([("each", &*Box::leak(body.into_boxed_str())), EACH.nodes[1]])),
+        ..EACH
+    }));
+    let store = Slow { inner: MemoryStore::new(), durable: Arc::default() };
+    let (finished, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let durable = Arc::clone(&store.durable);
+    let machine = {
+        let most = Arc::clone(&most);
+        Interpreted::waiting(program, move |_: &Call, _| {
+            let (finished, most, durable) = (Arc::clone(&finished), Arc::clone(&most), Arc::clone(&durable));
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let finished = finished.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(finished - durable.load(Ordering::SeqCst), Ordering::SeqCst);
+                Ok(json!({}))
+            })
+        })
+    };
+    let many = Map::from_iter([("list".to_owned(), Value::from(vec![1; 30]))]);
+    runtime(store.clone()).start_with(with(durability), machine, many).await.unwrap().await.unwrap();
+    let records = store.inner.load(&id()).await.unwrap();
+    (most.load(Ordering::SeqCst), kinds(&records).iter().filter(|kind| *kind == "calls").count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_finished_items_than_are_made_at_once_wait_for_the_disk() {
+    for width in [1, 3, 8] {
+        let (most, appends) = most_not_durable(width, Durability::Sync).await;
+        assert_eq!(most, width, "items that a crash would have repeated");
+        assert!(appends as u64 <= 30 / width + 2, "{appends} appends: items that finish together are written together");
+    }
+    let (most, _) = most_not_durable(1, Durability::Async).await;
+    assert!(most > 3, "where steps may wait for the store, items wait too: {most}");
+}
+
 #[tokio::test]
 async fn items_that_were_done_when_another_failed_are_not_called_again() {
     let (store, called) = (MemoryStore::new(), Called::default());
@@ -306,7 +383,7 @@ async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_r
         ("{\"double\":2}", "{\"double\":3}", "node `each` returned something else than when its call was done"),
         ("\"step\":1", "\"step\":2", "visit 2 is not one of the next step"),
         ("\"node\":\"each\"", "\"node\":\"end\"", "it says that the node that makes a call is end, and it is each"),
-        ("\"item\":0", "\"item\":9", "node `each` returned something else than when its call was done"),
+        ("\"item\":0", "\"item\":9", "node `each` makes a call for an item that its list has not"),
     ] {
         let found = found_in(&machine, &records, "calls", from, to);
         assert!(found.contains(why), "{found}");

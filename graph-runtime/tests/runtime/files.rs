@@ -208,6 +208,26 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
 }
 
 #[tokio::test]
+async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
+    let kept = Kept::of_every_kind().await;
+    let whole = tree(kept.directory.path());
+    // As a kill between the commit of the end and the last file leaves them: some of an earlier state, some missing.
+    for (number, (file, bytes)) in whole.iter().enumerate() {
+        if number % 2 == 0 {
+            std::fs::remove_file(kept.path(file)).unwrap();
+        } else {
+            std::fs::write(kept.path(file), &bytes[..bytes.len() / 2]).unwrap();
+        }
+    }
+    let files = ProjectFiles::in_directory(kept.directory.path(), key()).unwrap();
+    let runtime = runtime(kept.store.clone(), &files);
+    let finished = runtime.resume(machine(&KINDS), &id()).await.unwrap().await.unwrap();
+    assert_eq!(finished.state, kept.state);
+    assert!(files.problems().is_empty(), "{:?}", files.problems());
+    assert_eq!(tree(kept.directory.path()), whole);
+}
+
+#[tokio::test]
 async fn nothing_is_rebuilt_from_a_journal_that_was_changed_or_is_another_graphs() {
     let kept = Kept::of_every_kind().await;
     let before = tree(kept.directory.path());
@@ -952,6 +972,38 @@ fn a_blob_is_found_by_its_hash_and_not_if_it_was_altered() {
     let hash = objects.put(&json!({"b": 1, "a": [1.0, 1, "😀"]})).unwrap();
     assert_eq!(hash, graph_model::digest::Digest::of(r#"{"a":[1.0,1,"\ud83d\ude00"],"b":1}"#));
     assert_eq!(objects.get(&hash).unwrap(), json!({"a": [1.0, 1, "😀"], "b": 1}));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn links_within_the_project_are_not_written_through() {
+    let kept = Kept::new();
+    for (link, target) in
+        [(".ai/state/threads", "../config"), (".ai/knowledge/graphs", "../config"), (".ai/state/objects", "..")]
+    {
+        let link = kept.path(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    let config = kept.path(".ai/config");
+    std::fs::create_dir(&config).unwrap();
+    let runtime = runtime(kept.store.clone(), &kept.files);
+    runtime.start_as(id(), machine(&KINDS), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(std::fs::read_dir(&config).unwrap().count(), 0);
+    let problem = kept.files.problems()[&id()].to_string();
+    assert!(problem.contains(".ai/state/threads"), "{problem}");
+
+    // Neither is a file that is a link, which a transcript is appended to, or cut short by.
+    let kept = Kept::new();
+    let precious = kept.path("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    let transcript = kept.path(&format!(".ai/state/threads/{}/transcript.jsonl", id()));
+    std::fs::create_dir_all(transcript.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("../../../../precious", &transcript).unwrap();
+    let runtime = self::runtime(kept.store.clone(), &kept.files);
+    runtime.start_as(id(), machine(&KINDS), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(kept.files.problems().contains_key(&id()));
 }
 
 #[cfg(unix)]

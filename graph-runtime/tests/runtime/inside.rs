@@ -171,3 +171,32 @@ async fn a_journal_that_does_not_fit_the_one_inside_it_is_found_although_the_key
         assert!(found.contains(why), "{from} → {to}: {found}");
     }
 }
+
+#[tokio::test]
+async fn a_resume_refuses_a_broken_journal_inside_the_run() {
+    let store = ran(json!({"n": 4, "list": [1, 2]})).await;
+    let all = store.load(&id("run")).await.unwrap();
+    let each = all.iter().position(|record| record.body.contains(r#""kind":"step","visits":[{"step":2"#)).unwrap();
+    let cut = crate::journal::forged(&all[..=each], |_, body| body.to_owned());
+    let unfinished = with(&store, "run", Some(cut)).await;
+    let resumed = async |store: &MemoryStore| match runtime(store).resume(parent(), &id("run")).await {
+        Ok(run) => Ok(run.await.unwrap().status),
+        Err(error) => Err(error.to_string()),
+    };
+    for inner in ["run-1", "run-2_0", "run-2_1"] {
+        let mut records = store.load(&id(inner)).await.unwrap();
+        let body = records[1].body.replacen(r#""kind":"step""#, r#""kind":"stop""#, 1);
+        records[1].body = body;
+        let refused = resumed(&with(&unfinished, inner, Some(records.clone())).await).await.unwrap_err();
+        assert!(refused.contains(&format!("cannot resume run `{inner}`: record 1")), "{refused}");
+        records.truncate(1);
+        let refused = resumed(&with(&unfinished, inner, Some(records)).await).await.unwrap_err();
+        assert!(refused.contains(inner) && refused.contains("were taken away"), "{refused}");
+        let refused = resumed(&with(&unfinished, inner, None).await).await.unwrap_err();
+        assert!(refused.contains("of a run of which there is no journal"), "{refused}");
+        let other = if inner == "run-1" { "run-2_0" } else { "run-1" };
+        let swapped = store.load(&id(other)).await.unwrap();
+        assert!(resumed(&with(&unfinished, inner, Some(swapped)).await).await.is_err());
+    }
+    assert_eq!(resumed(&unfinished).await, Ok(Status::Completed));
+}

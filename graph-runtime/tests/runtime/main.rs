@@ -5,10 +5,12 @@
 mod attest;
 mod cache;
 mod cancel;
+mod dropped;
 mod durability;
 mod engine;
 #[cfg(feature = "files")]
 mod files;
+mod forged;
 mod inputs;
 mod inside;
 mod interpreted;
@@ -16,6 +18,7 @@ mod journal;
 mod language;
 mod meaning;
 mod recovery;
+mod service;
 mod single;
 mod tools;
 mod travel;

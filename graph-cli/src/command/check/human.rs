@@ -9,18 +9,18 @@ use super::fix::Fixed;
 pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
     for finding in &findings.found {
         // Colours are left out where stderr is no terminal.
-        anstream::eprintln!("{}\n", finding.diagnostic.render_coloured());
+        err!("{}\n", finding.diagnostic.render_coloured());
     }
     if let Some(hint) = hint(findings) {
-        anstream::eprintln!("{hint}\n");
+        err!("{hint}\n");
     }
     for line in fixed.lines() {
-        anstream::println!("{line}");
+        out!("{line}");
     }
     if with_budget {
-        anstream::println!("{}\n", budget::table(findings));
+        out!("{}\n", budget::table(findings));
     }
-    anstream::println!("{}", summary(findings));
+    out!("{}", summary(findings));
 }
 
 /// Says in one line what was found.

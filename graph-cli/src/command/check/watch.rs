@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::Check;
 use super::findings::Trees;
 use super::fix::Fixed;
-use crate::outcome::Done;
+use crate::outcome::{Done, Outcome};
+use crate::output;
 
 /// How long to wait before the files are looked at again. Editors write a file in several goes: what changed is checked once
 /// it has been the same for as long.
@@ -38,9 +39,12 @@ pub(super) fn run(arguments: &Check) -> Done {
             Ok(trees) => {
                 arguments.report(&trees.check(), &Fixed::default());
             }
-            Err(error) => anstream::eprintln!("error: {error}"),
+            Err(error) => err!("error: {error}"),
         }
-        anstream::eprintln!("waiting for changes; Ctrl-C ends this");
+        if output::is_lost() {
+            return Ok(Outcome::Well);
+        }
+        err!("waiting for changes; Ctrl-C ends this");
         wait(|| look(watched.as_ref(), &arguments.paths), &seen);
     }
 }

@@ -86,7 +86,7 @@ impl Authority {
             Source::Graph if self.grants.patterns().is_empty() => {}
             Source::Graph => voice.note(format_args!("granted, as the graph declares: {}", shown())),
             Source::Thread(thread) => voice.note(format_args!("granted, as the thread `{thread}` may: {}", shown())),
-            Source::Nobody(reason) => anstream::eprintln!("error: {reason}; nothing is granted"),
+            Source::Nobody(reason) => err!("error: {reason}; nothing is granted"),
         }
     }
 

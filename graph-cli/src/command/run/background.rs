@@ -75,14 +75,33 @@ impl Log {
                 && arguments.log.is_none()
             {
                 std::fs::create_dir_all(directory)?;
+                // No part of the way is a link to elsewhere, where the project has its own files.
+                if let Some(project) = project
+                    && directory.canonicalize()?
+                        != project.canonicalize()?.join(directory.strip_prefix(project).unwrap_or(directory))
+                {
+                    return Err(io::Error::other("a link stands in its way"));
+                }
             }
             let is_new = !path.exists();
             let mut options = OpenOptions::new();
             options.append(true).create(true);
             #[cfg(unix)]
-            // What a graph prints is for its owner.
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            Ok((options.open(&path)?, is_new))
+            {
+                use std::os::unix::fs::OpenOptionsExt;
+                // What a graph prints is for its owner.
+                options.mode(0o600);
+                if arguments.log.is_none() {
+                    // A link in its place leads to a file that is somebody else's, or that others can read.
+                    options.custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?);
+                }
+            }
+            let file = options.open(&path)?;
+            #[cfg(unix)]
+            if arguments.log.is_none() {
+                refuse_shared(&file)?;
+            }
+            Ok((file, is_new))
         };
         let opened: io::Result<_> = open();
         let (file, is_new) = opened.map_err(|error| {
@@ -126,6 +145,17 @@ impl Log {
     fn switch(&self) -> io::Result<File> {
         self.file.try_clone()
     }
+}
+
+/// Refuses a log that others can read or reach by another name: it was put there before.
+#[cfg(unix)]
+fn refuse_shared(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() != 1 || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other("it is there already, and not a file that only its owner can read"));
+    }
+    Ok(())
 }
 
 fn log_of(run: &RunId, project: Option<&Path>, store: Option<&Path>) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM.
+//! The signals that stop a run: Ctrl-C, SIGTERM, SIGHUP, SIGQUIT.
 
 use std::fmt;
 use std::io;
@@ -10,13 +10,19 @@ pub(super) enum Signal {
     Interrupt,
     /// What `kill` sends, and what a system sends that shuts down.
     Terminate,
+    /// What a terminal sends that is closed, and a connection that is lost.
+    HangUp,
+    /// Ctrl-\.
+    Quit,
 }
 
 impl Signal {
     /// Returns its number.
     pub(super) fn number(self) -> i32 {
         match self {
+            Self::HangUp => 1,
             Self::Interrupt => 2,
+            Self::Quit => 3,
             Self::Terminate => 15,
         }
     }
@@ -24,7 +30,9 @@ impl Signal {
     /// Returns the code with which shells report a program that the signal ended.
     pub(super) fn exit_code(self) -> u8 {
         match self {
+            Self::HangUp => 129,
             Self::Interrupt => 130,
+            Self::Quit => 131,
             Self::Terminate => 143,
         }
     }
@@ -35,6 +43,8 @@ impl fmt::Display for Signal {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::HangUp => "SIGHUP",
+            Self::Quit => "SIGQUIT",
         })
     }
 }
@@ -44,21 +54,45 @@ impl fmt::Display for Signal {
 pub(super) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// None where the program was started to live on when its terminal is closed, as `nohup` does.
+    hang_up: Option<tokio::signal::unix::Signal>,
+    quit: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
     pub(super) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) },
+            quit: signal(SignalKind::quit())?,
+        })
     }
 
     pub(super) async fn next(&mut self) -> Signal {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => Signal::Interrupt,
             _ = self.terminate.recv() => Signal::Terminate,
+            _ = hang_up => Signal::HangUp,
+            _ = self.quit.recv() => Signal::Quit,
         }
     }
+}
+
+/// Whether SIGHUP was ignored when the program was started. Linux says so; elsewhere it counts as not ignored.
+#[cfg(unix)]
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default();
+    u64::from_str_radix(ignored.trim(), 16).is_ok_and(|mask| mask & 1 == 1)
 }
 
 /// The signals that come from now on; they do not end the process any more.

@@ -216,6 +216,20 @@ impl Domain {
         }
     }
 
+    /// Returns a whole number that no number of a case is less than, 1 or more.
+    pub(super) fn least(&self, case: &Case) -> u64 {
+        let whole = |value: &Value, round: fn(f64) -> f64| value.as_f64().map(|value| round(value).max(0.0) as u64);
+        let least = match case {
+            Case::Exactly(value) => whole(value, f64::ceil),
+            Case::Number(upper, _) => {
+                let lower = upper.checked_sub(1).and_then(|lower| self.numbers.get(lower));
+                lower.and_then(|lower| whole(lower, f64::floor)).map(|below| below.saturating_add(1))
+            }
+            _ => None,
+        };
+        least.unwrap_or(1).max(1)
+    }
+
     /// Decides a comparison in a case.
     pub(super) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Outcome {
         let value = &test.value.value;

@@ -1,17 +1,21 @@
 //! The tables: opening a file, making the tables in a new one, and bringing an older one to the newest form.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::explain;
+use super::{Patience, explain};
 use crate::store::StoreError;
 
 /// Marks the file as ours: "grph".
 pub(super) const APPLICATION: i64 = 0x6772_7068;
 /// The newest form of the tables.
 pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
+/// The form that brought who is inside of what, and who is at work.
+const FACTS: i64 = 3;
 /// The lower half of a key: a record's number is smaller. In form 2, that of a row behind the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
 
@@ -26,7 +30,7 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 
 /// What brings a file from each form to the next, beginning with a new file, whose form is 0. What a file lacks is done in one
 /// transaction with the number that says so: what dies on the way leaves the form that was there.
-pub(super) const MIGRATIONS: [Migration; 3] = [tables, ends, facts];
+pub(super) const MIGRATIONS: [Migration; 4] = [tables, ends, facts, listing];
 
 /// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
 /// writes there and nowhere else, and what it writes is the last of the run's: each page more is four kilobytes more to wait for.
@@ -114,6 +118,25 @@ fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Form 4 says of a run which graph it is of, by version and digest, and the code of the failure that it ended with; and finds the
+/// runs of a graph and those that have not ended. A run that somebody wished to stop is one from then on, and not until it is
+/// leased again: `stop` is not the token of a holder any more.
+fn listing(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN digest TEXT;
+        ALTER TABLE runs ADD COLUMN version TEXT;
+        ALTER TABLE runs ADD COLUMN code TEXT;
+        CREATE INDEX runs_of_graph ON runs (graph, number);
+        CREATE INDEX runs_unfinished ON runs (number) WHERE status = 'running';
+        UPDATE runs SET
+            stop = CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END,
+            digest = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.digest') END
+                FROM records WHERE key = number << 32),
+            version = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.version') END
+                FROM records WHERE key = number << 32);",
+    )
+}
+
 /// Makes the connection that writes see to it that a run's last record alone has a token: one that is inserted takes it from the
 /// one before, and one that does not follow the last is not inserted, which is no error. So a step is written in one statement:
 /// each more is a good part of what it costs beside the disk.
@@ -127,9 +150,26 @@ pub(super) fn forget_ends(connection: &Connection) -> Result<(), rusqlite::Error
     )
 }
 
-/// Opens a file to write to it, which is made if there is none.
+/// Makes a file that only its owner may read and write, if there is none: it has the inputs and results of all runs. What SQLite
+/// makes beside it has the same mode. The mode of a file that is there is its owner's to choose.
+pub(super) fn make(path: &Path) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+            Err(StoreError::ReadOnly(path.to_owned()))
+        }
+        Err(error) => Err(StoreError::Open { path: path.to_owned(), reason: error.to_string() }),
+    }
+}
+
+/// Opens a file to write to it.
 pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(&error, path))?;
     connection.busy_timeout(patience).map_err(|error| explain(&error, path))?;
     Ok(connection)
@@ -188,12 +228,22 @@ fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), S
     if form.application != APPLICATION {
         return Err(foreign(path));
     }
-    if form.number < FORM {
+    own_only(connection, path)?;
+    if form.number == FACTS {
         // A name without its schema means the temporary one first.
         connection
             .execute_batch(
+                "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
+                    CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
+                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;",
+            )
+            .map_err(|error| explain(&error, path))?;
+    } else if form.number < FACTS {
+        connection
+            .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
-                    0 AS created, 0 AS updated, 0 AS leased, 0 AS stop FROM main.runs;
+                    0 AS created, 0 AS updated, 0 AS leased, 0 AS stop,
+                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;
                 CREATE TEMP VIEW records AS SELECT key, body, signature,
                     (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
                         AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token
@@ -227,19 +277,34 @@ fn known(form: Form, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Refuses a file with triggers or views, which no version of this program makes in one: they would change what is written, or what
+/// is read.
+fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let first = "SELECT type, name FROM main.sqlite_schema WHERE type IN ('trigger', 'view') ORDER BY name LIMIT 1";
+    let found = connection
+        .query_row(first, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+        .optional()
+        .map_err(|error| explain(&error, path))?;
+    let Some((kind, name)) = found else { return Ok(()) };
+    let reason =
+        format!("it has the {kind} `{name}`, which no store has; whoever put it there can change what is in the store");
+    Err(StoreError::Corrupt { path: path.to_owned(), reason })
+}
+
 fn foreign(path: &Path) -> StoreError {
     StoreError::Corrupt { path: path.to_owned(), reason: "it is a database of another program".to_owned() }
 }
 
 /// Sets the modes, and brings the file to the newest form.
-pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    prepare_with(connection, path, &MIGRATIONS)
+pub(super) fn prepare(connection: &mut Connection, path: &Path, patience: &Patience) -> Result<(), StoreError> {
+    prepare_with(connection, path, patience, &MIGRATIONS)
 }
 
 /// As [`prepare`], with the first of the migrations only.
 pub(super) fn prepare_with(
     connection: &mut Connection,
     path: &Path,
+    patience: &Patience,
     migrations: &[Migration],
 ) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| explain(&error, path);
@@ -255,15 +320,17 @@ pub(super) fn prepare_with(
             _ => Err(foreign(path)),
         }
     };
-    let is_new = !is_ready(form_of(connection).map_err(explain)?)?;
-    connection.pragma_update(None, "journal_mode", "WAL").map_err(explain)?;
+    let is_new = !is_ready(patience.wait(path, || form_of(connection)).map_err(explain)?)?;
+    own_only(connection, path)?;
+    patience.wait(path, || connection.pragma_update(None, "journal_mode", "WAL")).map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
     connection.pragma_update(None, "cache_size", CACHE).map_err(explain)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT).map_err(explain)?;
     if !is_new {
         return Ok(());
     }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
+    let begin = || Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
+    let transaction = patience.wait(path, begin).map_err(explain)?;
     // Another process may have done it while this one waited.
     let form = form_of(&transaction).map_err(explain)?;
     if !is_ready(form)? {

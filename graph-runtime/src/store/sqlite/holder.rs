@@ -65,8 +65,14 @@ impl Drop for Own {
 
 /// Whether the store that has this name is still open somewhere on this machine.
 pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
-    let Ok(file) = File::open(lock_path(database, name)) else { return Lock::Free };
-    match file.try_lock() {
+    let file = match File::open(lock_path(database, name)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Lock::Free,
+        // Somebody else's file may be one that may not be opened, and says nothing then.
+        Err(_) => return Lock::Unknown,
+    };
+    // Shared, so that two who look do not take each other for the holder.
+    match file.try_lock_shared() {
         Ok(()) => Lock::Free,
         Err(TryLockError::WouldBlock) => Lock::Held,
         Err(TryLockError::Error(_)) => Lock::Unknown,

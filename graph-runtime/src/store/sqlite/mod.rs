@@ -17,19 +17,22 @@ mod tests;
 mod write;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError as TryLockFailed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
-use super::{Lease, RunSummary, Store, StoreError, Storing, parent_of};
+use super::listing::Facts;
+use super::{Cursor, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing};
 use crate::clock::{Clock, SystemClock};
 use crate::record::{Sealed, Status};
 use crate::run::{is_run, others_had_turn};
@@ -73,15 +76,58 @@ struct Writing {
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     lease_ttl: Duration,
-    patience: Duration,
+    patience: Patience,
     clock: Arc<dyn Clock>,
+}
+
+/// How long a store waits for a file that another program keeps locked, and whom it tells.
+#[derive(Clone)]
+struct Patience {
+    most: Duration,
+    tell: Arc<dyn Fn(&Path, Duration) + Send + Sync>,
+}
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Patience({:?})", self.most)
+    }
+}
+
+impl Patience {
+    /// How long SQLite itself waits before it says that the file is locked.
+    fn slice(&self) -> Duration {
+        self.most / 12
+    }
+
+    /// Does something again as long as another program keeps the file locked and there is time left.
+    fn wait<T>(&self, path: &Path, mut work: impl FnMut() -> Result<T, rusqlite::Error>) -> Result<T, rusqlite::Error> {
+        let began = Instant::now();
+        loop {
+            let done = work();
+            let is_busy = |error: &rusqlite::Error| matches!(explain(error, path), StoreError::Busy(_));
+            if !done.as_ref().err().is_some_and(is_busy) {
+                return done;
+            }
+            let waited = began.elapsed();
+            if waited >= self.most {
+                return done;
+            }
+            (self.tell)(path, waited);
+        }
+    }
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             lease_ttl: Duration::from_secs(30),
-            patience: Duration::from_secs(5),
+            patience: Patience {
+                most: Duration::from_secs(60),
+                tell: Arc::new(|path, waited| {
+                    let seconds = waited.as_secs();
+                    tracing::warn!(path = %path.display(), seconds, "a store is locked by another program, and waited for");
+                }),
+            },
             clock: Arc::new(SystemClock::new()),
         }
     }
@@ -96,10 +142,19 @@ impl SqliteOptions {
         self
     }
 
-    /// How long another program may keep the file locked before that is [`StoreError::Busy`]. 5 s if not named.
+    /// How long another program may keep the file locked before that is [`StoreError::Busy`]. A minute if not named: a run that
+    /// waits is better than one that has to be resumed. See [`on_wait`](Self::on_wait).
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.patience.most = patience;
+        self
+    }
+
+    /// Is told the file and how long it was waited for, each time when another twelfth of the patience is over, 5 s if that is not
+    /// named. A warning in the log if not named.
+    #[must_use]
+    pub fn on_wait(mut self, tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
+        self.patience.tell = Arc::new(tell);
         self
     }
 
@@ -136,7 +191,7 @@ impl SqliteOptions {
             if !path.exists() {
                 return Err(StoreError::Open { path, reason: "there is no such file".to_owned() });
             }
-            let reader = form::connect_to_read(&path, self.patience)?;
+            let reader = form::connect_to_read(&path, self.patience.most)?;
             Ok(SqliteStore::around(path, reader, None, Arc::default(), self))
         };
         tokio::task::spawn_blocking(open).await.map_err(|_| StoreError::Closed)?
@@ -181,16 +236,28 @@ impl SqliteStore {
 
     fn open_blocking(path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
         check_place(&path)?;
-        let mut writer = form::connect(&path, options.patience)?;
-        form::prepare(&mut writer, &path)?;
-        form::forget_ends(&writer).map_err(|error| explain(&error, &path))?;
+        let opened = || {
+            form::make(&path)?;
+            let mut writer = form::connect(&path, options.patience.slice())?;
+            form::prepare(&mut writer, &path, &options.patience)?;
+            form::forget_ends(&writer).map_err(|error| explain(&error, &path))?;
+            Ok(writer)
+        };
+        let writer = opened().map_err(|error| match error {
+            // There is no store yet that could be written to, nor a run in it.
+            StoreError::Full(path) => {
+                StoreError::Open { path, reason: "there is no space left on the disk; free some".to_owned() }
+            }
+            StoreError::Io { path, reason } => StoreError::Open { path, reason },
+            other => other,
+        })?;
         Self::writing(path, writer, options)
     }
 
     /// Starts a store around the connection that writes.
     fn writing(path: PathBuf, connection: Connection, options: SqliteOptions) -> Result<Self, StoreError> {
         let problem = |reason: &str| StoreError::Open { path: path.clone(), reason: reason.to_owned() };
-        let reader = form::connect(&path, options.patience)?;
+        let reader = form::connect(&path, options.patience.most)?;
         let own = holder::Own::new(&path)?;
         let (requests, inbox) = channel();
         let writer = Writer {
@@ -201,6 +268,7 @@ impl SqliteStore {
             machine: holder::machine(),
             clock: Arc::clone(&options.clock),
             ttl: options.lease_ttl,
+            patience: options.patience.clone(),
             beat: None,
             numbers: HashMap::new(),
         };
@@ -245,6 +313,39 @@ impl SqliteStore {
         let reader = Arc::clone(&shared.reader).lock_owned().await;
         let read = move || query(&shared, &reader);
         tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Asks for a lease; none where somebody was quicker.
+    ///
+    /// Whoever asks may stop waiting: the lease is given back then. So it is waited for in a task of its own.
+    async fn leased(&self, run: &RunId, work: Work) -> Result<Option<Lease>, StoreError> {
+        let (store, run) = (self.clone(), run.clone());
+        let leased = async move {
+            Ok(match store.ask(work).await? {
+                Done::Leased { token, stops } => {
+                    let lease = store.lease_to(&run, token);
+                    if stops {
+                        lease.wish().set();
+                    }
+                    Some(lease)
+                }
+                _ => None,
+            })
+        };
+        tokio::spawn(leased.in_current_span()).await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn lease_run(&self, run: &RunId, ignores_cancel: bool) -> Result<Lease, StoreError> {
+        loop {
+            let (seen, found) = self.look(run).await?;
+            if let Some(holder) = &found.holder {
+                return Err(self.shared.leased(run, holder));
+            }
+            // Whoever was quicker is seen in the next round.
+            if let Some(lease) = self.leased(run, Work::Lease { run: run.clone(), seen, ignores_cancel }).await? {
+                return Ok(lease);
+            }
+        }
     }
 
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
@@ -364,11 +465,9 @@ impl Writing {
 impl Store for SqliteStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
         Box::pin(async move {
-            let (parent, graph) = (parent_of(&records), graph.to_owned());
-            match self.ask(Work::Create { run: run.clone(), graph, parent, records }).await? {
-                Done::Token(token) => Ok(self.lease_to(run, token)),
-                _ => Err(StoreError::Closed),
-            }
+            let (facts, graph) = (Facts::of(&records), graph.to_owned());
+            let work = Work::Create { run: run.clone(), graph, facts, records };
+            self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
 
@@ -397,18 +496,11 @@ impl Store for SqliteStore {
     }
 
     fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
-        Box::pin(async move {
-            loop {
-                let (seen, found) = self.look(run).await?;
-                if let Some(holder) = &found.holder {
-                    return Err(self.shared.leased(run, holder));
-                }
-                // Whoever was quicker is seen in the next round.
-                if let Done::Token(token) = self.ask(Work::Lease { run: run.clone(), seen }).await? {
-                    return Ok(self.lease_to(run, token));
-                }
-            }
-        })
+        Box::pin(self.lease_run(run, false))
+    }
+
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        Box::pin(self.lease_run(run, true))
     }
 
     fn list(&self) -> Storing<'_, Vec<RunSummary>> {
@@ -416,6 +508,25 @@ impl Store for SqliteStore {
             let found = read::list(connection, &shared.path)?;
             shared.with_eyes(|eyes| found.into_iter().map(|found| found.summary(eyes)).collect())
         }))
+    }
+
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move {
+            let (filter, size) = (filter.clone(), page.size);
+            let before = page.after.as_ref().map(Cursor::number).transpose()?;
+            self.read(move |shared, connection| {
+                // One more says whether there is another page.
+                let mut found = read::page(connection, &filter, before, size.saturating_add(1), &shared.path)?;
+                let is_last = found.len() <= size;
+                found.truncate(size);
+                let next = found.last().filter(|_| !is_last).map(|last| Cursor::new(last.number.to_string()));
+                let runs = shared.with_eyes(|eyes| {
+                    found.into_iter().map(|found| found.summary(eyes)).collect::<Result<Vec<_>, _>>()
+                })?;
+                Ok(RunPage { runs, next })
+            })
+            .await
+        })
     }
 
     fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
@@ -427,8 +538,7 @@ impl Store for SqliteStore {
             loop {
                 let (token, found) = self.look(run).await?;
                 match (found.holder, found.status) {
-                    (Some(_), _) => {}
-                    (None, Status::Running) => return Err(StoreError::NotAtWork(run.clone())),
+                    (Some(_), _) | (None, Status::Running) => {}
                     (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
                 }
                 // What ended meanwhile is seen in the next round.

@@ -6,12 +6,13 @@ use std::time::SystemTime;
 
 use graph_model::name::RunId;
 use graph_model::timestamp::from_unix_milliseconds;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::form::END;
 use super::{explain, holder};
 use crate::record::{Sealed, Status};
-use crate::store::{Holder, RunSummary, StoreError};
+use crate::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 
 /// What the table says of a run.
 pub(super) struct Found {
@@ -26,6 +27,10 @@ pub(super) struct Found {
     created: i64,
     updated: i64,
     leased: i64,
+    stop: i64,
+    digest: Option<String>,
+    version: Option<String>,
+    code: Option<String>,
     process: Option<u32>,
     host: Option<String>,
     machine: Option<String>,
@@ -33,7 +38,8 @@ pub(super) struct Found {
     records: u64,
 }
 
-const COLUMNS: &str = "number, id, graph, status, token, holder, parent, created, updated, leased,
+const COLUMNS: &str =
+    "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code,
     h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
     FROM runs LEFT JOIN holders h ON h.name = runs.holder";
@@ -51,11 +57,15 @@ impl Found {
             created: row.get(7)?,
             updated: row.get(8)?,
             leased: row.get(9)?,
-            process: row.get(10)?,
-            host: row.get(11)?,
-            machine: row.get(12)?,
-            beat: row.get(13)?,
-            records: row.get(14)?,
+            stop: row.get(10)?,
+            digest: row.get(11)?,
+            version: row.get(12)?,
+            code: row.get(13)?,
+            process: row.get(14)?,
+            host: row.get(15)?,
+            machine: row.get(16)?,
+            beat: row.get(17)?,
+            records: row.get(18)?,
         })
     }
 
@@ -69,7 +79,21 @@ impl Found {
         let (run, parent) = (id(self.run.clone())?, self.parent.clone().map(id).transpose()?);
         let holder = eyes.holder_of(&run, &self);
         let (created, updated) = (time(self.created), time(self.updated));
-        Ok(RunSummary { run, graph: self.graph, status, records: self.records, created, updated, parent, holder })
+        Ok(RunSummary {
+            run,
+            graph: self.graph,
+            status,
+            records: self.records,
+            created,
+            updated,
+            parent,
+            holder,
+            is_cancelling: self.stop != 0,
+            // One that is none is for whoever verifies the journal, which says it too.
+            digest: self.digest.and_then(|digest| digest.parse().ok()),
+            version: self.version,
+            code: self.code,
+        })
     }
 }
 
@@ -101,8 +125,7 @@ pub(super) struct Eyes<'a> {
 impl Eyes<'_> {
     /// Returns who holds a run, if they are alive.
     ///
-    /// A lock of this machine tells at once that its process is gone. That somebody was not heard of for too long tells that they
-    /// hang, or that they are where a lock is not seen from here.
+    /// A lock of this machine tells whether its process is there. Where none is seen, the time counts when somebody was heard of last.
     pub(super) fn holder_of(&mut self, run: &RunId, found: &Found) -> Option<Holder> {
         let is_alive = match &found.holder {
             name if name.is_empty() => false,
@@ -110,12 +133,14 @@ impl Eyes<'_> {
             name => {
                 let path = self.path;
                 let mut lock = || *self.locks.entry(name.clone()).or_insert_with(|| holder::lock_of(path, name));
-                match found.beat {
+                let is_here = found.machine.as_deref() == Some(self.machine);
+                match (found.beat, lock()) {
+                    // The operating system knows better than any clock, which somebody may set.
+                    (_, holder::Lock::Held) => true,
                     // A program that knows locks only holds it.
-                    None => lock() == holder::Lock::Held,
-                    Some(beat) if self.now.saturating_sub(beat) > self.ttl => false,
-                    Some(_) if found.machine.as_deref() != Some(self.machine) => true,
-                    Some(_) => lock() != holder::Lock::Free,
+                    (None, _) => false,
+                    (Some(_), holder::Lock::Free) if is_here => false,
+                    (Some(beat), _) => self.now.saturating_sub(beat) <= self.ttl,
                 }
             }
         };
@@ -163,6 +188,52 @@ pub(super) fn list(connection: &Connection, path: &Path) -> Result<Vec<Found>, S
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE status <> 'removed' ORDER BY number DESC"))
         .and_then(|mut statement| statement.query_map([], Found::of)?.collect())
+        .map_err(|error| explain(&error, path))
+}
+
+/// Returns as many of the runs that a filter accepts as `size` says, the newest first, from the one before number `before` on.
+pub(super) fn page(
+    connection: &Connection,
+    filter: &RunFilter,
+    before: Option<i64>,
+    size: usize,
+    path: &Path,
+) -> Result<Vec<Found>, StoreError> {
+    let RunFilter { graph, version, digest, statuses, within } = filter;
+    let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
+    let mut compare = |column: &str, operator: &str, value: Value| {
+        values.push(value);
+        conditions.push(format!("{column} {operator} ?{}", values.len()));
+    };
+    if let Some(before) = before {
+        compare("number", "<", Value::Integer(before));
+    }
+    if let Some(graph) = graph {
+        compare("graph", "=", Value::Text(graph.clone()));
+    }
+    if let Some(version) = version {
+        compare("version", "=", Value::Text(version.clone()));
+    }
+    if let Some(digest) = digest {
+        compare("digest", "=", Value::Text(digest.to_hex()));
+    }
+    match within {
+        Within::Any => {}
+        Within::TopLevel => conditions.push("parent IS NULL".to_owned()),
+        Within::Run(parent) => compare("parent", "=", Value::Text(parent.to_string())),
+    }
+    // Words of our own, in the text: an index that has only runs of one status is used where the text says so.
+    let words: Vec<String> = statuses.iter().map(|status| format!("'{}'", status.name())).collect();
+    match words.as_slice() {
+        [] => {}
+        [word] => conditions.push(format!("status = {word}")),
+        words => conditions.push(format!("status IN ({})", words.join(", "))),
+    }
+    values.push(Value::Integer(i64::try_from(size).unwrap_or(i64::MAX)));
+    let (conditions, limit) = (conditions.join(" AND "), values.len());
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"))
+        .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
         .map_err(|error| explain(&error, path))
 }
 

@@ -88,15 +88,16 @@ async fn what_is_appended_waits_for_the_disk() {
 async fn a_full_disk_is_an_error_that_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
+    form::make(&path).unwrap();
     let mut writer = connect(&path, Duration::ZERO).unwrap();
-    prepare(&mut writer, &path).unwrap();
+    prepare(&mut writer, &path, &SqliteStore::options().patience).unwrap();
     // SQLite answers as on a full disk when the file may not grow.
-    writer.pragma_update(None, "max_page_count", 18).unwrap();
+    writer.pragma_update(None, "max_page_count", 20).unwrap();
     let store = SqliteStore::writing(path.clone(), writer, SqliteOptions::default()).unwrap();
     let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
     let error = store.append(&lease, 1, vec![record(1, 100_000)], Status::Running).await.unwrap_err();
     assert!(matches!(&error, StoreError::Full(full) if *full == path), "{error:?}");
-    assert!(error.to_string().contains("free some and resume the run"), "{error}");
+    assert!(error.to_string().contains("free some and try again"), "{error}");
     assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10)]);
     store.append(&lease, 1, vec![record(1, 10)], Status::Running).await.expect("a small record still fits");
 }
@@ -105,9 +106,10 @@ async fn a_full_disk_is_an_error_that_loses_nothing() {
 async fn a_full_disk_for_one_run_is_not_in_the_way_of_another() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
+    form::make(&path).unwrap();
     let mut writer = connect(&path, Duration::ZERO).unwrap();
-    prepare(&mut writer, &path).unwrap();
-    writer.pragma_update(None, "max_page_count", 18).unwrap();
+    prepare(&mut writer, &path, &SqliteStore::options().patience).unwrap();
+    writer.pragma_update(None, "max_page_count", 20).unwrap();
     let store = SqliteStore::writing(path, writer, SqliteOptions::default()).unwrap();
     let other = RunId::new("other").unwrap();
     let one = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
@@ -126,7 +128,7 @@ async fn a_read_only_database_says_so() {
     let path = directory.path().join("runs.db");
     drop(SqliteStore::open(&path).await.unwrap());
     let mut writer = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    let error = prepare(&mut writer, &path).unwrap_err();
+    let error = prepare(&mut writer, &path, &SqliteStore::options().patience).unwrap_err();
     assert!(matches!(&error, StoreError::ReadOnly(_)), "{error:?}");
     assert!(error.to_string().ends_with("runs.db cannot be written: it, its directory or its disk is read-only"));
 }
@@ -144,7 +146,7 @@ async fn what_is_no_store_is_refused_and_left_alone() {
     for (name, part) in [
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 3"),
+        ("newer.db", "has form 99, and this program knows forms up to 4"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {
@@ -192,12 +194,57 @@ async fn open_at(path: &Path, seconds: u64) -> SqliteStore {
     SqliteStore::options().clock(Arc::new(clock)).open(path).await.unwrap()
 }
 
+/// Makes the holders of a file ones of another machine, whose locks are not seen from here.
+fn move_away(path: &Path) {
+    Connection::open(path).unwrap().execute("UPDATE holders SET machine = 'another machine'", []).unwrap();
+    for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "lock") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_counts_before_any_clock() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let holder = open_at(&path, 0).await;
+    let lease = holder.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    // Somebody set the clock by a minute or a year; whoever holds the run is at work all the same.
+    for seconds in [31, 86_400 * 365] {
+        let error = open_at(&path, seconds).await.lease(&run()).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Leased { .. }), "{error:?}");
+    }
+    holder.append(&lease, 1, vec![record(1, 10)], Status::Running).await.expect("it still is the holder");
+    let later = open_at(&path, 31).await;
+    drop((lease, holder));
+    later.lease(&run()).await.expect("its lock is gone");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_lock_file_that_may_not_be_opened_is_not_taken_for_free() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let lock = lock_path(&path, "somebody");
+    File::create(&lock).unwrap();
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0)).unwrap();
+    // The superuser may open it too, and sees that nobody holds it.
+    if File::open(&lock).is_err() {
+        assert_eq!(holder::lock_of(&path, "somebody"), holder::Lock::Unknown);
+    }
+    assert_eq!(holder::lock_of(&path, "nobody"), holder::Lock::Free);
+}
+
 #[tokio::test]
 async fn a_holder_that_was_not_heard_of_for_too_long_loses_its_lease_and_writes_nothing_more() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let hangs = open_at(&path, 0).await;
     let old = hangs.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    move_away(&path);
     let patient = open_at(&path, 30).await;
     let error = patient.lease(&run()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Leased { .. }), "{error:?}");
@@ -223,6 +270,7 @@ async fn who_held_a_run_that_was_removed_writes_nothing_into_the_one_that_has_it
     let path = directory.path().join("runs.db");
     let hangs = open_at(&path, 0).await;
     let old = hangs.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
+    move_away(&path);
     let later = open_at(&path, 31).await;
     later.remove(&run()).await.unwrap();
     let other = RunId::new("other").unwrap();
@@ -327,8 +375,8 @@ async fn who_waits_is_told_by_another_process_that_a_run_should_stop() {
         tokio::task::yield_now().await;
     }
     assert!(!bystander.wish().is_set());
-    drop((lease, holder));
-    assert!(matches!(other.cancel(&run()).await, Err(StoreError::NotAtWork(_))), "its process is gone");
+    drop((lease, bystander, holder));
+    assert!(other.lease(&run()).await.unwrap().wish().is_set(), "its process is gone, and what was asked is not");
 }
 
 /// The tables as they were before form 3, early and late ones.
@@ -452,7 +500,13 @@ async fn a_crash_while_a_file_is_brought_to_a_newer_form_leaves_the_old_one_whol
     // Stopped by an error.
     let breaks: form::Migration = |transaction| transaction.execute_batch("SELECT nothing FROM nowhere");
     let mut connection = connect(&path, Duration::ZERO).unwrap();
-    prepare_with(&mut connection, &path, &[MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], breaks]).unwrap_err();
+    prepare_with(
+        &mut connection,
+        &path,
+        &SqliteStore::options().patience,
+        &[MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], breaks],
+    )
+    .unwrap_err();
     drop(connection);
     for name in ["killed.db", "runs.db"] {
         let connection = Connection::open(at(name)).unwrap();
@@ -573,12 +627,12 @@ fn each_way_to_fail_says_which_file_and_what_to_do() {
         (ffi::SQLITE_BUSY, "f.db is locked by another program and stayed so; nothing was written"),
         (ffi::SQLITE_LOCKED, "f.db is locked"),
         (ffi::SQLITE_PROTOCOL, "f.db is locked"),
-        (ffi::SQLITE_FULL, "no space left on the disk for f.db; free some and resume"),
+        (ffi::SQLITE_FULL, "no space left on the disk for f.db; free some and try again"),
         (ffi::SQLITE_READONLY_DIRECTORY, "f.db cannot be written"),
         (ffi::SQLITE_PERM, "f.db cannot be written"),
         (ffi::SQLITE_CORRUPT_INDEX, "f.db is not a journal of this program, or is damaged"),
         (ffi::SQLITE_IOERR_FSYNC, "reading or writing f.db failed: "),
-        (ffi::SQLITE_IOERR_READ, "see to the disk, then resume"),
+        (ffi::SQLITE_IOERR_READ, "see to the disk, then try again"),
         (ffi::SQLITE_CANTOPEN, "cannot open f.db"),
         (ffi::SQLITE_NOMEM, "the store failed: f.db: "),
     ] {
@@ -637,4 +691,147 @@ async fn what_a_crash_left_of_a_removed_run_goes_with_the_next_and_the_file_shri
     let after = fs::metadata(&path).unwrap().len();
     assert!(after < before.max(1_000_000) / 10, "{before} {after}");
     assert_eq!(store.load(&run()).await.unwrap().len(), 2);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_its_owner_reads_a_store_that_is_made() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let store = SqliteStore::open(&path).await.unwrap();
+    drop(store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
+    for end in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&directory.path().join(format!("runs.db{end}"))), 0o600, "runs.db{end}");
+    }
+    drop(store);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    drop(SqliteStore::open(&path).await.unwrap());
+    assert_eq!(mode(&path), 0o640, "what its owner chose stays");
+}
+
+#[tokio::test]
+async fn a_store_with_triggers_or_views_is_refused() {
+    for (kind, made) in [
+        ("trigger", "CREATE TRIGGER t AFTER INSERT ON records BEGIN UPDATE records SET body = 'x'; END"),
+        ("view", "CREATE VIEW t AS SELECT * FROM runs"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.db");
+        drop(SqliteStore::open(&path).await.unwrap());
+        Connection::open(&path).unwrap().execute_batch(made).unwrap();
+        for error in
+            [SqliteStore::open(&path).await.unwrap_err(), SqliteStore::open_read_only(&path).await.unwrap_err()]
+        {
+            let said = error.to_string();
+            assert!(said.contains(&format!("it has the {kind} `t`, which no store has")), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_with_the_highest_token_is_not_leased() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    drop(store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
+    let changes = Connection::open(&path).unwrap();
+    for token in [i64::MAX, -1] {
+        changes.execute("UPDATE runs SET token = ?1", [token]).unwrap();
+        let error = store.lease(&run()).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Corrupt { path: found, .. } if *found == path), "{token}: {error:?}");
+    }
+    changes.execute("INSERT INTO marks VALUES ('removed', ?1)", [i64::MAX]).unwrap();
+    let error = store.create(&id("other"), "test/graph", Vec::new()).await.unwrap_err();
+    assert!(error.to_string().contains("whose token is the highest there is"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_made_speaks_of_no_run() {
+    let error = SqliteStore::open("/dev/full").await.unwrap_err().to_string();
+    assert!(!error.contains("run") && error.contains("/dev/full"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_file_is_waited_for_and_that_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    drop(SqliteStore::open(&path).await.unwrap());
+    let locks = Connection::open(&path).unwrap();
+    locks.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let told = Arc::new(AtomicUsize::new(0));
+    let options = {
+        let (told, locks) = (Arc::clone(&told), Mutex::new(locks));
+        SqliteStore::options().patience(Duration::from_secs(6)).on_wait(move |_, waited| {
+            assert!(waited >= Duration::from_millis(400), "{waited:?}");
+            if told.fetch_add(1, Ordering::SeqCst) == 0 {
+                locks.lock().unwrap().execute_batch("ROLLBACK").unwrap();
+            }
+        })
+    };
+    let store = options.open(&path).await.unwrap();
+    store.create(&run(), "test/graph", vec![record(0, 10)]).await.expect("the lock went away in time");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_listing_is_found_by_an_index() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    drop(store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
+    let looks = Connection::open(&path).unwrap();
+    let plan = |conditions: &str| -> String {
+        let query = format!("EXPLAIN QUERY PLAN SELECT id FROM runs WHERE {conditions} ORDER BY number DESC LIMIT 10");
+        let mut statement = looks.prepare(&query).unwrap();
+        let rows = statement.query_map([], |row| row.get::<_, String>(3)).unwrap();
+        rows.collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+    };
+    for (conditions, index) in [
+        ("status <> 'removed' AND graph = 'g' AND number < 9", "runs_of_graph"),
+        ("status <> 'removed' AND parent IS NULL AND status = 'running'", "runs_unfinished"),
+        ("status <> 'removed' AND parent = 'p'", "runs_inside"),
+    ] {
+        let plan = plan(conditions);
+        assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{conditions}: {plan}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_stops_waiting_for_a_lease_holds_none() {
+    use std::task::{Context, Waker};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (store, other) = (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
+    let held = run();
+    drop(store.create(&held, "test/graph", vec![record(0, 10)]).await.unwrap());
+    for round in 0..100_u64 {
+        for polls in 1..4 {
+            let made = id(&format!("{round}-{polls}"));
+            let mut created = store.create(&made, "test/graph", vec![record(0, 10)]);
+            let mut leased = store.lease(&held);
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..polls {
+                let done =
+                    [created.as_mut().poll(&mut context).is_ready(), leased.as_mut().poll(&mut context).is_ready()];
+                if done.contains(&true) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_micros(round * 20)).await;
+            }
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let listed = [store.list().await.unwrap(), other.list().await.unwrap()];
+        if listed.iter().flatten().all(|found| found.holder.is_none()) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "somebody holds a run for nobody: {listed:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for found in other.list().await.unwrap() {
+        other.lease(&found.run).await.expect("it is free for others");
+    }
 }

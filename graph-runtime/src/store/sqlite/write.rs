@@ -1,7 +1,7 @@
 //! What changes the file: requests, and the one connection that does them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,10 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::form::END;
-use super::{explain, read};
+use super::{Patience, explain, read};
 use crate::clock::Clock;
 use crate::record::{Sealed, Status};
+use crate::store::listing::{Facts, code_of};
 use crate::store::{StoreError, Wish};
 
 /// What the writer is asked to do, and whom to answer.
@@ -29,7 +30,7 @@ pub(super) enum Work {
     Create {
         run: RunId,
         graph: String,
-        parent: Option<RunId>,
+        facts: Facts,
         records: Vec<Sealed>,
     },
     Append {
@@ -43,13 +44,15 @@ pub(super) enum Work {
     Lease {
         run: RunId,
         seen: u64,
+        /// Whether it is forgotten that the run is to end as cancelled.
+        ignores_cancel: bool,
     },
     /// Gives a lease back.
     Release {
         run: RunId,
         token: u64,
     },
-    /// Writes down that the holder with this token is to stop.
+    /// Writes down that the run is to end as cancelled, whose token still is the one that was seen.
     Stop {
         run: RunId,
         token: u64,
@@ -66,8 +69,12 @@ pub(super) enum Work {
 /// What was done.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Done {
-    /// Leased, with this token.
-    Token(u64),
+    /// Leased.
+    Leased {
+        token: u64,
+        /// Whether somebody wishes that the run stop.
+        stops: bool,
+    },
     /// Appended.
     Appended {
         /// Whether somebody wishes that the run stop.
@@ -103,6 +110,7 @@ pub(super) struct Writer {
     pub(super) clock: Arc<dyn Clock>,
     /// How long a holder may not be heard of.
     pub(super) ttl: Duration,
+    pub(super) patience: Patience,
     /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
     pub(super) beat: Option<i64>,
     /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
@@ -159,12 +167,9 @@ impl Writer {
                 tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
             }
         }
-        let wished = self
-            .connection
-            .prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0 AND stop = token")
-            .and_then(|mut statement| {
-                statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
-            });
+        let wished = self.connection.prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0").and_then(
+            |mut statement| statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>(),
+        );
         match wished {
             Ok(wished) => {
                 let held = locked(held);
@@ -238,7 +243,7 @@ impl Writer {
                 // No record is before -1, so none is inserted.
                 "INSERT INTO records (key, body, signature, token) VALUES (
                     coalesce((SELECT ?1 FROM runs
-                        WHERE number = ?5 AND id = ?6 AND token = ?7 AND stop <> token AND status = 'running'), -1),
+                        WHERE number = ?5 AND id = ?6 AND token = ?7 AND stop = 0 AND status = 'running'), -1),
                     ?2, ?3, ?4)",
             )?
             .execute(params![
@@ -254,6 +259,16 @@ impl Writer {
     }
 
     fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+        match self.transact_once(works) {
+            Err(error) if matches!(explain(&error, &self.path), StoreError::Busy(_)) => {
+                let (patience, path) = (self.patience.clone(), self.path.clone());
+                patience.wait(&path, || self.transact_once(works))
+            }
+            done => done,
+        }
+    }
+
+    fn transact_once(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
         let now = self.now();
         let is_due = self.is_due(now);
         if let [work] = works
@@ -265,9 +280,9 @@ impl Writer {
         let beats = is_due
             && (self.beat.is_some()
                 || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
-        let Self { connection, holder, host, machine, numbers, .. } = self;
+        let Self { connection, path, holder, host, machine, numbers, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let at = At { transaction: &transaction, holder, now };
+        let at = At { transaction: &transaction, path, holder, now };
         let results = works.iter().map(|work| at.do_one(work, numbers)).collect::<Result<Vec<_>, _>>()?;
         if beats {
             transaction
@@ -314,6 +329,7 @@ fn find(transaction: &Connection, run: &RunId) -> Result<Option<Row>, rusqlite::
 /// A transaction, who writes in it, and when.
 struct At<'t> {
     transaction: &'t Connection,
+    path: &'t Path,
     holder: &'t str,
     now: i64,
 }
@@ -324,9 +340,9 @@ type Answer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
 impl At<'_> {
     /// Does one request. What the request itself is to blame for is found before anything is written for it.
     fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
-        let Self { transaction, holder, now } = *self;
+        let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
-            Work::Create { run, graph, parent, records } => return self.create(run, graph, parent.as_ref(), records),
+            Work::Create { run, graph, facts, records } => return self.create(run, graph, facts, records),
             Work::Append { run, token, expected, records, status } => {
                 let appended = self.append(run, *token, *expected, records, *status)?;
                 match &appended {
@@ -335,30 +351,33 @@ impl At<'_> {
                 };
                 return Ok(appended.map(|(_, done)| done));
             }
-            Work::Lease { run, seen } => match find(transaction, run)? {
+            Work::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
                 None => return Ok(Err(StoreError::NotFound(run.clone()))),
-                Some(Row { number, token, .. }) if token == *seen => {
+                Some(Row { number, token, stop }) if token == *seen => {
+                    let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
+                    let stop = if *ignores_cancel { 0 } else { stop };
                     transaction
                         .prepare_cached(
-                            "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = 0 WHERE number = ?1",
+                            "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1",
                         )?
-                        .execute(params![number, token + 1, holder, now])?;
-                    Done::Token(token + 1)
+                        .execute(params![number, next, holder, now, stop])?;
+                    Done::Leased { token: next, stops: stop != 0 }
                 }
                 Some(_) => Done::Raced,
             },
             Work::Release { run, token } => {
                 numbers.remove(run);
                 transaction
-                    .prepare_cached(
-                        "UPDATE runs SET holder = '', stop = 0 WHERE id = ?1 AND token = ?2 AND holder = ?3",
-                    )?
+                    .prepare_cached("UPDATE runs SET holder = '' WHERE id = ?1 AND token = ?2 AND holder = ?3")?
                     .execute(params![run.as_str(), token, holder])?;
                 Done::Well
             }
             Work::Stop { run, token } => {
                 let written = transaction
-                    .prepare_cached("UPDATE runs SET stop = token WHERE id = ?1 AND token = ?2 AND holder <> ''")?
+                    .prepare_cached(
+                        "UPDATE runs SET stop = 1
+                         WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status = 'running')",
+                    )?
                     .execute(params![run.as_str(), token])?;
                 if written == 1 { Done::Well } else { Done::Raced }
             }
@@ -389,8 +408,8 @@ impl At<'_> {
         }))
     }
 
-    fn create(&self, run: &RunId, graph: &str, parent: Option<&RunId>, records: &[Sealed]) -> Answer<Done> {
-        let Self { transaction, holder, now } = *self;
+    fn create(&self, run: &RunId, graph: &str, facts: &Facts, records: &[Sealed]) -> Answer<Done> {
+        let Self { transaction, holder, now, .. } = *self;
         if find(transaction, run)?.is_some() {
             return Ok(Err(StoreError::Exists(run.clone())));
         }
@@ -400,11 +419,11 @@ impl At<'_> {
         if !is_next(0, records) {
             return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
         }
-        let token = 1 + removed(transaction)?;
+        let Some(token) = next_token(removed(transaction)?) else { return Ok(Err(self.spent(run))) };
         transaction
             .prepare_cached(
-                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)",
+                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased, digest, version)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)",
             )?
             .execute(params![
                 run.as_str(),
@@ -412,11 +431,13 @@ impl At<'_> {
                 Status::Running.name(),
                 token,
                 holder,
-                parent.map(RunId::as_str),
-                now
+                facts.parent.as_ref().map(RunId::as_str),
+                now,
+                facts.digest.map(|digest| digest.to_hex()),
+                facts.version,
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
-        Ok(Ok(Done::Token(token)))
+        Ok(Ok(Done::Leased { token, stops: false }))
     }
 
     /// Appends records; returns where the run's row is too.
@@ -428,7 +449,7 @@ impl At<'_> {
         records: &[Sealed],
         status: Status,
     ) -> Answer<(i64, Done)> {
-        let Self { transaction, holder, now } = *self;
+        let Self { transaction, holder, now, .. } = *self;
         let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
             return Ok(Err(gone(transaction, run, token)?));
         };
@@ -450,11 +471,25 @@ impl At<'_> {
         let holder = if status == Status::Running { holder } else { "" };
         transaction
             .prepare_cached(
-                "UPDATE runs SET status = ?2, holder = ?3, updated = ?4 WHERE number = ?1 AND status <> ?2",
+                // That a run failed is not what somebody wished who cancelled it.
+                "UPDATE runs SET status = ?2, holder = ?3, updated = ?4, code = ?5,
+                    stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
+                 WHERE number = ?1 AND status <> ?2",
             )?
-            .execute(params![number, status.name(), holder, now])?;
-        Ok(Ok((number, Done::Appended { stops: stop == token })))
+            .execute(params![number, status.name(), holder, now, code_of(records, status)])?;
+        Ok(Ok((number, Done::Appended { stops: stop != 0 })))
     }
+
+    /// Says that a run has the highest token that there is.
+    fn spent(&self, run: &RunId) -> StoreError {
+        let reason = format!("no lease can follow the last one of run `{run}`, whose token is the highest there is");
+        StoreError::Corrupt { path: self.path.to_owned(), reason }
+    }
+}
+
+/// Returns the token behind another, where SQLite has a number for it.
+fn next_token(token: u64) -> Option<u64> {
+    token.checked_add(1).filter(|next| i64::try_from(*next).is_ok())
 }
 
 /// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is

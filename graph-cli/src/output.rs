@@ -1,0 +1,59 @@
+//! What a command prints: the one place that writes to stdout and stderr.
+//!
+//! A stdout that takes nothing more, as on a full disk, is no reason to panic, and none to say that all is well: the first error is
+//! kept, nothing is written after it, and the command ends with [`finish`].
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Prints a line of the result to stdout.
+macro_rules! out {
+    ($($argument:tt)*) => { $crate::output::write_out(format_args!($($argument)*)) };
+}
+
+/// Prints a line to stderr.
+macro_rules! err {
+    ($($argument:tt)*) => { $crate::output::write_err(format_args!($($argument)*)) };
+}
+
+/// The exit code of a command that could not do its work.
+pub(crate) const UNDONE: u8 = 3;
+
+/// Why stdout takes nothing more.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+pub(crate) fn write_out(line: fmt::Arguments<'_>) {
+    let mut failed = failed();
+    if failed.is_none() {
+        let mut out = anstream::stdout().lock();
+        *failed = writeln!(out, "{line}").and_then(|()| out.flush()).err();
+    }
+}
+
+pub(crate) fn write_err(line: fmt::Arguments<'_>) {
+    // Nobody is left who could be told that it failed.
+    drop(writeln!(anstream::stderr().lock(), "{line}"));
+}
+
+/// Whether nobody gets what is printed: who goes on printing may stop.
+pub(crate) fn is_lost() -> bool {
+    failed().is_some()
+}
+
+/// Returns the exit code of a command that ended with `code`: another one if its result could not be written. A reader that closed
+/// its pipe, as `head` does, has what it wanted.
+pub(crate) fn finish(code: u8) -> ExitCode {
+    match &*failed() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            write_err(format_args!("error: cannot write the result: {error}"));
+            UNDONE.into()
+        }
+        _ => code.into(),
+    }
+}
+
+fn failed() -> MutexGuard<'static, Option<io::Error>> {
+    FAILED.lock().unwrap_or_else(PoisonError::into_inner)
+}

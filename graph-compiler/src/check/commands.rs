@@ -1,0 +1,314 @@
+//! The commands that `rye/bash` and `rye/exec` start execute no values that somebody else chose.
+//!
+//! That no value is a part of a command's text is the rule of sinks. This one looks at what the command does with the values that it
+//! is given beside its text: in variables, on stdin, as arguments. What a command is that is known only when it runs, the
+//! runtime looks at in the same way; so it is told which values are somebody else's.
+
+use graph_model::path::{Path, Root};
+use graph_model::shell::{self, Argument, Danger, Foreign, Origin};
+use graph_model::template::{Piece, Template};
+use graph_model::untrusted::Untrusted;
+use graph_model::value::Value;
+
+use super::facts::{Facts, Site};
+use super::sinks::{self, is_risky, place_of};
+use crate::builtin;
+use crate::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
+use crate::diagnostic::{Diagnostics, code};
+use crate::source::Span;
+use crate::types::{Kind, Type};
+
+/// The built-in tools that start programs.
+const BASH: &str = "rye/bash";
+const EXEC: &str = "rye/exec";
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in facts.calls() {
+        let (node, site) = caller.site();
+        for (id, contract, whose) in started(facts, call) {
+            let given = sinks::Given { facts, node, site, call, whole: contract.schema(), whose };
+            let started = Started { given };
+            let TermKind::Object(params) = &call.params.kind else { continue };
+            let param = |name: &str| params.iter().find(|(key, _)| key.value == name).map(|(_, term)| term);
+            match id {
+                BASH => started.check_bash(&param, diagnostics),
+                _ => started.check_exec(&param, diagnostics),
+            }
+        }
+    }
+}
+
+/// Returns which parts of a call's parameters somebody else chose, where the call may start a program.
+pub(super) fn untrusted(facts: &Facts<'_>, node: usize, site: Site, call: &Call) -> Untrusted {
+    let Some((_, contract, whose)) = started(facts, call).into_iter().next() else { return Untrusted::Nothing };
+    let started = Started { given: sinks::Given { facts, node, site, call, whole: contract.schema(), whose } };
+    started.untrusted(&call.params)
+}
+
+/// A contract that the graph has, or the built-in one.
+enum Known<'f> {
+    Own(&'f Contract),
+    BuiltIn(Contract),
+}
+
+impl Known<'_> {
+    fn schema(&self) -> &Schema {
+        match self {
+            Self::Own(contract) => &contract.params,
+            Self::BuiltIn(contract) => &contract.params,
+        }
+    }
+}
+
+/// Returns the tools that start programs and that a call may be of, with how messages call them.
+fn started<'f>(facts: &'f Facts<'_>, call: &'f Call) -> Vec<(&'static str, Known<'f>, String)> {
+    let own = facts.tool(call).contract.filter(|contract| contract.builtin());
+    let named = call.id().zip(own).and_then(|(id, contract)| {
+        let id = [BASH, EXEC].into_iter().find(|known| *known == id.as_str())?;
+        Some((id, Known::Own(contract), format!("`{id}`")))
+    });
+    let possible = [BASH, EXEC].into_iter().filter(|id| sinks::may_be(facts, call, id)).filter_map(|id| {
+        let contract = builtin::contract(&graph_model::name::ItemId::new(id).ok()?)?;
+        Some((id, Known::BuiltIn(contract), format!("`{id}`, which {} may be", call.shown())))
+    });
+    named.into_iter().chain(possible).collect()
+}
+
+/// A call that starts a program.
+struct Started<'f, 'd> {
+    given: sinks::Given<'f, 'd>,
+}
+
+impl Started<'_, '_> {
+    /// Returns which parts of a value somebody else chose.
+    fn untrusted(&self, term: &Term) -> Untrusted {
+        match &term.kind {
+            TermKind::Unreadable | TermKind::Literal(_) => Untrusted::Nothing,
+            TermKind::List(list) => {
+                Untrusted::of_parts(list.iter().enumerate().map(|(at, term)| (at.to_string(), self.untrusted(term))))
+            }
+            TermKind::Object(fields) => {
+                Untrusted::of_parts(fields.iter().map(|(key, term)| (key.value.clone(), self.untrusted(term))))
+            }
+            TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+                [path] if self.is_chosen_by_caller(path) => Untrusted::Nothing,
+                [path] => of_type(&self.given.type_of(path)),
+                paths if paths.iter().all(|path| !self.is_somebody_elses(path)) => Untrusted::Nothing,
+                _ => Untrusted::everything(),
+            },
+            TermKind::Template { template: Template::Text(_), .. } => Untrusted::Nothing,
+            TermKind::Template { template: Template::Mixed(pieces), .. } => {
+                let is_risky = |piece: &Piece| match piece {
+                    Piece::Text(_) => false,
+                    Piece::Expression(expression) => expression.paths.iter().any(|path| self.is_somebody_elses(path)),
+                };
+                match (pieces.iter().any(is_risky), pieces.first()) {
+                    (false, _) => Untrusted::Nothing,
+                    (true, Some(Piece::Text(beginning))) => Untrusted::Behind(beginning.clone()),
+                    (true, _) => Untrusted::everything(),
+                }
+            }
+        }
+    }
+
+    fn is_somebody_elses(&self, path: &Path) -> bool {
+        !self.is_chosen_by_caller(path) && is_risky(&self.given.type_of(path))
+    }
+
+    /// Whether a graph's input is declared as a command, so that who gives it answers for it.
+    fn is_chosen_by_caller(&self, path: &Path) -> bool {
+        let declared = |sink| self.given.is_declared(path, sink);
+        path.root == Root::Inputs && (declared(Sink::Shell) || declared(Sink::Program))
+    }
+
+    fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
+        let command = param("command").and_then(|term| Some((term, self.written(term)?)));
+        let expands = |name: &str| command.as_ref().is_none_or(|(_, written)| shell::expands(&written.text, name));
+        let foreign = self.foreign(param, &expands, diagnostics);
+        let Some((term, written)) = command else { return };
+        if let Some(danger) = shell::scan(&written.text, &foreign).first() {
+            let span = match written.source {
+                Some(text) if danger.range.end <= text.len() && !danger.range.is_empty() => {
+                    locate(self.given.facts.definition.source(), &term.span, text, &danger.range)
+                }
+                _ => term.span.clone(),
+            };
+            self.report(danger, &span, diagnostics);
+        }
+    }
+
+    fn check_exec<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
+        let foreign = self.foreign(param, &|_| false, diagnostics);
+        let Some(program) = param("program").and_then(|term| Some((term, self.written(term)?))) else { return };
+        let mut terms = vec![program.0];
+        let mut texts = vec![(program.1.text, false)];
+        match param("args").map(|term| (term, &term.kind)) {
+            Some((_, TermKind::List(list))) => {
+                for term in list {
+                    terms.push(term);
+                    texts.push(match (self.untrusted(term), self.written(term)) {
+                        (Untrusted::Nothing, Some(written)) => (written.text, false),
+                        (Untrusted::Behind(beginning), _) => (beginning, true),
+                        _ => (String::new(), true),
+                    });
+                }
+            }
+            // How many there are shows only when the graph runs, and what each of them is.
+            Some((term, TermKind::Template { .. })) if !self.untrusted(term).is_nothing() => {
+                terms.push(term);
+                texts.push((String::new(), true));
+            }
+            _ => {}
+        }
+        let arguments: Vec<Argument<'_>> =
+            texts.iter().map(|(text, is_foreign)| Argument { text, is_foreign: *is_foreign }).collect();
+        if let Some(danger) = shell::scan_program(&arguments, &foreign).first() {
+            let term = terms.get(danger.range.start).copied().unwrap_or(program.0);
+            self.report(danger, &term.span, diagnostics);
+        }
+    }
+
+    /// Returns which values beside the command somebody else chose; says where one of them has a name that means something.
+    fn foreign<'t>(
+        &self,
+        param: &dyn Fn(&str) -> Option<&'t Term>,
+        expands: &dyn Fn(&str) -> bool,
+        diagnostics: &mut Diagnostics,
+    ) -> Foreign {
+        let stdin = param("stdin").is_some_and(|term| !self.untrusted(term).is_nothing());
+        let Some(env) = param("env") else { return Foreign { variables: Vec::new(), stdin } };
+        let untrusted = self.untrusted(env);
+        let names: Vec<String> = match (&untrusted, &env.kind) {
+            (Untrusted::Nothing, _) => Vec::new(),
+            (Untrusted::Parts(parts), _) => parts.keys().cloned().collect(),
+            (Untrusted::Behind(_), _) => {
+                self.report_names(env, diagnostics);
+                Vec::new()
+            }
+        };
+        for name in &names {
+            if shell::is_read(name, expands(name)) {
+                self.report_name(env, name, diagnostics);
+            }
+        }
+        Foreign { variables: names, stdin }
+    }
+
+    /// Says that the variables of `env` are not named in the graph.
+    fn report_names(&self, env: &Term, diagnostics: &mut Diagnostics) {
+        let Some((path, span)) = self.first_path(env) else { return };
+        diagnostics
+            .lint(
+                code::INJECTION,
+                self.given.facts.place(&span),
+                format!("`{path}` decides which variables `env` of {} sets", self.given.whose),
+            )
+            .label("with `BASH_ENV` or `PATH` among them, it decides what is executed")
+            .help(format!("name each variable in the graph: `env: {{ NAME: \"${{{path}.NAME}}\" }}`"));
+    }
+
+    /// Says that a variable has a name by which bash or programs decide what they do.
+    fn report_name(&self, env: &Term, name: &str, diagnostics: &mut Diagnostics) {
+        let field = match &env.kind {
+            TermKind::Object(fields) => fields.iter().find(|(key, _)| key.value == name).map(|(_, term)| term),
+            _ => None,
+        };
+        let Some((path, span)) = self.first_path(field.unwrap_or(env)) else { return };
+        let message = match shell::is_variable(name) {
+            true => format!("`{path}` becomes the value of `{name}`, by which bash and programs decide what they do"),
+            false => {
+                format!("`{path}` becomes the value of `{name}`, which is no name of a variable that a command can use")
+            }
+        };
+        diagnostics
+            .lint(code::INJECTION, self.given.facts.place(&span), message)
+            .label(format!("sets `{name}` in `env` of {}", self.given.whose))
+            .help("give the value to a variable with another name, which the command expands itself");
+    }
+
+    /// Returns the first path of a value that somebody else chose, and where it stands.
+    fn first_path<'t>(&self, term: &'t Term) -> Option<(&'t Path, Span)> {
+        let mut found = None;
+        term.templates(&mut |term, template, text| {
+            for expression in template.expressions() {
+                for (path, range) in expression.paths.iter().zip(&expression.ranges) {
+                    if found.is_none() && self.is_somebody_elses(path) {
+                        let span = locate(self.given.facts.definition.source(), &term.span, text, range);
+                        found = Some((path, span));
+                    }
+                }
+            }
+        });
+        found
+    }
+
+    fn report(&self, danger: &Danger, span: &Span, diagnostics: &mut Diagnostics) {
+        let whose = &self.given.whose;
+        let advice = danger.how.help();
+        let diagnostic = diagnostics
+            .lint(code::INJECTION, self.given.facts.place(span), format!("{} {}", danger.origin, danger.how))
+            .label(format!("in the command of {whose}"))
+            .help(format!("{advice}; or start the program with `rye/exec`, whose arguments no shell reads"));
+        if let Origin::Variable(name) = &danger.origin
+            && let Some(shown) = self.shown_variable(name)
+        {
+            diagnostic.note(format!("`env` sets `{name}` to `{shown}`"));
+        }
+    }
+
+    /// Returns what `env` gives a variable, as the author wrote it.
+    fn shown_variable(&self, name: &str) -> Option<String> {
+        let TermKind::Object(params) = &self.given.call.params.kind else { return None };
+        let (_, env) = params.iter().find(|(key, _)| key.value == "env")?;
+        let TermKind::Object(fields) = &env.kind else { return None };
+        let (_, term): &(Spanned<String>, Term) = fields.iter().find(|(key, _)| key.value == name)?;
+        match &term.kind {
+            TermKind::Template { text, .. } => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns a text that the graph writes, with numbers in the place of what cannot be code; nothing where it is not known.
+    fn written<'t>(&self, term: &'t Term) -> Option<Written<'t>> {
+        match &term.kind {
+            // The text of the file has `$${` where this has `${`, so places in it are others.
+            TermKind::Literal(Value::String(text)) => {
+                Some(Written { text: text.clone(), source: Some(text.as_str()).filter(|text| !text.contains("${")) })
+            }
+            TermKind::Template { text, template: Template::Mixed(pieces) } if self.untrusted(term).is_nothing() => {
+                let mut written = String::new();
+                let is_same = !text.contains("$${");
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(piece) => written.push_str(piece),
+                        Piece::Expression(expression) => {
+                            let length = if is_same { place_of(text, expression).len() } else { 1 };
+                            written.push_str(&"0".repeat(length));
+                        }
+                    }
+                }
+                Some(Written { text: written, source: Some(text.as_str()).filter(|_| is_same) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A text that the graph writes.
+struct Written<'t> {
+    text: String,
+    /// The same as the author wrote it, where its places are the same.
+    source: Option<&'t str>,
+}
+
+/// Returns which parts of a value of this type may be code.
+fn of_type(ty: &Type) -> Untrusted {
+    match &ty.kind {
+        // Only declared fields reach a tool.
+        Kind::Object(fields) => {
+            Untrusted::of_parts(fields.iter().map(|field| (field.name.clone(), of_type(&field.ty))))
+        }
+        _ if is_risky(ty) => Untrusted::everything(),
+        _ => Untrusted::Nothing,
+    }
+}

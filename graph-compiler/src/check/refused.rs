@@ -1,0 +1,98 @@
+//! What a nested graph is given keeps the rules that its inputs have beyond their types.
+
+use graph_model::path::Path;
+use graph_model::template::Template;
+
+use super::facts::Facts;
+use crate::definition::{Rule, Schema, SchemaKind, Term, TermKind};
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (_, call) in facts.calls() {
+        let Some(graph) = facts.tool(call).graph else { continue };
+        let Some(schema) = &graph.schema else { continue };
+        let whose = call.shown().to_string();
+        Given { facts, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
+    }
+}
+
+/// What a nested graph is given.
+struct Given<'f, 'd> {
+    facts: &'f Facts<'d>,
+    /// The graph's file.
+    file: &'f str,
+}
+
+impl Given<'_, '_> {
+    fn check(&self, term: &Term, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+        let broken = match &term.kind {
+            TermKind::Unreadable => None,
+            TermKind::Literal(value) => schema.rules.iter().find(|rule| !rule.holds(value)),
+            TermKind::Object(_) | TermKind::List(_) => {
+                self.inside(term, schema, whose, diagnostics);
+                // How many there are at most is known, whatever they are.
+                let value = term.to_value();
+                let counts = ["minItems", "maxItems", "minProperties"];
+                schema.rules.iter().find(|rule| counts.contains(&rule.keyword) && !rule.holds(&value))
+            }
+            TermKind::Template { template: Template::Whole(expression), .. } => {
+                if let [path] = expression.paths.as_slice() {
+                    self.compare(term, path, schema, whose, diagnostics);
+                }
+                None
+            }
+            TermKind::Template { .. } => None,
+        };
+        if let Some(rule) = broken {
+            self.report(term, rule, whose, diagnostics).label(format!("breaks `{rule}`"));
+        }
+    }
+
+    fn inside(&self, term: &Term, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+        match (&term.kind, &schema.kind) {
+            (TermKind::Object(given), SchemaKind::Object(properties)) => {
+                for (key, term) in given {
+                    if let Some(property) = properties.iter().find(|property| property.name.value == key.value) {
+                        self.check(term, &property.schema, &format!("`{}` of {whose}", key.value), diagnostics);
+                    }
+                }
+            }
+            (TermKind::Object(given), SchemaKind::Map(values)) => {
+                for (key, term) in given {
+                    self.check(term, values, &format!("`{}` in {whose}", key.value), diagnostics);
+                }
+            }
+            (TermKind::List(list), SchemaKind::List(items)) => {
+                list.iter().for_each(|term| self.check(term, items, &format!("an element of {whose}"), diagnostics));
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the rules of an input with those of the input of this graph that it is given.
+    fn compare(&self, term: &Term, path: &Path, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+        let Some(own) = self.facts.schema_of_input(path) else { return };
+        let constant = own.rules.iter().find(|rule| rule.keyword == "const");
+        let breaks = |constant: &&Rule| schema.rules.iter().find(|rule| !rule.holds(&constant.value));
+        let both = constant.and_then(|constant| Some((constant, breaks(&constant)?))).or_else(|| own.excludes(schema));
+        if let Some((own, rule)) = both {
+            let place = self.facts.place(&own.span);
+            self.report(term, rule, whose, diagnostics)
+                .label(format!("no value keeps both `{own}` and `{rule}`"))
+                .related(place, format!("`{path}` is declared with `{own}`"));
+        }
+    }
+
+    fn report<'r>(
+        &self,
+        term: &Term,
+        rule: &Rule,
+        whose: &str,
+        diagnostics: &'r mut Diagnostics,
+    ) -> &'r mut crate::diagnostic::Diagnostic {
+        let message = format!("{whose} is refused: the graph asks for `{rule}`");
+        let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.facts.place(&term.span), message);
+        diagnostic.note(format!("the graph is `{}`", self.file));
+        diagnostic
+    }
+}

@@ -1,0 +1,511 @@
+//! Where the values that a command is given are read as code.
+//!
+//! A command of bash is written by one and gets values, in variables and on stdin, from others. [`scan`] finds the places where
+//! the command would not only pass such a value on but execute it, split it, or let it decide what is started. It follows values
+//! through variables, pipes, substitutions and files that the command writes; what it cannot read it reports.
+//!
+//! The compiler asks this of a command that stands in a graph, the runtime again of the command that it is about to start.
+
+mod follow;
+mod names;
+mod parse;
+mod programs;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use names::{RESERVED, is_read, is_variable};
+
+/// A place where a value that somebody else chose is read as code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Danger {
+    /// The value.
+    pub origin: Origin,
+    /// How it is read.
+    pub how: How,
+    /// Where, in bytes of the command; of a program's arguments, the argument from 0.
+    pub range: Range<usize>,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A variable of the environment.
+    Variable(String),
+    /// What the command reads.
+    Stdin,
+    /// An argument of the program, from 1; 0 is the program's own name.
+    Argument(usize),
+    /// Any value that the command is given: the command cannot be followed.
+    Anything,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => write!(f, "the value of `${name}`"),
+            Self::Stdin => f.write_str("what the command reads from `stdin`"),
+            Self::Argument(0) => f.write_str("the program's name"),
+            Self::Argument(at) => write!(f, "argument {at}"),
+            Self::Anything => f.write_str("a value that the command is given"),
+        }
+    }
+}
+
+/// How a value is read as code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    /// Without quotes: it becomes several words, and patterns in it file names.
+    Split,
+    /// As an arithmetic expression, in which bash executes the commands of a subscript.
+    Arithmetic,
+    /// As the name of a variable, with the commands of its subscript.
+    Name,
+    /// As the program to start.
+    Program,
+    /// As code, by this.
+    Code(String),
+    /// As the value of a variable that decides what bash or a program does.
+    Environment(String),
+    /// As an option of this program, of which one starts another program.
+    Option(String),
+    /// By `${name@P}`, `${!name}` and the like, which expand it once more.
+    Expanded,
+    /// By a program whose name only shows when the command runs.
+    Unknown,
+    /// The command cannot be read.
+    Unreadable,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Split => f.write_str("is split into words and expanded as patterns, for it stands outside of quotes"),
+            Self::Arithmetic => {
+                f.write_str("is evaluated as arithmetic, and bash executes commands that stand there in a subscript")
+            }
+            Self::Name => {
+                f.write_str("is the name of a variable, and bash executes commands that stand in its subscript")
+            }
+            Self::Program => f.write_str("decides which program is started"),
+            Self::Code(reader) => write!(f, "becomes code that `{reader}` executes"),
+            Self::Environment(name) => {
+                write!(f, "becomes the value of `{name}`, by which bash and programs decide what they do")
+            }
+            Self::Option(program) => write!(f, "may be an option of `{program}`, and one of those starts a program"),
+            Self::Expanded => f.write_str("is expanded once more, with the commands in it"),
+            Self::Unknown => f.write_str("is given to a program whose name only shows when the command runs"),
+            Self::Unreadable => f.write_str("may become code: this command cannot be read"),
+        }
+    }
+}
+
+impl How {
+    /// Says what to write instead.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::Split => "put it in double quotes",
+            Self::Arithmetic => {
+                "make the value a number where it comes from, or compare it with `[ … -gt … ]`, which evaluates nothing"
+            }
+            Self::Name => "write the variable's name in the command",
+            Self::Program => "write the program's name in the command",
+            Self::Code(_) => {
+                "write the code in the command, and pass it the value as an argument, as in `bash -c '… \"$1\"' _ \"$NAME\"`"
+            }
+            Self::Environment(_) => "give the value to a variable with another name",
+            Self::Option(_) => "write `--` before it",
+            Self::Expanded => "use the value as it is: `\"$NAME\"`",
+            Self::Unknown => "write the program's name in the command",
+            Self::Unreadable => "write it in a simpler way",
+        }
+    }
+}
+
+/// Which of the values that a command is given somebody else chose.
+#[derive(Debug, Clone, Default)]
+pub struct Foreign {
+    /// The variables.
+    pub variables: Vec<String>,
+    /// Whether the command's stdin is.
+    pub stdin: bool,
+}
+
+impl Foreign {
+    /// Whether nothing is.
+    pub fn is_nothing(&self) -> bool {
+        self.variables.is_empty() && !self.stdin
+    }
+}
+
+/// Finds where a command of bash reads as code what somebody else chose, in the order of the text.
+pub fn scan(command: &str, foreign: &Foreign) -> Vec<Danger> {
+    if foreign.is_nothing() {
+        return Vec::new();
+    }
+    follow::command(command, foreign)
+}
+
+/// Whether a command of bash expands a variable itself; one that cannot be read does not.
+pub fn expands(command: &str, name: &str) -> bool {
+    follow::expands(command, name)
+}
+
+/// An argument of a program that no shell reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Argument<'a> {
+    /// Its text, or what it is known to begin with.
+    pub text: &'a str,
+    /// Whether what follows `text` is somebody else's.
+    pub is_foreign: bool,
+}
+
+/// Finds which arguments a program would read as code, in their order. The first argument is the program itself.
+pub fn scan_program(arguments: &[Argument<'_>], foreign: &Foreign) -> Vec<Danger> {
+    if foreign.is_nothing() && !arguments.iter().any(|argument| argument.is_foreign) {
+        return Vec::new();
+    }
+    follow::program(arguments, foreign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scans a command whose variable `X` and, where it is asked for, whose stdin somebody else chose.
+    fn dangers(command: &str, stdin: bool) -> Vec<Danger> {
+        scan(command, &Foreign { variables: vec!["X".to_owned(), "Y1".to_owned()], stdin })
+    }
+
+    #[test]
+    fn values_in_quotes_are_passed_on_and_no_danger() {
+        for command in [
+            "echo hi",
+            "echo \"$X\"",
+            "find \"$X\" -type f | wc -l | tr -d ' '",
+            "wc -l < \"$X\"",
+            "find \"$X\" -name '*.py' | head -n 3",
+            "Y=$X; Z=\"$Y\"; echo \"$Z\"",
+            "case $X in a*) echo a;; b|c) echo \"$X\";; *) exit 1;; esac",
+            "if [ \"$X\" = a ] && [ -n \"$X\" ]; then echo yes; elif [ \"$X\" -gt 1 ]; then :; else echo no; fi",
+            "[[ $X == a* || -z $X ]] && echo \"$X\"",
+            "[[ $X =~ ^(a|b)[0-9]+$ ]]",
+            "n=$(wc -l < \"$X\"); [[ $n -gt 3 ]] && echo $((n + 1))",
+            "n=$(grep -c error \"$X\"); echo $((n * 2))",
+            "count=0; for f in *.txt; do count=$((count + 1)); done; echo \"$count $X\"",
+            "for f in $X; do echo \"$f\"; done",
+            "while read -r line; do echo \"$line\"; done <<< \"$X\"",
+            "bash -c 'echo \"$1\"' _ \"$X\"",
+            "python3 script.py \"$X\"",
+            "python3 -c 'import sys; print(sys.argv[1])' \"$X\"",
+            "awk -v x=\"$X\" '{ print x }' file",
+            "awk '{ print }' \"$X\"",
+            "sed -e 's/a/b/' \"$X\"",
+            "sed -n '1p' -- \"$X\"",
+            "jq --arg k \"$X\" '.[$k]' file.json",
+            "git clone -- \"$X\" target",
+            "git log \"$X\"",
+            "tar -xf archive.tar -- \"$X\"",
+            "curl -fsS \"$X\" -o out",
+            "f() { echo \"$1\"; }; f \"$X\"",
+            "cat <<EOF\nhello $X\nEOF",
+            "cat <<'EOF' > file\n$X $(id)\nEOF\necho \"$X\"",
+            "a=(\"$X\" b); echo \"${a[0]}\" \"${a[@]}\"",
+            "declare -A m; m[\"$X\"]=1; echo \"${m[$X]}\"",
+            "echo \"${X:-none} ${X%/*} ${X//a/b} ${#X} ${X^^}\"",
+            "printf '%s\\n' \"$X\"",
+            "export TOKEN=\"$X\"; ./deploy.sh",
+            "TOKEN=\"$X\" ./deploy.sh",
+            "set -euo pipefail\ncd \"$X\"\nmake",
+            "test -f \"$X\" || { echo missing >&2; exit 3; }",
+            "trap 'rm -f tmp' EXIT; cp \"$X\" tmp",
+            "(cd \"$X\" && ls) | sort",
+            "sort < <(cat \"$X\")",
+            "x=`basename \"$X\"`; echo \"$x\"",
+            "echo \"$(basename \"$X\" .txt)\"",
+            "xargs -0 rm -f -- < list; echo \"$X\"",
+            "find . -name '*.c' -exec grep -l \"$X\" {} +",
+            "find . -exec sh -c 'wc -l \"$1\"' _ {} \\; ; echo \"$X\"",
+            "timeout 5 grep -F \"$X\" file",
+            "ssh host uptime; echo \"$X\"",
+            "ssh -- \"$X\" uptime",
+            "for ((i = 0; i < 3; i++)); do echo \"$X\"; done",
+            "echo \"$X\" >> log 2>&1 &\nwait",
+            "PYTHON=python3; $PYTHON script.py \"$X\"",
+            "n=$(printf %s \"$X\" | tr -cd 0-9); echo $((n + 1))",
+            "until ping -c1 \"$X\"; do sleep 1; done",
+            "select y in a b; do echo $y; break; done; echo \"$X\"",
+            "if ! command -v jq >/dev/null; then echo \"$X\"; fi",
+            "# it's a comment\necho \"$X\" # don't",
+            "echo {a,b} ~ *.txt ?(x) \"$X\"",
+            "[ ! -e \"$X\" ] && mkdir -p -- \"$X\"",
+        ] {
+            assert_eq!(dangers(command, false), [], "{command}");
+        }
+        for command in [
+            "cat",
+            "cat > file",
+            "wc -l",
+            "python3 script.py",
+            "sort | uniq -c",
+            "jq .name",
+            "while read -r l; do echo \"$l\"; done",
+        ] {
+            assert_eq!(dangers(command, true), [], "{command}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_read_as_code_are_found() {
+        let mut missed = Vec::new();
+        for command in [
+            "echo $X",
+            "echo a${X}b",
+            "ls $(echo \"$X\")",
+            "find . $X",
+            "$X",
+            "\"$X\" a",
+            "\"$X/run\" a",
+            "eval \"$X\"",
+            "eval echo \"$X\"",
+            "eval 'echo $X'",
+            "Y=\"$X\"; eval \"$Y\"",
+            "while :; do eval \"$Y\"; Y=\"$X\"; done",
+            "bash -c \"$X\"",
+            "bash -lc \"echo $X\"",
+            "sh -c 'eval \"$1\"' _ \"$X\"",
+            "sh -c 'echo $1' _ \"$X\"",
+            "bash \"$X\"",
+            "bash <<< \"$X\"",
+            "bash <<EOF\necho $X\nEOF",
+            "bash <<'EOF'\necho $X\nEOF",
+            "echo \"$X\" | bash",
+            "echo \"$X\" | tee f | sh -s",
+            "echo \"$X\" > t.sh; bash t.sh",
+            "echo \"$X\" > t.sh; . ./t.sh; source t.sh",
+            "echo \"$X\" | tee script.sh > /dev/null; . ./script.sh",
+            "bash <(echo \"$X\")",
+            "source <(echo \"$X\")",
+            ". \"$X\"",
+            "echo $((X + 1))",
+            "echo $(($X + 1))",
+            "echo $[X]",
+            "((X > 1))",
+            "for ((i = 0; i < X; i++)); do :; done",
+            "[[ $X -gt 1 ]]",
+            "[[ 1 -lt X ]]",
+            "let \"Y = X + 1\"",
+            "let Y=X",
+            "echo \"${a[X]}\"",
+            "echo \"${a[$X]}\"",
+            "echo \"${Y:X:1}\"",
+            "a[$X]=1",
+            "a=([$X]=1)",
+            "declare -i Y; Y=\"$X\"",
+            "declare -i Y=\"$X\"",
+            "declare -i X",
+            "declare \"$X\"",
+            "export \"$X\"",
+            "declare -n Y=\"$X\"",
+            "printf -v \"$X\" hi",
+            "printf \"$X\" hi",
+            "read -r \"$X\" <<< a",
+            "read -a \"$X\" <<< a",
+            "mapfile -C \"$X\" -c 1 a < f",
+            "test -v \"$X\"",
+            "[ -v \"$X\" ]",
+            "[[ -v $X ]]",
+            "[ \"$X\" \"$Y1\" ]",
+            "unset \"$X\"",
+            "trap \"$X\" EXIT",
+            "trap \"rm $X\" EXIT",
+            "trap 'eval $X' EXIT",
+            "echo \"${X@P}\"",
+            "echo \"${!X}\"",
+            "PS4=\"$X\"; set -x; echo",
+            "PATH=\"$X:$PATH\"; ls",
+            "PATH=\"$X\" ls",
+            "env LD_PRELOAD=\"$X\" ls",
+            "env \"$X\" ls",
+            "sudo \"$X\"",
+            "sudo -u me bash -c \"$X\"",
+            "timeout 5 bash -c \"$X\"",
+            "env A=b bash -c \"$X\"",
+            "xargs sh -c \"$X\"",
+            "echo \"$X\" | xargs sh -c 'eval \"$0\"'",
+            "echo \"$X\" | xargs -I{} sh -c 'echo {}'",
+            "find . -exec sh -c \"$X\" \\;",
+            "find . -exec $X \\;",
+            "docker exec box sh -c \"$X\"",
+            "awk \"$X\" f",
+            "awk -f \"$X\" f",
+            "sed \"s/a/$X/\" f",
+            "sed -e \"$X\" f",
+            "perl -e \"$X\"",
+            "perl -ne \"print $X\"",
+            "python3 -c \"print('$X')\"",
+            "node --eval \"$X\"",
+            "node -e \"$X\"",
+            "jq \".$X\" f",
+            "sqlite3 db \"select '$X'\"",
+            "psql -c \"select '$X'\"",
+            "ssh host \"$X\"",
+            "ssh host ls \"$X\"",
+            "ssh \"$X\" uptime",
+            "git clone \"$X\"",
+            "git -C d fetch \"$X\"",
+            "tar -xf \"$X\"",
+            "tar xf \"$X\"",
+            "watch \"ls $X\"",
+            "parallel \"$X\"",
+            "echo \"$X\" | parallel",
+            "su -c \"$X\"",
+            "alias ll=\"$X\"",
+            "compgen -W \"$X\"",
+            "f() { eval \"$1\"; }; f \"$X\"",
+            "f() { eval \"$Y\"; }; Y=$X; f",
+            "set -- \"$X\"; eval \"$1\"",
+            "read -r Y <<< \"$X\"; eval \"$Y\"",
+            "read -r PATH <<< \"$X\"",
+            "for Y in $X; do $Y; done",
+            "Y=${X}; $Y",
+            "Y=$(cat <<< \"$X\"); $Y",
+            "Y=`echo \"$X\"`; eval \"$Y\"",
+            "x=$(eval \"$X\")",
+            "\"$tool\" \"$X\"",
+            "if true; then (eval \"$X\"); fi",
+            "case a in a) eval \"$X\";; esac",
+            "busybox sh -c \"$X\"",
+            "exec bash -c \"$X\"",
+            "command eval \"$X\"",
+            "builtin eval \"$X\"",
+            "/bin/bash -c \"$X\"",
+            "echo 'unfinished \"$X\"",
+        ] {
+            if dangers(command, false).is_empty() {
+                missed.push(command);
+            }
+        }
+        for command in [
+            "bash",
+            "sh -s",
+            "bash -",
+            "python3",
+            "python3 -",
+            "perl",
+            "cat | bash",
+            "X2=$(cat); eval \"$X2\"",
+            "eval \"$(cat)\"",
+            "source /dev/stdin",
+            "bash /dev/stdin",
+            "while read -r l; do eval \"$l\"; done",
+            "read n; echo $((n))",
+            "xargs sh -c 'eval $0'",
+            "{ bash; }",
+            "(bash)",
+            "if true; then bash; fi",
+            "f() { bash; }; f",
+            "mapfile -t a; eval \"${a[0]}\"",
+            "exec bash",
+            "nohup bash",
+            "env bash",
+            "read n; [[ n -gt 1 ]]",
+            "sqlite3 db",
+            "dc",
+            "node",
+            "parallel",
+            "crontab -",
+            "read -r a b; $b",
+        ] {
+            if dangers(command, true).is_empty() {
+                missed.push(command);
+            }
+        }
+        assert_eq!(missed, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_danger_has_the_place_of_the_value() {
+        for (command, shown) in [
+            ("echo a $X", "$X"),
+            ("echo \"a\" \"$((X + 1))\"", "X"),
+            ("ls; eval \"$X\"", "eval"),
+            ("awk \"$X\" f", "\"$X\""),
+            ("echo ü; echo ${X}", "${X}"),
+        ] {
+            let found = dangers(command, false);
+            assert_eq!(&command[found[0].range.clone()], shown, "{command}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_code_only_where_the_program_reads_them_so() {
+        let find = |words: &[&str]| {
+            let arguments: Vec<Argument<'_>> = words
+                .iter()
+                .map(|word| match word.strip_suffix('$') {
+                    Some(text) => Argument { text, is_foreign: true },
+                    None => Argument { text: word, is_foreign: false },
+                })
+                .collect();
+            scan_program(&arguments, &Foreign::default())
+        };
+        for words in [
+            &["echo", "$"][..],
+            &["bash", "-c", "echo \"$1\"", "_", "$"],
+            &["/usr/bin/grep", "-e", "$", "--", "$"],
+            &["git", "clone", "--", "$", "x"],
+            &["git", "clone", "--branch=$", "--", "url"],
+            &["python3", "script.py", "$"],
+            &["find", "$", "-type", "f"],
+        ] {
+            assert_eq!(find(words), [], "{words:?}");
+        }
+        for words in [
+            &["$"][..],
+            &["/opt/$"],
+            &["bash", "-c", "$"],
+            &["bash", "-c", "echo $1", "_", "$"],
+            &["bash", "$"],
+            &["python3", "-c", "$"],
+            &["env", "bash", "-c", "$"],
+            &["env", "$", "ls"],
+            &["env", "LD_PRELOAD=$", "ls"],
+            &["ssh", "host", "$"],
+            &["tar", "-xf", "$"],
+            &["git", "clone", "$"],
+            &["sed", "$", "f"],
+        ] {
+            assert!(!find(words).is_empty(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn deep_and_odd_texts_come_to_an_end() {
+        for text in [
+            "(",
+            "$(",
+            "${",
+            "`",
+            "\"",
+            "'",
+            "[[ ",
+            "((",
+            "a=(",
+            "<<",
+            "{ ",
+            "if ",
+            "case x in ",
+            "$((",
+            "f() ",
+            "!",
+            "|",
+            "<(",
+            "${x:-",
+        ] {
+            let deep = text.repeat(3000);
+            dangers(&deep, true);
+            dangers(&format!("echo \"$X\"; {text}"), true);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Ends: whether the engine can have ended a run as a record says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use graph_model::program::OnMaxSteps;
+use graph_model::secret::HIDDEN;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use super::{Before, Walk, is_result, same};
+use crate::code::{Foreach, Kind};
+use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended};
+use crate::error::Failure;
+use crate::machine::{Change, Notes, Now, Outcome, Plan, Sight};
+use crate::record::{End, Status};
+use crate::runtime::initialise;
+use crate::settle::{self, Failed};
+
+impl Walk<'_> {
+    /// Ends the run, if it may end so.
+    pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
+        same("number of visits", end.steps, self.standing.steps)?;
+        match end.status {
+            Status::Running => return Err("a run that is at work has no end".to_owned()),
+            _ if is_result(end.status) => self.result(end, at)?,
+            _ => self.without_result(end, at)?,
+        }
+        self.status = end.status;
+        self.forget(end);
+        Ok(())
+    }
+
+    /// Fails unless the run has come to that result.
+    fn result(&self, end: &End, at: SystemTime) -> Result<(), String> {
+        if end.error.is_some() || end.node.is_some() || end.signal.is_some() || end.unfit {
+            return Err("it says of a run with a result how it failed".to_owned());
+        }
+        let expected = match self.standing.suppressed.is_empty() {
+            true => Status::Completed,
+            false => Status::CompletedWithErrors,
+        };
+        same("status", end.status.name(), expected.name())?;
+        if !end.exhausted && !self.standing.frontier.is_empty() {
+            return Err("nodes were still to be visited".to_owned());
+        }
+        if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
+            return Err("the graph does not return when the run has taken all the steps it may".to_owned());
+        }
+        if end.exhausted && (self.standing.frontier.is_empty() || !self.is_exhausted()) {
+            return Err("the run had not taken all the steps it may".to_owned());
+        }
+        if end.exhausted && (end.now.is_some() || !end.warnings.is_empty()) {
+            return Err("nothing is computed where a run has taken all the steps it may".to_owned());
+        }
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
+        let asked = AtomicBool::new(false);
+        let told = end.now.map_or(at, timestamp::from_unix_milliseconds);
+        let clock = || {
+            asked.store(true, Ordering::Relaxed);
+            told
+        };
+        let now = Now::new(&clock);
+        let sight = self.standing.sight(state, self.standing.last, &now);
+        let mut notes = Notes::default();
+        let output = match end.exhausted {
+            true => self.code.keys(&sight),
+            false => self.code.output(self.standing.last, &sight, &mut notes),
+        };
+        if output != end.output {
+            return Err("the graph returns something else".to_owned());
+        }
+        // The output is computed at the time of the last visit, if that was told one.
+        let is_told = match self.visited.1.filter(|_| !end.exhausted) {
+            Some(told) => end.now == Some(told),
+            None => end.now.is_some() == asked.load(Ordering::Relaxed),
+        };
+        if !is_told {
+            return Err("the output was told another time".to_owned());
+        }
+        if notes.take() == end.warnings { Ok(()) } else { Err("the output warns of something else".to_owned()) }
+    }
+
+    /// Fails unless the run can have been given up so.
+    fn without_result(&self, end: &End, at: SystemTime) -> Result<(), String> {
+        if self.standing.frontier.is_empty() {
+            return Err("the run had come to its end".to_owned());
+        }
+        if !end.output.is_null() || end.now.is_some() || end.exhausted || !end.warnings.is_empty() {
+            return Err("it says of a run without a result what that was".to_owned());
+        }
+        let Some(error) = &end.error else { return Err("it does not say why the run was given up".to_owned()) };
+        if end.status == Status::Cancelled {
+            let is_told = error == CANCELLED && end.node.is_none() && !end.unfit;
+            return if is_told { Ok(()) } else { Err("a cancelled run says that, and nothing else".to_owned()) };
+        }
+        if end.signal.is_some() {
+            return Err("a run that failed was not cancelled by a signal".to_owned());
+        }
+        let Some(node) = &end.node else {
+            let is_known = error == OVERDUE || self.is_exceeded(error);
+            return if is_known && !end.unfit { Ok(()) } else { Err("no run fails so, but at a node".to_owned()) };
+        };
+        let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
+        if end.unfit {
+            return self.unfit(index, error, at);
+        }
+        // A hook can end the run when it begins, behind a step, and at its limit.
+        let is_first = self.before == Before::Start && index == self.code.start;
+        let is_behind = matches!(self.before, Before::Step | Before::Snapshot) && self.visited.0.contains(&index);
+        let is_next = |at: &crate::machine::Activation| at.node == index;
+        let is_limit = self.is_exhausted() && self.standing.frontier.first().is_some_and(is_next);
+        if is_first || is_behind || is_limit {
+            return Ok(());
+        }
+        if !self.standing.frontier.iter().any(is_next) {
+            return Err(format!("node `{node}` was not visited"));
+        }
+        match &self.code.node(index).kind {
+            Kind::Gate | Kind::Return(_) => Err(format!("node `{node}` calls nothing that could fail")),
+            Kind::Action(_) => Ok(()),
+            Kind::Foreach(_) => self.names_item(index, error, at),
+        }
+    }
+
+    /// Whether a run says so that has taken all the steps it may.
+    fn is_exceeded(&self, error: &str) -> bool {
+        if !self.is_exhausted() || self.code.settings.on_max_steps != OnMaxSteps::Fail {
+            return false;
+        }
+        if error == exceeded(self.most_steps()) {
+            return true;
+        }
+        // A hook may have allowed more, and not enough.
+        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        let last = needed.saturating_sub(1).min(most_extended(self.code));
+        let said = error.strip_prefix("Max steps exceeded (").and_then(|rest| rest.strip_suffix(')'));
+        let limit = said.and_then(|text| text.parse::<u64>().ok()).filter(|limit| error == exceeded(*limit));
+        limit.is_some_and(|limit| self.is_extension(limit) && limit <= last)
+    }
+
+    /// Fails unless a foreach can fail so on its calls: it says which item failed.
+    fn names_item(&self, node: u16, error: &str, at: SystemTime) -> Result<(), String> {
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
+        let named = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
+        let named = named.and_then(|(item, _)| item.parse::<usize>().ok());
+        let clock = || at;
+        let now = Now::new(&clock);
+        let is_next = |activation: &&crate::machine::Activation| activation.node == node;
+        let possible = self.standing.frontier.iter().filter(is_next).any(|activation| {
+            let sight = self.standing.sight(state, node, &now);
+            match self.machine.plan(activation, &sight, &mut Notes::default()) {
+                Ok(Plan::Each { items, .. }) => named.is_some_and(|item| item < items.len()),
+                Ok(_) => false,
+                // Without a list, it fails by itself, or as a hook says.
+                Err(_) => true,
+            }
+        });
+        if possible {
+            Ok(())
+        } else {
+            Err(format!("none of the items of node `{}` failed so", self.code.node(node).name))
+        }
+    }
+
+    /// Fails unless a node can have failed so on what its calls returned, or wrote what the state does not take.
+    fn unfit(&self, index: u16, error: &str, at: SystemTime) -> Result<(), String> {
+        let node = self.code.node(index);
+        let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));
+        if !self.standing.frontier.iter().any(|activation| activation.node == index) {
+            return Err(format!("node `{}` was not visited", node.name));
+        }
+        let is_hidden = !self.code.settings.secrets.is_empty() && error.contains(HIDDEN);
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
+        let asked = AtomicBool::new(false);
+        let clock = || {
+            asked.store(true, Ordering::Relaxed);
+            at
+        };
+        let now = Now::new(&clock);
+        let sight = self.standing.sight(state, index, &now);
+        if let Kind::Gate | Kind::Return(_) = node.kind {
+            let found = self.gate_fails(index, &sight);
+            let is_same = found.as_deref() == Some(error) || asked.load(Ordering::Relaxed) || is_hidden;
+            return if is_same { Ok(()) } else { refuse() };
+        }
+        if error.starts_with(UNFIT) || is_hidden {
+            return Ok(());
+        }
+        if node.on_error.is_some() || !self.code.may_fail_to_route(index, error) {
+            return refuse();
+        }
+        // What a foreach collected is not written down, and its edges may look at it.
+        if settle::may_suppress(self.code, index) && !matches!(node.kind, Kind::Foreach(Foreach { .. })) {
+            let failure = Failure::permanent(error);
+            let is_led = |calls| {
+                let failed = Failed { failure: &failure, calls, results: &mut Vec::new() };
+                let (notes, changes) = (&mut Notes::default(), &mut Vec::new());
+                let activation = crate::machine::Activation::of(index);
+                settle::route_failure(self.machine, &activation, &sight, failed, notes, changes).is_some()
+            };
+            // How often it was called is not written down either.
+            if (1..=3).all(is_led) && !asked.load(Ordering::Relaxed) {
+                return Err(format!("the failure of node `{}` leads along its edges", node.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how a node fails that calls nothing, if it does.
+    fn gate_fails(&self, index: u16, sight: &Sight<'_>) -> Option<String> {
+        let activation = self.standing.frontier.iter().find(|activation| activation.node == index)?;
+        let mut changes = Vec::new();
+        let outcome = Outcome::None;
+        let advanced =
+            settle::advance(self.machine, activation, sight, 0, outcome, &mut Notes::default(), &mut changes);
+        if let Err(failure) = advanced {
+            return Some(failure.message);
+        }
+        let inputs: Value = sight.state.inputs().to_plain_value();
+        let mut scratch = self.machine.open(inputs).ok()?;
+        initialise(self.code, &mut *scratch).ok()?;
+        let merged = |change: Change| self.machine.merge(&mut *scratch, change).err();
+        changes.into_iter().find_map(merged).map(|mismatch| format!("{UNFIT}{mismatch}"))
+    }
+}

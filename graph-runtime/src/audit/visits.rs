@@ -1,0 +1,642 @@
+//! Visits: whether the engine can have written what a record says of one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use graph_model::name::ItemId;
+use graph_model::program::{Performer, THREAD_DIRECTIVE};
+use graph_model::secret::HIDDEN;
+use graph_model::timestamp;
+use graph_model::value::{AsView, MOST_LEVELS, Map, Value};
+
+use super::{Walk, same};
+use crate::backoff;
+use crate::code::{Foreach, Kind, Node, Tool};
+use crate::engine::nested::{graph_of, is_computed, nested_id};
+use crate::engine::{element, failed};
+use crate::error::{Category, Failure};
+use crate::machine::{Activation, Cells, Next, Notes, Now, Outcome, Plan, Request, Sight};
+use crate::record::{Done, ItemFailure, Visit};
+use crate::settle::{self, Failed};
+
+/// What the runtime says of a cache entry that it does not use, which no graph knows.
+const CACHE_WARNING: &str = "the cache entry ";
+
+/// What came of the calls of a visit, as its record has it.
+#[derive(Default)]
+struct Calls {
+    /// Why they failed; none if they did not, or the visit failed on what they returned.
+    failure: Option<Failure>,
+    /// What those of a foreach returned.
+    results: Vec<Value>,
+    /// Whether what they returned stands nowhere, so that the failure cannot be computed.
+    unknown: bool,
+    /// What was noticed when the calls of a foreach were planned, item by item.
+    warnings: Vec<Vec<String>>,
+    /// Whether the calls of a foreach were made one after the other.
+    in_order: bool,
+}
+
+/// What a node looks at, with whether it asked for the time.
+struct Clock<'a> {
+    told: SystemTime,
+    asked: &'a AtomicBool,
+}
+
+impl Clock<'_> {
+    fn tell(&self) -> SystemTime {
+        self.asked.store(true, Ordering::Relaxed);
+        self.told
+    }
+}
+
+impl Walk<'_> {
+    /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
+    ///
+    /// `is_alone` is whether no other node is visited in its step.
+    pub(super) fn visit(
+        &self,
+        visit: &Visit,
+        activation: &Activation,
+        at: SystemTime,
+        is_alone: bool,
+    ) -> Result<Vec<Activation>, String> {
+        let node = self.code.node(activation.node);
+        self.shape(visit, activation.node)?;
+        let Some(state) = self.state.as_deref() else { return self.sealed_visit(visit, activation.node) };
+        let asked = AtomicBool::new(false);
+        let clock = Clock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
+        let tell = || clock.tell();
+        let now = Now::new(&tell);
+        let sight = self.standing.sight(state, activation.node, &now);
+        let mut notes = Notes::default();
+        let planned = self.machine.plan(activation, &sight, &mut notes);
+        let before = notes.take();
+        let mut calls = match (&node.kind, planned) {
+            (Kind::Gate | Kind::Return(_), Ok(_)) => Calls::default(),
+            (Kind::Gate | Kind::Return(_), Err(failure)) => return Err(fails(node, &failure.message)),
+            (Kind::Action(_), planned) => self.action(visit, activation.node, planned, is_alone)?,
+            (Kind::Foreach(each), planned) => self.each(visit, activation, each, state, planned)?,
+        };
+        let settled = self.settle(visit, activation, &sight, &mut calls, &mut notes)?;
+        if asked.load(Ordering::Relaxed) != visit.now.is_some() {
+            let what = if visit.now.is_some() {
+                "was told a time, and asks for none"
+            } else {
+                "was told no time, and asks for it"
+            };
+            return Err(format!("node `{}` {what}", node.name));
+        }
+        self.warned(visit, node, before, &calls, notes.take())?;
+        Ok(match settled {
+            Next::End | Next::Out(_) => Vec::new(),
+            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
+            Next::All(activations) => activations,
+        })
+    }
+
+    /// Fails unless a visit has only members that one of its kind of node can have, together as they can be.
+    fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
+        let node = self.code.node(at);
+        let name = &node.name;
+        let refuse = |what: &str| Err(format!("node `{name}` {what}"));
+        if visit.cached && !node.cached {
+            return Err(format!("what node `{name}` returned is not to be cached, and it says that it was"));
+        }
+        if visit.calls == 1 {
+            return refuse("counts one call, which is not written down");
+        }
+        if visit.error.is_none() {
+            if visit.category.is_some() || visit.suppressed || !visit.items.is_empty() {
+                return refuse("did not fail, and says what its failure was");
+            }
+        } else if visit.category.as_deref().and_then(Category::named).is_none() {
+            return refuse("failed in a way of which there is no category");
+        } else if visit.suppressed && !settle::may_suppress(self.code, at) {
+            return refuse("failed, and the graph does not go on along its edges then");
+        } else if !visit.suppressed && node.on_error.is_none() {
+            return Err("the node failed, and nothing says where that leads".to_owned());
+        }
+        let is_action = matches!(node.kind, Kind::Action(_));
+        if visit
+            .data
+            .as_ref()
+            .is_some_and(|data| !visit.suppressed || !is_action || !data.view().is_within(MOST_LEVELS))
+        {
+            return refuse("says what its edges saw of a failure, and they saw nothing of it");
+        }
+        match &node.kind {
+            Kind::Gate | Kind::Return(_) => {
+                if visit.error.is_some() {
+                    return refuse("calls nothing, and a failure of it ends the run");
+                }
+                if visit.calls > 0 || visit.run.is_some() || visit.cached || !visit.result.is_null() {
+                    return refuse("calls nothing, and says what its call came to");
+                }
+            }
+            Kind::Foreach(_) if visit.run.is_some() || !visit.result.is_null() => {
+                return refuse("is a list of calls, and says what one call came to");
+            }
+            Kind::Foreach(_) => {}
+            Kind::Action(_) if !visit.items.is_empty() => {
+                return refuse("makes one call, and names items of a list");
+            }
+            // What a computed id leads to is told by the plan.
+            Kind::Action(call) if self.code.tool(call.tool).is_some_and(is_computed) => {}
+            Kind::Action(call) => return self.names_run(visit, call.tool, None),
+        }
+        Ok(())
+    }
+
+    /// Fails unless a visit names the run that its call began, and none if it began none.
+    fn names_run(&self, visit: &Visit, tool: u16, id: Option<&ItemId>) -> Result<(), String> {
+        let graph = graph_of(self.machine, tool, id);
+        let is_graph = graph.is_some() || self.code.tool(tool).is_some_and(|tool| tool.by == Performer::Graph);
+        let may_nest = self.sessions.last().is_some_and(|session| session.depth > 0);
+        let begins = may_nest && graph.is_some();
+        let expected = begins.then(|| nested_id(&self.run, visit.step, None, visit.calls.max(1)));
+        if is_graph && !begins && visit.error.is_none() {
+            return Err(format!("node `{}` cannot run the graph that it calls", visit.node));
+        }
+        if visit.run == expected {
+            return Ok(());
+        }
+        let expected = expected.map_or_else(|| "one that was begun".to_owned(), |run| format!("`{run}`"));
+        Err(format!("the run inside node `{}` is not {expected}", visit.node))
+    }
+
+    /// Compares what can be compared where values are sealed.
+    fn sealed_visit(&self, visit: &Visit, at: u16) -> Result<Vec<Activation>, String> {
+        let node = self.code.node(at);
+        let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
+        if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
+            same("keys that a node wrote whose failure has a target", visit.changes.len(), 0)?;
+            return Ok(to(Some(target)));
+        }
+        if visit.error.is_some() {
+            let collected = match &node.kind {
+                Kind::Foreach(Foreach { collect: Some(key), .. }) => Some(&self.code.keys[*key].name),
+                _ => None,
+            };
+            if let Some(key) = visit.changes.keys().find(|key| Some(*key) != collected) {
+                return Err(format!("node `{}` failed, and writes to `{key}`", node.name));
+            }
+        }
+        let edge = visit.edge.map(|edge| self.code.target(at, edge).ok_or("there is no such edge")).transpose()?;
+        if edge.is_none() && !self.code.may_end(at) {
+            return Err(format!("node `{}` leads along no edge", node.name));
+        }
+        Ok(to(edge.flatten()))
+    }
+
+    /// Settles a visit as the engine does, and fails where the journal says something else.
+    fn settle(
+        &self,
+        visit: &Visit,
+        activation: &Activation,
+        sight: &Sight<'_>,
+        calls: &mut Calls,
+        notes: &mut Notes,
+    ) -> Result<Next, String> {
+        let (code, node) = (self.code, self.code.node(activation.node));
+        let mut changes = Vec::new();
+        let mut failure = calls.failure.take();
+        let mut next = None;
+        if calls.unknown {
+            failure = visit.error.as_deref().map(Failure::permanent);
+        }
+        if failure.is_none() {
+            let outcome = match &node.kind {
+                Kind::Foreach(_) => Outcome::Each(&mut calls.results),
+                Kind::Action(_) => Outcome::Done(visit.result.view()),
+                Kind::Gate | Kind::Return(_) => Outcome::None,
+            };
+            match (
+                settle::advance(self.machine, activation, sight, visit.calls, outcome, notes, &mut changes),
+                &visit.error,
+            ) {
+                (Ok(to), None) => next = Some(to),
+                (Ok(_), Some(_)) => {
+                    return Err(format!("node `{}` does not fail on what its calls returned", node.name));
+                }
+                (Err(failure), None) => return Err(fails(node, &failure.message)),
+                (Err(found), Some(_)) => {
+                    self.same_failure(visit, &found)?;
+                    failure = visit.error.as_deref().map(Failure::permanent);
+                }
+            }
+        }
+        let mut suppressed = false;
+        if let Some(failure) = &failure {
+            let failed = Failed { failure, calls: visit.calls, results: &mut calls.results };
+            let route = settle::route_failure(self.machine, activation, sight, failed, notes, &mut changes);
+            let Some(route) = route else {
+                return Err(format!("node `{}` failed, and its edges cannot be followed then", node.name));
+            };
+            (next, suppressed) = (Some(route.next), route.suppressed);
+        }
+        let Some(next) = next else { return Err(format!("node `{}` leads nowhere", node.name)) };
+        if suppressed != visit.suppressed {
+            return Err(format!("the failure of node `{}` leads elsewhere", node.name));
+        }
+        let written: Map<String, Value> =
+            changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();
+        if written != visit.changes {
+            let names = written.keys().chain(visit.changes.keys());
+            let different = names.into_iter().find(|name| written.get(*name) != visit.changes.get(*name));
+            let key = different.map_or("", String::as_str);
+            return Err(format!("node `{}` writes something else to `{key}`", node.name));
+        }
+        if next.edge() != visit.edge {
+            return Err(format!("node `{}` leads along another edge", node.name));
+        }
+        Ok(next)
+    }
+
+    /// Fails unless a visit tells of a failure that the graph itself makes, which is always permanent.
+    fn same_failure(&self, visit: &Visit, found: &Failure) -> Result<(), String> {
+        let said = visit.error.as_deref().unwrap_or_default();
+        if visit.error.is_none() {
+            return Err(fails(self.code.node(self.code.node_named(&visit.node).unwrap_or_default()), &found.message));
+        }
+        let is_hidden = !self.code.settings.secrets.is_empty() && said.contains(HIDDEN);
+        if (said != found.message && !is_hidden) || visit.category.as_deref() != Some(Category::Permanent.name()) {
+            return Err(format!("node `{}` fails in another way: {}", visit.node, found.message));
+        }
+        if visit.data.is_some() {
+            return Err(format!("node `{}` fails by itself, and no tool says more of it", visit.node));
+        }
+        Ok(())
+    }
+
+    /// Reads what a visit says of its call.
+    fn action(
+        &self,
+        visit: &Visit,
+        at: u16,
+        planned: Result<Plan, Box<Failure>>,
+        is_alone: bool,
+    ) -> Result<Calls, String> {
+        let node = self.code.node(at);
+        let done = self.done.get(&(visit.step, None));
+        let request = match planned {
+            Ok(Plan::Call(request)) => request,
+            Ok(_) => return Err(format!("node `{}` makes no call", node.name)),
+            Err(failure) => {
+                self.same_failure(visit, &failure)?;
+                self.given_up(visit, node, Category::Permanent)?;
+                if !visit.result.is_null() || visit.cached || visit.run.is_some() || done.is_some() {
+                    return Err(format!("node `{}` makes no call: {}", node.name, failure.message));
+                }
+                return Ok(Calls { failure: Some(*failure), ..Calls::default() });
+            }
+        };
+        let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
+        if is_computed(tool) && self.denied(&request).is_none() {
+            self.names_run(visit, request.tool, request.id.as_ref())?;
+        } else if is_computed(tool) && visit.run.is_some() {
+            return Err(format!("node `{}` was denied its call, and names a run", node.name));
+        }
+        if let Some(done) = done {
+            let is_same = (visit.calls.max(1), &visit.run, visit.cached) == (done.calls.max(1), &done.run, done.cached);
+            if visit.result != done.result || !is_same {
+                return Err(format!("node `{}` returned something else than when its call was done", visit.node));
+            }
+        }
+        let Some(error) = &visit.error else {
+            self.may_call(&request, &node.name)?;
+            self.returns(request.tool, tool, &visit.result)?;
+            return Ok(Calls::default());
+        };
+        if done.is_some() || visit.cached || !visit.result.is_null() {
+            // It failed on what its call returned.
+            self.may_call(&request, &node.name)?;
+            self.returns(request.tool, tool, &visit.result)?;
+            let is_kept = tool.by != Performer::Program || !tool.typed || is_thread(tool, &request);
+            let is_known = is_kept || visit.cached || (done.is_some() && !is_alone);
+            if !is_known && !visit.result.is_null() && self.code.settings.secrets.is_empty() {
+                return Err(format!(
+                    "node `{}` failed, and what its call returned is not written down then",
+                    node.name
+                ));
+            }
+            return Ok(Calls::default());
+        }
+        self.denies(&request, error, &node.name)?;
+        let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
+        let is_own = category == Category::Permanent && visit.data.is_none();
+        if !(is_own && self.code.may_fail_to_route(at, error)) {
+            self.given_up(visit, node, category)?;
+        }
+        let failure = Failure { data: visit.data.clone(), ..Failure::of(category, error) };
+        Ok(Calls { failure: Some(failure), ..Calls::default() })
+    }
+
+    /// Fails if a call would have been made again that failed so, as the node's own policy says.
+    fn given_up(&self, visit: &Visit, node: &Node, category: Category) -> Result<(), String> {
+        match &node.retry {
+            Some(retry) if backoff::applies(retry, category) && visit.calls.max(1) < u64::from(retry.attempts) => {
+                Err(format!("node `{}` makes {} calls before it gives up", node.name, retry.attempts))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if a call succeeded that the run may not make.
+    fn may_call(&self, request: &Request, node: &str) -> Result<(), String> {
+        match self.denied(request) {
+            None => Ok(()),
+            Some(capability) => {
+                Err(format!("node `{node}` made a call for which the run was not granted `{capability}`"))
+            }
+        }
+    }
+
+    /// Fails if a call failed in another way than that it was denied, and it was.
+    fn denies(&self, request: &Request, error: &str, node: &str) -> Result<(), String> {
+        match self.denied(request) {
+            Some(capability) if !error.starts_with("Permission denied: ") => {
+                Err(format!("node `{node}` made a call for which the run was not granted `{capability}`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails unless a call of a tool can return a value, as the engine takes it.
+    fn returns(&self, index: u16, tool: &Tool, value: &Value) -> Result<(), String> {
+        // Of what a graph returns its own journal tells, and of items what is signed.
+        if tool.by != Performer::Program || (!self.code.settings.secrets.is_empty() && has_hidden(value)) {
+            return Ok(());
+        }
+        let refuse = || {
+            Err(format!("`{}` returns no such value as {}", tool.name(), graph_model::value::describe(value.view())))
+        };
+        if failed(!tool.typed || tool.nests, value.view()).is_some() {
+            return refuse();
+        }
+        if tool.name() == THREAD_DIRECTIVE {
+            return Ok(());
+        }
+        if !tool.typed {
+            return if value.is_object() { Ok(()) } else { refuse() };
+        }
+        let mut lane = self.lane.borrow_mut();
+        match lane.restore(index, value.clone()) {
+            Ok(()) if lane.outcome().to_plain_value() == *value => Ok(()),
+            _ => refuse(),
+        }
+    }
+
+    /// Reads what a visit says of the calls of a foreach.
+    fn each(
+        &self,
+        visit: &Visit,
+        activation: &Activation,
+        each: &Foreach,
+        state: &dyn Cells,
+        planned: Result<Plan, Box<Failure>>,
+    ) -> Result<Calls, String> {
+        let node = self.code.node(activation.node);
+        let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
+        let (items, width) = match planned {
+            Ok(Plan::Each { items, width }) => (items, width),
+            Ok(_) => return refuse("goes over no list"),
+            Err(failure) => {
+                self.same_failure(visit, &failure)?;
+                self.given_up(visit, node, Category::Permanent)?;
+                if !visit.items.is_empty() || visit.cached {
+                    return refuse("has no list to go over");
+                }
+                return Ok(Calls { failure: Some(*failure), in_order: true, ..Calls::default() });
+            }
+        };
+        let is_mended = visit.error.is_some() && !visit.suppressed;
+        let collected = match each.collect.map(|key| visit.changes.get(&self.code.keys[key].name)) {
+            Some(Some(Value::Array(list))) if list.len() == items.len() => Some(list.clone()),
+            Some(None) if is_mended => None,
+            Some(_) => return refuse("collects something else than a value for each of its items"),
+            None => None,
+        };
+        let count = visit.items.len();
+        let failure = match (visit.items.first(), &visit.error) {
+            (Some(_), None) => return refuse("names items that failed, and did not fail"),
+            (None, _) => None,
+            (Some(ItemFailure { item, error }), Some(said)) => {
+                if *said != settle::items_failed(*item, error, count) {
+                    return refuse("says something else of its failure than of its items");
+                }
+                let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
+                self.given_up(visit, node, category)?;
+                Some(Failure::of(category, said))
+            }
+        };
+        let is_sorted = visit.items.windows(2).all(|pair| pair[0].item < pair[1].item);
+        if !is_sorted || visit.items.last().is_some_and(|last| last.item >= items.len() as u64) {
+            return refuse("names items that its list has not, or not in their order");
+        }
+        if visit.cached && (count > 0 || items.is_empty()) {
+            return refuse("was not answered from the cache");
+        }
+        if items.is_empty() && visit.calls > 0 {
+            return refuse("has nothing to call for");
+        }
+        let mut warnings = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let place = collected.as_ref().and_then(|list| list.get(index));
+            warnings.push(self.item(visit, activation, each, state, (index, item), place)?);
+        }
+        self.counts(visit, items.len())?;
+        let unknown = visit.error.is_some() && count == 0 && each.collect.is_some() && collected.is_none();
+        if unknown
+            && !(visit.category.as_deref() == Some(Category::Permanent.name())
+                && self.code.may_fail_to_route(activation.node, visit.error.as_deref().unwrap_or_default()))
+        {
+            return refuse("failed, and none of its items did");
+        }
+        Ok(Calls { failure, results: collected.unwrap_or_default(), unknown, warnings, in_order: width <= 1 })
+    }
+
+    /// Fails unless the call for an item can have come to what the visit says. Returns what is noticed when it is planned.
+    fn item(
+        &self,
+        visit: &Visit,
+        activation: &Activation,
+        each: &Foreach,
+        state: &dyn Cells,
+        (index, item): (usize, &Value),
+        collected: Option<&Value>,
+    ) -> Result<Vec<String>, String> {
+        let node = self.code.node(activation.node);
+        let tool = self.code.tool(each.call.tool).ok_or("there is no such tool")?;
+        let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
+        // Each call is told the time by itself, which is not written down.
+        let asked = AtomicBool::new(false);
+        let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let tell = || clock.tell();
+        let now = Now::new(&tell);
+        let sight = self.standing.sight(state, activation.node, &now);
+        let mut notes = Notes::default();
+        let planned = self.machine.plan_item(activation, &sight, item, &mut notes);
+        let failed = visit.items.iter().find(|failed| usize::try_from(failed.item).ok() == Some(index));
+        let done = self.done.get(&(visit.step, Some(index as u64)));
+        if !asked.load(Ordering::Relaxed) {
+            match (&planned, failed) {
+                (Ok(request), None) => self.may_call(request, &node.name)?,
+                (Ok(request), Some(failed)) => self.denies(request, &failed.error, &node.name)?,
+                (Err(failure), Some(failed)) => {
+                    let is_hidden = !self.code.settings.secrets.is_empty() && failed.error.contains(HIDDEN);
+                    if failed.error != failure.message && !is_hidden {
+                        return refuse(&format!("fails in another way: {}", failure.message));
+                    }
+                }
+                (Err(failure), None) => return refuse(&format!("fails: {}", failure.message)),
+            }
+        }
+        match (failed, collected) {
+            (Some(_), _) if done.is_some() => return refuse("failed, and its call was done before"),
+            (Some(failed), Some(value)) => {
+                let says = |name: &str, text: &str| value.get(name).and_then(Value::as_str) == Some(text);
+                if !says("status", "error") || !says("error", &failed.error) {
+                    return refuse("has something else in its place than its failure");
+                }
+            }
+            (None, Some(value)) => {
+                let is_thread = tool.name() == THREAD_DIRECTIVE;
+                if !is_thread {
+                    self.returns(each.call.tool, tool, value)?;
+                }
+                let was = done.map(|done| if is_thread { element(done.result.clone()) } else { done.result.clone() });
+                if was.is_some_and(|was| was != *value) {
+                    let node = &visit.node;
+                    return Err(format!("node `{node}` returned something else than when its call was done"));
+                }
+            }
+            (_, None) => {}
+        }
+        if visit.cached && done.is_some_and(|done| !done.cached) {
+            return refuse("was not answered from the cache");
+        }
+        Ok(notes.take())
+    }
+
+    /// Fails if the calls of a foreach that were done before were more than those that it counts.
+    fn counts(&self, visit: &Visit, items: usize) -> Result<(), String> {
+        let done = self.done.values().filter(|done| done.step == visit.step);
+        let (mut known, mut again) = (0, 0);
+        for done in done {
+            known += 1;
+            again += done.calls.max(1) - 1;
+        }
+        let counted = visit.calls.max(1) - 1;
+        if counted < again || (known == items && counted != again) {
+            return Err(format!("node `{}` counts other calls than those that were done", visit.node));
+        }
+        Ok(())
+    }
+
+    /// Fails unless a visit says of what was noticed what the graph notices.
+    fn warned(
+        &self,
+        visit: &Visit,
+        node: &Node,
+        before: Vec<String>,
+        calls: &Calls,
+        behind: Vec<String>,
+    ) -> Result<(), String> {
+        if visit.warnings.is_empty()
+            && before.is_empty()
+            && behind.is_empty()
+            && calls.warnings.iter().all(Vec::is_empty)
+        {
+            return Ok(());
+        }
+        // What is wrong with the cache is not the graph's.
+        let said = visit.warnings.iter().filter(|text| !(node.cached && text.starts_with(CACHE_WARNING)));
+        let mut said: Vec<&String> = said.collect();
+        let mut between: Vec<&String> = calls.warnings.iter().flatten().collect();
+        let last = said.len().saturating_sub(behind.len());
+        if !calls.in_order && before.len() <= last {
+            // Calls that are made at the same time finish in any order.
+            said[before.len()..last].sort_unstable();
+            between.sort_unstable();
+        }
+        let expected = before.iter().chain(between).chain(&behind);
+        if said.into_iter().eq(expected) {
+            Ok(())
+        } else {
+            Err(format!("node `{}` warns of something else", node.name))
+        }
+    }
+
+    /// Fails unless a call that was done can have come to what the record says.
+    pub(super) fn call_done(&self, done: &Done, activation: &Activation) -> Result<(), String> {
+        let node = self.code.node(activation.node);
+        same("node that makes a call", done.node.as_str(), node.name.as_str())?;
+        let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
+        let is_each = matches!(node.kind, Kind::Foreach(_));
+        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else {
+            return refuse("makes no such call");
+        };
+        // A call that is alone is written down with its step.
+        if is_each != done.item.is_some() || (!is_each && self.standing.frontier.len() == 1) {
+            return refuse("makes no such call");
+        }
+        if done.cached && !node.cached {
+            return Err(format!("what node `{}` returned is not to be cached, and it says that it was", node.name));
+        }
+        if done.calls == 1 || (is_each && done.now.is_some()) {
+            return refuse("says of its call what is not written down");
+        }
+        let tool = self.code.tool(call.tool).ok_or("there is no such tool")?;
+        let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
+        // What a computed id led to is compared with the visit.
+        let is_named = match &done.run {
+            Some(run) => *run == begun && (tool.by == Performer::Graph || is_computed(tool)),
+            None => tool.by != Performer::Graph,
+        };
+        if !is_named {
+            return refuse("names another run than its call begins");
+        }
+        let Some(state) = self.state.as_deref() else { return Ok(()) };
+        self.returns(call.tool, tool, &done.result)?;
+        let Some(item) = done.item else { return Ok(()) };
+        let length = *self.lengths.borrow_mut().entry(done.step).or_insert_with(|| self.length(activation, state));
+        if length.is_none_or(|length| usize::try_from(item).is_ok_and(|item| item < length)) {
+            Ok(())
+        } else {
+            refuse("makes a call for an item that its list has not")
+        }
+    }
+
+    /// Returns how many items a foreach goes over; none where that depends on the time.
+    fn length(&self, activation: &Activation, state: &dyn Cells) -> Option<usize> {
+        let asked = AtomicBool::new(false);
+        let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let tell = || clock.tell();
+        let now = Now::new(&tell);
+        let sight = self.standing.sight(state, activation.node, &now);
+        let length = match self.machine.plan(activation, &sight, &mut Notes::default()) {
+            Ok(Plan::Each { items, .. }) => items.len(),
+            _ => 0,
+        };
+        (!asked.load(Ordering::Relaxed)).then_some(length)
+    }
+}
+
+fn fails(node: &Node, message: &str) -> String {
+    format!("node `{}` fails: {message}", node.name)
+}
+
+fn is_thread(tool: &Tool, request: &Request) -> bool {
+    request.id.as_ref().or(tool.id.as_ref()).is_some_and(|id| id.as_str() == THREAD_DIRECTIVE)
+}
+
+/// Whether a secret was cut out of a text in a value.
+fn has_hidden(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(HIDDEN),
+        Value::Array(list) => list.iter().any(has_hidden),
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains(HIDDEN) || has_hidden(value)),
+        _ => false,
+    }
+}

@@ -1,0 +1,120 @@
+//! Which runs are at work, and whether more may begin: what a runtime must know to shut down.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use graph_model::name::RunId;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::stop::Stop;
+
+/// The runs of a runtime that are at work. Runs inside others count as these.
+#[derive(Default)]
+pub(crate) struct Gate {
+    inside: Mutex<Inside>,
+    left: Notify,
+}
+
+#[derive(Default)]
+struct Inside {
+    is_closed: bool,
+    next: u64,
+    runs: HashMap<u64, One>,
+}
+
+struct One {
+    run: RunId,
+    stop: Stop,
+    /// What ends its task at once; nothing as long as the run is about to begin.
+    task: Option<AbortHandle>,
+}
+
+/// The right of a run to be at work. Dropping it gives it back.
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    number: u64,
+}
+
+impl Gate {
+    /// Lets a run in, unless the gate is closed.
+    pub(crate) fn enter(self: &Arc<Self>, run: &RunId, stop: &Stop) -> Option<Pass> {
+        let mut inside = self.inside();
+        if inside.is_closed {
+            return None;
+        }
+        let number = inside.next;
+        inside.next += 1;
+        inside.runs.insert(number, One { run: run.clone(), stop: stop.clone(), task: None });
+        Some(Pass { gate: Arc::clone(self), number })
+    }
+
+    /// Lets nobody in any more, and asks all that are at work to stop where they stand. Returns how many these are.
+    pub(crate) fn close(&self) -> usize {
+        let mut inside = self.inside();
+        inside.is_closed = true;
+        inside.runs.values().for_each(|one| one.stop.pause());
+        inside.runs.len()
+    }
+
+    /// Waits until nobody is at work.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            if self.inside().runs.is_empty() {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    /// Ends the tasks of all that are at work, and returns these.
+    pub(crate) fn abort(&self) -> Vec<RunId> {
+        let inside = self.inside();
+        inside.runs.values().filter_map(|one| one.task.as_ref()).for_each(AbortHandle::abort);
+        let mut runs: Vec<RunId> = inside.runs.values().map(|one| one.run.clone()).collect();
+        runs.sort_unstable();
+        runs
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which task a run is. One that has ended is not there any more.
+    fn note(&self, number: u64, task: AbortHandle) {
+        if let Some(one) = self.inside().runs.get_mut(&number) {
+            one.task = Some(task);
+        }
+    }
+}
+
+impl Pass {
+    /// Spawns the task of the run, which holds the pass until it ends.
+    pub(crate) fn spawn<T: Send + 'static>(self, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        let (gate, number) = (Arc::clone(&self.gate), self.number);
+        let task = tokio::spawn(async move {
+            // Given back when all else of the run is dropped.
+            let _pass = self;
+            run.await
+        });
+        gate.note(number, task.abort_handle());
+        task
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let is_empty = {
+            let mut inside = self.gate.inside();
+            inside.runs.remove(&self.number);
+            inside.runs.is_empty()
+        };
+        if is_empty {
+            self.gate.left.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Runs in a store, seen without being at work on them: how one went, which there are, and taking up all that were stopped.
+
+use futures_util::stream::{self, StreamExt};
+use graph_model::name::RunId;
+use graph_model::value::Mismatch;
+
+use crate::error::{ResumeError, StartError};
+use crate::machine::Graph;
+use crate::record::{End, Entry, JournalError, Status};
+use crate::run::{Finished, Run};
+use crate::runtime::{Options, Runtime, add_up, result_of};
+use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
+use crate::vault::Vault;
+
+/// How a run stands, as its journal says.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum RunOutcome<O> {
+    /// It has not ended.
+    #[non_exhaustive]
+    Running {
+        /// The nodes that it is at: those whose visits are at work, or come next.
+        nodes: Vec<String>,
+        /// How many nodes were visited.
+        steps: u64,
+        /// Who is at work on it; nobody where it waits to be resumed.
+        holder: Option<Holder>,
+        /// Whether somebody cancelled it.
+        is_cancelling: bool,
+    },
+    /// It ended with a result.
+    Done(Box<Finished<O>>),
+    /// It ended with an error, and can be resumed.
+    #[non_exhaustive]
+    Failed {
+        /// What happened.
+        error: String,
+        /// The error code of whatever the node's tool called, if it named one.
+        code: Option<String>,
+        /// The node that failed, if one did.
+        node: Option<String>,
+        /// How many nodes were visited.
+        steps: u64,
+    },
+    /// Somebody cancelled it; it can be resumed.
+    #[non_exhaustive]
+    Cancelled {
+        /// The nodes that come next.
+        nodes: Vec<String>,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The number of the signal that it was cancelled by.
+        signal: Option<i32>,
+    },
+}
+
+/// Why it cannot be told how a run stands.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutcomeError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs")]
+    NoStore,
+    /// The journal could not be read.
+    #[error("cannot read run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The journal is not what the engine wrote.
+    #[error("cannot read run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        reason: JournalError,
+    },
+    /// The run is another graph's, or the graph was changed since.
+    #[error("cannot read run `{run}`: it is a run of `{found}`, not of `{expected}`")]
+    AnotherGraph {
+        /// The run.
+        run: RunId,
+        /// What the caller brought: id, version and digest.
+        expected: String,
+        /// What the journal says.
+        found: String,
+    },
+    /// Its secrets are sealed with another key than the runtime's.
+    #[error("cannot read run `{run}`: its secrets are sealed with another key than this runtime's")]
+    AnotherSealKey {
+        /// The run.
+        run: RunId,
+    },
+    /// Its secrets cannot be read here.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// What it returned is not of the type that the graph says.
+    #[error("run `{run}` returned what it should not: {mismatch}")]
+    Output {
+        /// The run.
+        run: RunId,
+        /// What is wrong.
+        mismatch: Mismatch,
+    },
+}
+
+/// Which runs [`Runtime::resume_all`] resumes, and how.
+#[derive(Debug, Clone)]
+pub struct ResumeAll {
+    /// Which; those that have not ended and are inside no other, if not said otherwise.
+    pub filter: RunFilter,
+    /// What holds for each of them from here on, as in [`Runtime::resume_with`].
+    pub options: Options,
+    /// How many are read and leased at a time. How many are at work then, this does not bound.
+    pub at_once: usize,
+}
+
+impl Default for ResumeAll {
+    fn default() -> Self {
+        let filter = RunFilter { statuses: vec![Status::Running], within: Within::TopLevel, ..RunFilter::default() };
+        Self { filter, options: Options::default(), at_once: 8 }
+    }
+}
+
+/// What came of resuming one of several runs.
+#[derive(Debug)]
+pub struct Resumed<O> {
+    /// The run as the store listed it before.
+    pub summary: RunSummary,
+    /// The run, at work again, or why it is not.
+    pub run: Result<Run<O>, ResumeError>,
+}
+
+impl Runtime {
+    /// Says how a run in the store stands, as its journal proves it. Nothing is called and nothing is written, and it needs no
+    /// lease: whoever is at work on the run is not disturbed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, its journal was tampered with or is another graph's, or its secrets cannot be read.
+    pub async fn outcome<G: Graph>(&self, graph: &G, run: &RunId) -> Result<RunOutcome<G::Output>, OutcomeError> {
+        let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
+        let code = graph.code();
+        let failed = |source| OutcomeError::Store { run: run.clone(), source };
+        let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
+        let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
+        let sealed = store.load(run).await.map_err(failed)?;
+        let journal = self.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
+        if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
+            let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
+            let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
+            return Ok(RunOutcome::Done(Box::new(finished)));
+        }
+        let replayed = add_up(code, graph, &journal).map_err(misfit)?;
+        let at = replayed.standing.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
+        let (nodes, steps) = (at, replayed.standing.steps);
+        Ok(match journal.records.last().map(|record| &record.entry) {
+            Some(Entry::End(End { status: Status::Cancelled, signal, .. })) => {
+                RunOutcome::Cancelled { nodes, steps, signal: *signal }
+            }
+            Some(Entry::End(End { error, code, node, .. })) => RunOutcome::Failed {
+                error: error.clone().unwrap_or_default(),
+                code: code.clone(),
+                node: node.clone(),
+                steps,
+            },
+            _ => {
+                let RunSummary { holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
+                RunOutcome::Running { nodes, steps, holder, is_cancelling }
+            }
+        })
+    }
+
+    /// Lists runs of the store, the newest first, a page at a time.
+    ///
+    /// # Errors
+    ///
+    /// If there is no store, it cannot be read, or the page's cursor is no place in it.
+    pub async fn runs(&self, filter: &RunFilter, page: &Page) -> Result<RunPage, StoreError> {
+        self.inner.store.as_ref().ok_or(StoreError::None)?.runs(filter, page).await
+    }
+
+    /// Resumes the runs that were stopped before they had ended, as by a crash or a [shutdown](Runtime::shutdown): what a program does
+    /// when it starts. Of each, `graph` says which graph it goes on with, by its id, digest or version; none leaves it alone.
+    ///
+    /// Runs that somebody is at work on are skipped, also where that happens meanwhile: processes that do the same at the same time
+    /// share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was changed is one
+    /// of them, with the error.
+    ///
+    /// Dropping the future resumes no more runs; those that were resumed go on.
+    ///
+    /// # Errors
+    ///
+    /// If there is no store, or its runs cannot be listed. Runs that were resumed before go on.
+    pub async fn resume_all<G: Graph>(
+        &self,
+        how: ResumeAll,
+        mut graph: impl FnMut(&RunSummary) -> Option<G>,
+    ) -> Result<Vec<Resumed<G::Output>>, StoreError> {
+        let ResumeAll { filter, options, at_once } = how;
+        let (mut page, mut all) = (Page::default(), Vec::new());
+        loop {
+            let RunPage { runs, next } = self.runs(&filter, &page).await?;
+            let free = runs.into_iter().filter(|summary| summary.holder.is_none());
+            let chosen: Vec<(RunSummary, G)> =
+                free.filter_map(|summary| graph(&summary).map(|graph| (summary, graph))).collect();
+            let resumed = stream::iter(chosen).map(async |(summary, graph)| {
+                let run = self.resume_with(options.clone(), graph, &summary.run).await;
+                Resumed { summary, run }
+            });
+            let resumed: Vec<_> = resumed.buffered(at_once.max(1)).collect().await;
+            let is_others = |run: &Resumed<G::Output>| {
+                matches!(run.run, Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }))
+            };
+            all.extend(resumed.into_iter().filter(|run| !is_others(run)));
+            match next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+/// Says of what a run cannot be resumed for that it cannot be read.
+fn unreadable(error: ResumeError) -> OutcomeError {
+    match error {
+        ResumeError::NoStore => OutcomeError::NoStore,
+        ResumeError::Store { run, source } => OutcomeError::Store { run, source },
+        ResumeError::Journal { run, reason } => OutcomeError::Journal { run, reason },
+        ResumeError::AnotherGraph { run, expected, found, .. } => OutcomeError::AnotherGraph { run, expected, found },
+        ResumeError::AnotherSealKey { run, .. } => OutcomeError::AnotherSealKey { run },
+        ResumeError::Nested { run, .. } => OutcomeError::Store { source: StoreError::NotFound(run.clone()), run },
+        ResumeError::Start(error) => OutcomeError::Start(error),
+    }
+}

@@ -1,0 +1,273 @@
+//! No tool gets a value that its contract refuses: random graphs that check without an error, with inputs and results that fit.
+//!
+//! Of a graph whose types are all known, nothing else goes wrong either: no key is read that nothing has set, no comparison
+//! fails, and no node fails but by its tool. `CONTRACT_GRAPHS` is the number of graphs that must check without an error, 150 if
+//! not set; `SEED` a number that makes them others; `SHOW` prints what the graphs came to.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod dice;
+mod graphs;
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use graph_compiler::graph::Tool;
+use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::observer::{Event, Observer};
+use graph_runtime::{ActionError, Call, Map, Runtime, Value};
+use serde_json::json;
+
+use dice::Dice;
+use graphs::{Made, World, graph};
+
+/// What the tools of the tests say where they fail.
+const FAILURE: &str = "the tool has no luck";
+
+/// What is seen of runs.
+#[derive(Default)]
+struct Seen {
+    dice: Option<Dice>,
+    /// The contracts by the tools' ids: parameters and result.
+    contracts: HashMap<String, (Value, Value)>,
+    is_typed: bool,
+    calls: u64,
+    /// Graphs by their ids.
+    graphs: HashMap<String, Value>,
+    /// The graph of each run, and the keys that were set.
+    runs: BTreeMap<String, (String, BTreeSet<String>)>,
+    wrong: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+struct Stage(Arc<Mutex<Seen>>);
+
+impl Stage {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tools for Stage {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+        let mut seen = self.seen();
+        seen.calls += 1;
+        let params = Value::Object(params);
+        let Some((takes, returns)) = seen.contracts.get(call.tool()).cloned() else {
+            return Box::pin(async { Err(ActionError::permanent(FAILURE)) });
+        };
+        if let Some(why) = schema::misfit(&takes, &params).filter(|_| !row.id.is_empty()) {
+            seen.wrong.push(format!("`{}` got {params}: {why}", call.tool()));
+        }
+        let dice = seen.dice.get_or_insert_with(|| Dice::new(0));
+        let answer = match dice.below(12) {
+            0 => Err(ActionError::permanent(FAILURE)),
+            _ => Ok(schema::value(dice, &returns)),
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+impl Observer for Stage {
+    fn observe(&self, event: &Event<'_>) {
+        let mut seen = self.seen();
+        match event {
+            Event::RunStarted { run, graph, .. } => {
+                let config = &seen.graphs[graph.as_str()]["config"];
+                let keys = config["state"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+                seen.runs.insert(run.to_string(), (graph.to_string(), keys));
+            }
+            Event::StepCompleted { run, node, error, warnings, .. } => {
+                let Some((graph, mut keys)) = seen.runs.remove(run.as_str()) else { return };
+                let written = written(&seen.graphs[&graph]["config"]["nodes"][*node]);
+                if error.is_none() {
+                    keys.extend(written);
+                }
+                for key in warnings.iter().filter_map(|warning| unset(warning, &keys)) {
+                    seen.wrong.push(format!("node `{node}` read `state.{key}`, which nothing had set"));
+                }
+                if let Some(error) = error.filter(|error| seen.is_typed && !is_of_tool(error)) {
+                    seen.wrong.push(format!("node `{node}` failed: {error}"));
+                }
+                seen.runs.insert(run.to_string(), (graph, keys));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the keys that a node writes.
+fn written(node: &Value) -> Vec<String> {
+    let assigned = node["assign"].as_object().into_iter().flatten().map(|(key, _)| key.clone());
+    assigned.chain(node["collect"].as_str().map(str::to_owned)).collect()
+}
+
+/// Returns the key that a warning says was read alone and that is not among those that were set.
+fn unset(warning: &str, keys: &BTreeSet<String>) -> Option<String> {
+    let path = warning.strip_prefix("`${state.")?.strip_suffix("}` found nothing")?;
+    let key = path.split(['.', ' ']).next()?;
+    (!path.contains("||") && !keys.contains(key)).then(|| key.to_owned())
+}
+
+/// Whether a failure is none of the graph's.
+fn is_of_tool(error: &str) -> bool {
+    error.contains(FAILURE) || error.contains("Max steps exceeded")
+}
+
+/// A tree with contracts, and what its tools see.
+struct Tree {
+    directory: tempfile::TempDir,
+    library: Library,
+    world: World,
+    stage: Stage,
+    number: usize,
+}
+
+impl Tree {
+    fn new(dice: &mut Dice, is_typed: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::new(dice, is_typed);
+        let file = KeyFile::new(key().public(), "the key of these tests");
+        let write = |name: &str, text: String| {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key(), SystemTime::UNIX_EPOCH));
+        // A random graph is full of comparisons that come out the same. What is not known must not meet what is.
+        let mut levels: Vec<String> =
+            ["G0162", "G0160", "G0171"].iter().map(|lint| format!("{lint} = \"allow\"")).collect();
+        if is_typed {
+            levels.push("G0153 = \"deny\"".into());
+        }
+        write("graphs.toml", signed(&format!("[lints]\n{}\n", levels.join("\n"))));
+        let mut contracts = HashMap::new();
+        for (id, params, result) in &world.tools {
+            let contract = json!({
+                "version": "1.0.0", "tool_type": "rust", "config_schema": params, "result_schema": result,
+            });
+            write(&format!("tools/{id}.yaml"), signed(&format!("{contract:#}\n")));
+            contracts.insert(id.clone(), (params.clone(), result.clone()));
+        }
+        let stage = Stage::default();
+        let mut graphs = HashMap::new();
+        // Which graphs a tree has is found out once, so these are written before; those with mistakes are left.
+        while world.graphs.len() < 2 {
+            let id = format!("g/inner{}", world.graphs.len());
+            let Made { graph, inputs, output } = graph(dice, &world);
+            let path = directory.path().join(format!("inner{}.yaml", world.graphs.len()));
+            fs::write(&path, signed(&format!("{graph:#}\n"))).unwrap();
+            if Library::open(directory.path(), stage.clone()).graph(&path).is_ok() {
+                graphs.insert(id.clone(), graph);
+                world.graphs.push((id, inputs, output));
+            }
+        }
+        *stage.seen() = Seen { contracts, is_typed, graphs, ..Seen::default() };
+        let library = Library::open(directory.path(), stage.clone());
+        Self { directory, library, world, stage, number: 0 }
+    }
+
+    /// Loads a graph; none if the checker refuses it.
+    fn load(&mut self, graph: &Value) -> Option<Interpreted> {
+        self.number += 1;
+        let path: PathBuf = self.directory.path().join(format!("x{}.yaml", self.number));
+        fs::write(&path, signed(&format!("{graph:#}\n"))).unwrap();
+        let loaded = self.library.graph(&path);
+        fs::remove_file(path).unwrap();
+        if let (Err(error), true) = (&loaded, shows()) {
+            for diagnostic in &error.diagnostics {
+                if diagnostic.severity == graph_compiler::diagnostic::Severity::Error {
+                    eprintln!("refused: {} {}", diagnostic.code.id, diagnostic.message);
+                }
+            }
+        }
+        let graph_id = format!("g/x{}", self.number);
+        self.stage.seen().graphs.insert(graph_id, graph.clone());
+        loaded.ok()
+    }
+}
+
+fn shows() -> bool {
+    std::env::var_os("SHOW").is_some()
+}
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[9; 32])
+}
+
+fn signed(text: &str) -> String {
+    sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap()
+}
+
+/// What came of all graphs.
+#[derive(Debug, Default)]
+struct Sum {
+    made: u64,
+    checked: u64,
+    runs: u64,
+    succeeded: u64,
+    calls: u64,
+}
+
+#[test]
+fn no_tool_gets_a_value_that_its_contract_refuses() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (wanted, seed) = (number("CONTRACT_GRAPHS").unwrap_or(150), number("SEED").unwrap_or_default());
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (mut sum, mut wrong) = (Sum::default(), Vec::new());
+    let mut round = 0;
+    while sum.checked < wanted && wrong.len() < 10 {
+        let mut dice = Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(round));
+        let mut tree = Tree::new(&mut dice, round % 4 != 3);
+        for _ in 0..120 {
+            let Made { graph, inputs, .. } = graph(&mut dice, &tree.world);
+            sum.made += 1;
+            let Some(loaded) = tree.load(&graph) else { continue };
+            sum.checked += 1;
+            for _ in 0..2 {
+                tree.stage.seen().dice = Some(Dice::new(dice.next()));
+                let given = schema::value(&mut dice, &inputs);
+                let given = given.as_object().cloned().unwrap_or_default();
+                sum.runs += 1;
+                let runtime = Runtime::builder().observer(tree.stage.clone()).grant("*").unwrap().build().unwrap();
+                let ended = tokio.block_on(async {
+                    match runtime.start(loaded.clone(), given.clone()).await {
+                        Ok(run) => run.await.map(|_| ()).map_err(|error| error.to_string()),
+                        Err(error) => Err(format!("not started: {error}")),
+                    }
+                });
+                let mut seen = tree.stage.seen();
+                sum.succeeded += u64::from(ended.is_ok());
+                sum.calls += std::mem::take(&mut seen.calls);
+                seen.runs.clear();
+                let mut found = std::mem::take(&mut seen.wrong);
+                if let Err(error) = ended
+                    && (error.contains("not started") || (seen.is_typed && !is_of_tool(&error)))
+                {
+                    found.push(error);
+                }
+                if !found.is_empty() {
+                    wrong.push(format!(
+                        "round {round}, seed {seed}, inputs {}:\n  {}\n{graph}\n{}",
+                        Value::Object(given),
+                        found.join("\n  "),
+                        json!(seen.contracts),
+                    ));
+                    break;
+                }
+            }
+        }
+        round += 1;
+    }
+    if shows() {
+        eprintln!("{sum:?}");
+    }
+    assert!(wrong.is_empty(), "{} of {sum:?}:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(sum.calls > sum.checked, "the graphs call too little: {sum:?}");
+    assert!(sum.succeeded * 3 > sum.runs, "too few runs succeed: {sum:?}");
+}

@@ -1,0 +1,246 @@
+//! Journals that somebody with the key wrote, and the engine did not: an audit refuses each, and so does a replay.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::Sealed;
+use graph_runtime::travel::replay;
+use graph_runtime::{
+    ActionError, Call, Control, Hooks, Layer, ManualClock, Map, MemoryStore, Options, RunId, Runtime, SecretKey,
+    Status, Store, Value, audit,
+};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+use crate::journal::forged;
+
+/// A gate that lets small amounts pass, a call, and two ends.
+const PAYING: Program<'static> = Program {
+    keys: &[Key { name: "paid", initial: None }, Key { name: "approved", initial: None }],
+    nodes: &[
+        (
+            "limit",
+            r#"{"line":1,"does":"gate","next":[{"to":"pay","when":{"path":"inputs.amount","op":"lt","value":100}},{"to":"stop"}]}"#,
+        ),
+        (
+            "pay",
+            r#"{"line":2,"does":{"action":0},"assign":{"paid":"${result.paid}"},"next":[{"to":"stop","when":{"path":"result.code","op":"eq","value":7}},{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":3,"does":"return","output":{"verdict":"paid"}}"#),
+        ("stop", r#"{"line":4,"does":"return","output":{"verdict":"refused"}}"#),
+    ],
+    ..PROGRAM
+};
+
+const CONTINUING: Program<'static> = Program { settings: r#"{"on_error":"continue"}"#, ..PAYING };
+
+fn id() -> RunId {
+    RunId::new("forged").unwrap()
+}
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[1; 32])
+}
+
+fn runtime(store: &MemoryStore) -> graph_runtime::Builder {
+    let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123));
+    Runtime::builder().store(store.clone()).sign_with(key()).clock(Arc::new(clock)).grant("*").unwrap()
+}
+
+fn machine(program: &Program<'_>, answer: Result<Value, (&'static str, Value)>) -> Interpreted {
+    Interpreted::new(program, move |_: &Call, _| {
+        answer.clone().map_err(|(text, data)| ActionError::permanent(text).with_data(data))
+    })
+}
+
+async fn ran(machine: Interpreted, amount: i64) -> Vec<Sealed> {
+    let (store, inputs) = (MemoryStore::new(), Map::from_iter([("amount".to_owned(), json!(amount))]));
+    // Runs that fail are looked at too.
+    let _ended = runtime(&store).build().unwrap().start_as(id(), machine, inputs).await.unwrap().await;
+    store.load(&id()).await.unwrap()
+}
+
+/// Says what an audit and a replay under the run's own graph find; none if both find nothing.
+fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
+    let machine = machine(program, Err(("nothing is called", Value::Null)));
+    let audited = audit(&machine, &id(), records, &key().public(), None).map(drop);
+    let replayed = replay(&machine, &machine, &id(), records, &key().public(), None);
+    let differs = match &replayed {
+        Ok(replay) => !replay.deviations.is_empty() || replay.stopped.is_some(),
+        Err(_) => true,
+    };
+    assert_eq!(audited.is_err(), differs, "{audited:?} {replayed:?}");
+    audited.err().map(|error| error.to_string())
+}
+
+/// Puts texts in the place of others, each in its record.
+fn changed(records: &[Sealed], changes: &[(usize, &str, &str)]) -> Vec<Sealed> {
+    for (seq, from, _) in changes {
+        assert!(records[*seq].body.contains(from), "record {seq}: {}", records[*seq].body);
+    }
+    forged(records, |seq, body| {
+        let own = changes.iter().filter(|(at, ..)| *at == seq);
+        own.fold(body.to_owned(), |body, (_, from, to)| body.replacen(from, to, 1))
+    })
+}
+
+#[tokio::test]
+async fn a_gate_that_failed_leads_nowhere() {
+    let records = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5000).await;
+    assert_eq!(found(&PAYING, &changed(&records, &[])), None, "signed again, it is the same");
+    let failed = r#""node":"limit","error":"x","category":"permanent","suppressed":true,"edge":0"#;
+    for program in [PAYING, CONTINUING] {
+        let along = changed(
+            &records,
+            &[
+                (1, r#""node":"limit","edge":1"#, failed),
+                (1, r#""next":[{"node":"stop"}]"#, r#""next":[{"node":"pay"}]"#),
+            ],
+        );
+        let why = found(&program, &along).unwrap();
+        assert!(why.contains("record 1") && why.contains("failed"), "{why}");
+    }
+    let wrote =
+        r#""node":"limit","error":"x","category":"permanent","suppressed":true,"changes":{"paid":true},"edge":1"#;
+    assert!(found(&PAYING, &changed(&records, &[(1, r#""node":"limit","edge":1"#, wrote)])).is_some());
+}
+
+#[tokio::test]
+async fn a_suppressed_failure_writes_nothing() {
+    let records = ran(machine(&CONTINUING, Err(("no", json!({"code": 1})))), 5).await;
+    assert_eq!(found(&CONTINUING, &records), None);
+    let from = r#""suppressed":true,"data":{"code":1},"edge":1"#;
+    let wrote = r#""suppressed":true,"data":{"code":1},"changes":{"approved":true},"edge":1"#;
+    let why = found(&CONTINUING, &changed(&records, &[(2, from, wrote)])).unwrap();
+    assert!(why.contains("node `pay` writes something else to `approved`"), "{why}");
+}
+
+#[tokio::test]
+async fn the_edge_of_a_failure_is_computed_from_what_it_saw() {
+    let records = ran(machine(&CONTINUING, Err(("no", json!({"code": 7})))), 5).await;
+    assert_eq!(found(&CONTINUING, &records), None);
+    assert!(records[2].body.contains(r#""data":{"code":7},"edge":0"#), "{}", records[2].body);
+    for to in [r#""data":{"code":8},"edge":0"#, r#""data":{"code":7},"edge":1"#, r#""edge":0"#] {
+        let why = found(&CONTINUING, &changed(&records, &[(2, r#""data":{"code":7},"edge":0"#, to)])).unwrap();
+        assert!(why.contains("node `pay` leads along another edge"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_with_a_target_is_not_suppressed() {
+    let nodes: Vec<_> = PAYING
+        .nodes
+        .iter()
+        .map(|(name, body)| (*name, body.replacen(r#"{"line":2,"#, r#"{"line":2,"on_error":3,"#, 1)))
+        .collect();
+    let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let program = Program { nodes: &nodes, ..PAYING };
+    let records = ran(machine(&program, Err(("no", Value::Null))), 5).await;
+    assert_eq!(found(&program, &records), None);
+    let from = r#""category":"permanent"}],"next":[{"node":"stop"}]"#;
+    let to = r#""category":"permanent","suppressed":true,"edge":1}],"next":[{"node":"done"}]"#;
+    assert!(found(&program, &changed(&records, &[(2, from, to)])).is_some());
+}
+
+/// Goes round until it may go no further.
+const ROUND: Program<'static> = Program {
+    settings: r#"{"max_steps":3}"#,
+    nodes: &[("round", r#"{"line":1,"does":{"action":0},"next":[{"to":"round"}]}"#)],
+    ..PROGRAM
+};
+
+/// Allows one more step, so many times.
+struct More(u32);
+
+impl Hooks for More {
+    async fn limit(&self, told: &graph_runtime::hooks::Told<'_>) -> Option<Control> {
+        let taken = told.values["current_value"].as_u64()?;
+        (taken < u64::from(self.0)).then_some(Control::Continue { additional_steps: 1 })
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_raised_by_a_hook_at_the_limit_only() {
+    let store = MemoryStore::new();
+    let hooked = runtime(&store).hooks(Layer::Builtin, More(5)).build().unwrap();
+    let machine = machine(&ROUND, Ok(json!({})));
+    hooked.start_as(id(), machine, Map::new()).await.unwrap().await.unwrap_err();
+    let records = store.load(&id()).await.unwrap();
+    assert_eq!(records.len(), 7);
+    assert_eq!(found(&ROUND, &records), None);
+    assert!(records[4].body.contains(r#""limit":4"#), "{}", records[4].body);
+    for (changes, why) in [
+        (vec![(4, r#""limit":4"#, r#""limit":4000000000"#)], "the run may make 3"),
+        (vec![(4, r#""limit":4"#, r#""limit":301"#)], "the run may make 3"),
+        (vec![(4, r#","limit":4"#, "")], "the run may make 3"),
+        (vec![(5, r#""limit":5"#, r#""limit":6"#), (6, "(5)", "(6)")], "no run fails so"),
+        (vec![(6, "(5)", "(4)")], "no run fails so"),
+        (
+            vec![(1, "\"next\":[{\"node\":\"round\"}]", "\"next\":[{\"node\":\"round\"}],\"limit\":4")],
+            "nobody had changed",
+        ),
+    ] {
+        let found = found(&ROUND, &changed(&records, &changes)).unwrap();
+        assert!(found.contains(why), "{changes:?}: {found}");
+    }
+    // A hook may have allowed 300 at once.
+    let more = changed(&records, &[(4, r#""limit":4"#, r#""limit":300"#), (5, r#""limit":5"#, r#""limit":300"#)]);
+    assert!(found(&ROUND, &more).unwrap().contains("record 6"), "the run had steps left then");
+}
+
+#[tokio::test]
+async fn a_resume_says_how_many_steps_it_allows() {
+    let (store, program) = (MemoryStore::new(), ROUND);
+    let runtime = runtime(&store).build().unwrap();
+    let answering = || machine(&program, Ok(json!({})));
+    runtime.start_as(id(), answering(), Map::new()).await.unwrap().await.unwrap_err();
+    let options = Options { max_steps: Some(1000), ..Options::default() };
+    runtime.resume_with(options, answering(), &id()).await.unwrap().await.unwrap_err();
+    // It holds for those who resume the run again.
+    let again = runtime.resume(answering(), &id()).await.unwrap().await.unwrap_err();
+    assert!(again.to_string().contains("1000"), "{again}");
+    let records = store.load(&id()).await.unwrap();
+    assert_eq!(found(&program, &records), None);
+    let resumed = records.iter().position(|record| record.body.contains(r#""kind":"resume""#)).unwrap();
+    let body = &records[resumed].body;
+    assert!(body.ends_with(r#""steps":3,"grants":["*"],"limit":1000}"#), "{body}");
+    for to in ["", r#","limit":999"#, r#","limit":3"#] {
+        let forged = changed(&records, &[(resumed, r#","limit":1000"#, to)]);
+        assert!(found(&program, &forged).is_some(), "{to}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_only_as_the_engine_ends_it() {
+    let records = ran(machine(&PAYING, Err(("no", Value::Null))), 5).await;
+    assert_eq!(records.len(), 3);
+    assert_eq!(found(&PAYING, &records), None);
+    let end = &records[2].body;
+    assert!(end.ends_with(r#""status":"error","steps":1,"error":"no","node":"pay"}"#), "{end}");
+    for (from, to, why) in [
+        (r#""node":"pay""#, r#""node":"stop""#, "node `stop` was not visited"),
+        (r#""node":"pay""#, r#""node":"gone""#, "there is no node `gone`"),
+        (r#","node":"pay""#, "", "no run fails so"),
+        (r#""error":"no","#, "", "does not say why"),
+        (r#""node":"pay""#, r#""node":"pay","unfit":true"#, "node `pay` does not fail so"),
+        (r#""node":"pay""#, r#""node":"pay","output":1"#, "what that was"),
+        (r#""status":"error""#, r#""status":"cancelled""#, "a cancelled run says that"),
+        (r#""status":"error""#, r#""status":"running""#, "has no end"),
+        (r#""status":"error""#, r#""status":"completed""#, "how it failed"),
+        (r#""error":"no","node":"pay""#, r#""error":"Max steps exceeded (1)""#, "no run fails so"),
+    ] {
+        let found = found(&PAYING, &changed(&records, &[(2, from, to)])).unwrap();
+        assert!(found.contains(why), "{to}: {found}");
+    }
+    // A tool may say anything, and a hook may end the run behind the gate.
+    for (from, to) in [(r#""error":"no""#, r#""error":"other""#), (r#""node":"pay""#, r#""node":"limit""#)] {
+        assert_eq!(found(&PAYING, &changed(&records, &[(2, from, to)])), None, "{to}");
+    }
+    let cancelled = r#""status":"cancelled","steps":1,"error":"cancelled","signal":15}"#;
+    let forged = changed(&records, &[(2, r#""status":"error","steps":1,"error":"no","node":"pay"}"#, cancelled)]);
+    assert_eq!(found(&PAYING, &forged), None, "somebody may cancel it at any time");
+    let machine = machine(&PAYING, Err(("", Value::Null)));
+    let status = audit(&machine, &id(), &forged, &key().public(), None).unwrap().status;
+    assert_eq!(status, Status::Cancelled);
+}

@@ -1,0 +1,279 @@
+//! Ways in which a value that somebody else chose becomes a command: each file of `tests/injection` is one, and none gets through.
+//!
+//! A fixture is the call of a node with the inputs of an attack. Three things are done with it:
+//!
+//! - It is executed as the attack it is, without the runtime: a file whose name begins with `TRACE` must be there then.
+//! - Its graph is checked, and run if it compiles: nothing may be there, and one of both must have refused it.
+//! - The command is moved into an input that is declared as a command, so that the check cannot know it: the run must refuse it.
+//!
+//! In all texts `DIR` is the directory in which this happens.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+mod support;
+#[path = "support/tree.rs"]
+mod tree;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use graph_compiler::project::Compilation;
+use graph_runtime::Runtime;
+use graph_runtime::dynamic::{Library, Toolbox};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use support::sign;
+use tree::Tree;
+
+/// One way in.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attack {
+    #[serde(default = "bash")]
+    tool: String,
+    /// The program that the attack is on: without it nothing can be shown of the attack itself.
+    needs: Option<String>,
+    inputs: Map<String, Value>,
+    /// Files that the attacker has there.
+    #[serde(default)]
+    files: Map<String, Value>,
+    params: Map<String, Value>,
+}
+
+fn bash() -> String {
+    "rye/bash".to_owned()
+}
+
+fn attacks() -> Vec<(String, Attack)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/injection");
+    let mut files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort_unstable();
+    let name = |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().to_owned();
+    files.iter().map(|file| (name(file), serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap())).collect()
+}
+
+/// Replaces `DIR` in every text.
+fn placed(value: &Value, directory: &Path) -> Value {
+    match value {
+        Value::String(text) => text.replace("DIR", directory.to_str().unwrap()).into(),
+        Value::Array(list) => list.iter().map(|value| placed(value, directory)).collect(),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.clone(), placed(value, directory))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+impl Attack {
+    fn in_directory(&self, directory: &Path) -> Self {
+        let place = |map: &Map<String, Value>| match placed(&Value::Object(map.clone()), directory) {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        let attack = Self {
+            tool: self.tool.clone(),
+            needs: self.needs.clone(),
+            inputs: place(&self.inputs),
+            files: place(&self.files),
+            params: place(&self.params),
+        };
+        for (name, text) in &attack.files {
+            let path = directory.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text.as_str().unwrap()).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        attack
+    }
+
+    /// Returns the parameters with the inputs in them, as a run without guards would have them.
+    fn rendered(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                for (name, input) in &self.inputs {
+                    let template = format!("${{inputs.{name}}}");
+                    if *text == template {
+                        return input.clone();
+                    }
+                    if text.contains(&template) {
+                        return text.replace(&template, input.as_str().unwrap()).into();
+                    }
+                }
+                value.clone()
+            }
+            Value::Array(list) => list.iter().map(|value| self.rendered(value)).collect(),
+            Value::Object(map) => {
+                Value::Object(map.iter().map(|(key, value)| (key.clone(), self.rendered(value))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Executes the attack without the runtime, as one would who knows nothing of it.
+    fn execute(&self, directory: &Path) {
+        let text = |name: &str| self.params.get(name).map(|value| self.rendered(value).as_str().unwrap().to_owned());
+        let mut command = match text("program") {
+            Some(program) => {
+                let mut command = Command::new(program);
+                let args = self.params.get("args").map(|args| self.rendered(args)).unwrap_or_else(|| json!([]));
+                command.args(args.as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()));
+                command
+            }
+            None => {
+                let mut command = Command::new("bash");
+                command.arg("-c").arg(text("command").unwrap());
+                command
+            }
+        };
+        command.env_clear().current_dir(directory);
+        command.envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        if let Some(Value::Object(env)) = self.params.get("env").map(|env| self.rendered(env)) {
+            command.envs(env.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned())));
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        // A command that reads nothing may have ended.
+        pipe.write_all(text("stdin").unwrap_or_default().as_bytes()).ok();
+        drop(pipe);
+        child.wait().unwrap();
+    }
+
+    /// Returns the graph of the attack, with further inputs.
+    fn graph(&self, directory: &Path, declared: &Map<String, Value>) -> String {
+        let mut properties = Map::new();
+        for (name, value) in &self.inputs {
+            let schema = match value {
+                Value::Object(_) => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+                Value::Array(_) => json!({"type": "array", "items": {"type": "string"}}),
+                _ => json!({"type": "string"}),
+            };
+            properties.insert(name.clone(), schema);
+        }
+        properties.extend(declared.clone());
+        let required: Vec<String> = properties.keys().cloned().collect();
+        let mut params = self.params.clone();
+        params.insert("cwd".to_owned(), directory.to_str().unwrap().into());
+        // What is no template in a fixture is none in the graph either.
+        let params = escaped(&Value::Object(params));
+        let graph = json!({
+            "version": "1.0.0",
+            "tool_type": "graph",
+            "executor_id": "rye/core/runtimes/state-graph/runtime",
+            "permissions": [format!("rye.execute.tool.{}", self.tool.replace('/', "."))],
+            "config_schema": {"type": "object", "properties": properties, "required": required},
+            "config": {"start": "a", "nodes": {"a": {"action": {"item_id": self.tool, "params": params}}}},
+        });
+        sign(&format!("{graph}\n"))
+    }
+}
+
+fn escaped(value: &Value) -> Value {
+    match value {
+        Value::String(text) => {
+            let text = text.replace("${", "$${").replace("$${inputs.", "${inputs.");
+            text.into()
+        }
+        Value::Array(list) => list.iter().map(escaped).collect(),
+        Value::Object(map) => Value::Object(map.iter().map(|(key, value)| (key.clone(), escaped(value))).collect()),
+        other => other.clone(),
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|place| place.join(program).is_file())
+}
+
+fn has_trace(directory: &Path) -> bool {
+    let mut names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.any(|name| name.to_str().is_some_and(|name| name.starts_with("TRACE")))
+}
+
+/// Compiles a graph, and runs it if it compiles: returns what was said, and the error of the run.
+async fn attempt(graph: &str, inputs: &Map<String, Value>) -> (Compilation, Option<Result<Value, String>>) {
+    let tree = Tree::new();
+    tree.write("graph.yaml", graph);
+    let compiled = tree.project().compile(&tree.path("graph.yaml"));
+    if compiled.graph.is_none() {
+        return (compiled, None);
+    }
+    let library = Library::open(&tree.path(""), Toolbox::new());
+    let machine = library.graph(&tree.path("graph.yaml")).unwrap();
+    let runtime = Runtime::builder().grant("rye.*").unwrap().build().unwrap();
+    let finished = runtime.start(machine, inputs.clone()).await.unwrap().await;
+    (compiled, Some(finished.map(|finished| finished.output).map_err(|error| error.to_string())))
+}
+
+fn codes(compiled: &Compilation) -> Vec<&'static str> {
+    compiled.diagnostics.iter().map(|one| one.code.id).collect()
+}
+
+#[test]
+fn there_are_enough_ways_in_and_each_is_one() {
+    let attacks = attacks();
+    assert!(attacks.len() >= 60, "{}", attacks.len());
+    let mut harmless = Vec::new();
+    for (name, attack) in attacks {
+        if attack.needs.as_deref().is_some_and(|program| !is_there(program)) {
+            continue;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        attack.in_directory(directory.path()).execute(directory.path());
+        if !has_trace(directory.path()) {
+            harmless.push(name);
+        }
+    }
+    assert_eq!(harmless, Vec::<String>::new(), "executed without guards, these leave no trace");
+}
+
+#[tokio::test]
+async fn no_way_in_gets_through_the_check_or_the_run() {
+    let mut problems = Vec::new();
+    for (name, attack) in attacks() {
+        let directory = tempfile::tempdir().unwrap();
+        let attack = attack.in_directory(directory.path());
+        let (compiled, ran) = attempt(&attack.graph(directory.path(), &Map::new()), &attack.inputs).await;
+        if has_trace(directory.path()) {
+            problems.push(format!("{name}: executed"));
+        }
+        let is_refused = matches!(&ran, Some(Err(error)) if error.contains("refused"));
+        if !codes(&compiled).contains(&"G0180") && !is_refused {
+            problems.push(format!("{name}: {:?} {ran:?}", codes(&compiled)));
+        }
+    }
+    assert_eq!(problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn no_way_in_gets_through_the_run_of_a_command_it_is_given() {
+    let (mut problems, mut refused) = (Vec::new(), 0);
+    for (name, attack) in attacks() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut attack = attack.in_directory(directory.path());
+        let (field, sink) = if attack.tool == "rye/bash" { ("command", "shell") } else { ("program", "program") };
+        if attack.params[field].as_str().unwrap().contains("${inputs.") {
+            continue;
+        }
+        let command = attack.params.insert(field.to_owned(), "${inputs.given}".into()).unwrap();
+        let declared = json!({"given": {"type": "string", "x-sink": sink}});
+        let graph = attack.graph(directory.path(), declared.as_object().unwrap());
+        let mut inputs = attack.inputs.clone();
+        inputs.insert("given".to_owned(), command);
+        let (compiled, ran) = attempt(&graph, &inputs).await;
+        if has_trace(directory.path()) {
+            problems.push(format!("{name}: executed"));
+        }
+        match ran {
+            // What `env` sets is known without the command.
+            None if codes(&compiled) == ["G0180"] || codes(&compiled) == ["G0180", "G0180"] => {}
+            Some(Err(error)) if error.contains("refused") => refused += 1,
+            ran => problems.push(format!("{name}: {:?} {ran:?}", codes(&compiled))),
+        }
+    }
+    assert_eq!(problems, Vec::<String>::new());
+    assert!(refused >= 60, "{refused}");
+}
