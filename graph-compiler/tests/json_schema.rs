@@ -41,6 +41,7 @@ const UNSEEN: [(&str, &str, &str, &str); 11] = [
     ("G0110", "the default of `{input:…}`", "", "a part of a text"),
     ("G0111", "is not a namespace", "thing", "in a foreach the name is the one that `as` gives"),
     ("G0122", "takes", "${", "the type of what a template reads"),
+    ("G0122", "takes", "inputs.", "the type of what an alternative of `||` reads"),
     ("G0126", "into the name of its own variable", "", "two names are compared"),
 ];
 

@@ -5,6 +5,7 @@
 //! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
 
 mod ends;
+mod hooks;
 mod inside;
 mod visits;
 
@@ -22,18 +23,19 @@ use graph_model::timestamp;
 use graph_model::value::{Value, canonical_json};
 
 use crate::code::{Code, Foreach, Kind};
-use crate::engine::{Ended, Finished, most_extended, state_value};
+use crate::engine::{Ended, Finished, denied, state_value};
 use crate::machine::{Activation, Cells, Lane, Machine, Request};
 use crate::record::{
     Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Standing, Start,
     Status, Step, Verified,
 };
 use crate::runtime::{initialise, replay_step};
-use crate::schema::{self, Invalid};
+use crate::schema;
 use crate::seal::SealKey;
 use crate::travel::standing_of;
 use crate::vault::{Vault, hidden};
 
+use hooks::Wish;
 use inside::Inside;
 #[cfg(feature = "files")]
 pub(crate) use inside::prove_tree;
@@ -260,8 +262,10 @@ struct Walk<'m> {
     status: Status,
     before: Before,
     is_fork: bool,
-    /// The nodes of the last step, and the time that the last of its visits was told.
-    visited: (Vec<u16>, Option<i64>),
+    /// The nodes of the last step, with what hooks wish behind each.
+    visited: Vec<(u16, Wish)>,
+    /// The time that the last visit was told.
+    told: Option<i64>,
     /// What of the next step is done.
     done: Finished,
     /// How many items the lists of the next step have, by their visits; none where that depends on the time.
@@ -303,7 +307,8 @@ impl<'m> Walk<'m> {
             status: Status::Running,
             before: Before::Start,
             is_fork: start.from.is_some(),
-            visited: (Vec::new(), None),
+            visited: Vec::new(),
+            told: None,
             done: Finished::new(),
             lengths: RefCell::default(),
             sessions: Vec::new(),
@@ -354,7 +359,7 @@ impl<'m> Walk<'m> {
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not taken up again".to_owned());
             }
-            _ => {}
+            _ => self.hooks_allow(entry)?,
         }
         self.before = match entry {
             Entry::Start(_) => Before::Start,
@@ -365,6 +370,22 @@ impl<'m> Walk<'m> {
             Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
         };
         Ok(())
+    }
+
+    /// Fails if a hook of the graph surely ended the run before a record, and that is not its end. Ends are looked at by themselves.
+    fn hooks_allow(&self, entry: &Entry) -> Result<(), String> {
+        let is_end = matches!(entry, Entry::End(end) if end.status == Status::Error && end.node.is_some());
+        match self.before {
+            _ if is_end => Ok(()),
+            Before::Start => self.wish_at_start().goes_on(),
+            // A snapshot is written with its step, and a run that has a result is not ended again.
+            Before::Step | Before::Snapshot
+                if !matches!(entry, Entry::Snapshot(_)) && !self.standing.frontier.is_empty() =>
+            {
+                self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails if the engine writes another record before a run can stand still there.
@@ -411,12 +432,6 @@ impl<'m> Walk<'m> {
         self.standing.steps + self.standing.frontier.len() as u64 > self.most_steps()
     }
 
-    /// Whether a hook can have allowed the run so many steps at its limit (R131).
-    fn is_extension(&self, limit: u64) -> bool {
-        let most = self.most_steps();
-        self.is_exhausted() && limit > most && limit <= most_extended(self.code) && limit - most <= u64::from(u32::MAX)
-    }
-
     /// Takes a step, if the graph allows it.
     fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         let visits = step.visits.len();
@@ -438,7 +453,7 @@ impl<'m> Walk<'m> {
         for activation in &frontier {
             self.standing.retries.shift_remove(&self.code.node(activation.node).name);
         }
-        let mut next: Vec<Activation> = Vec::new();
+        let (mut next, mut leads) = (Vec::<Activation>::new(), Vec::new());
         for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.standing.steps + 1..) {
             same("number of the visit", visit.step, number)?;
             same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
@@ -450,12 +465,14 @@ impl<'m> Walk<'m> {
             {
                 self.used.insert(call.tool);
             }
-            let leads = self.visit(visit, activation, at, frontier.len() == 1)?;
+            let to = self.visit(visit, activation, at, frontier.len() == 1)?;
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit, activation, at));
                 self.inside = Some(inside);
             }
-            leads.into_iter().for_each(|activation| activation.join(&mut next));
+            // Of several nodes, hooks are told of none.
+            leads.push(if let [to] = to.as_slice() { Some(to.node) } else { None });
+            to.into_iter().for_each(|activation| activation.join(&mut next));
         }
         self.done.clear();
         self.lengths.get_mut().clear();
@@ -467,9 +484,14 @@ impl<'m> Walk<'m> {
         for (activation, target) in arguments {
             same("argument of what follows", &target.argument, activation.argument.as_deref().unwrap_or(&Value::Null))?;
         }
-        let told = step.visits.last().and_then(|visit| visit.now);
-        self.visited = (frontier.iter().map(|activation| activation.node).collect(), told);
-        replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)
+        replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)?;
+        self.told = step.visits.last().and_then(|visit| visit.now);
+        let name = |node: u16| self.code.node(node).name.as_str();
+        let wishes = frontier.iter().zip(&step.visits).zip(leads);
+        let wish =
+            |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.wish_behind(visit, to.map(name)));
+        self.visited = wishes.map(wish).collect();
+        Ok(())
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in it.
@@ -546,17 +568,24 @@ impl<'m> Walk<'m> {
         capability.map_or(Ok(()), |capability| self.granted(capability))
     }
 
-    /// Returns what a call needs that is known only when it is made, if the run was surely not allowed that.
-    fn denied(&self, request: &Request) -> Option<Capability> {
-        let tool = self.code.tool(request.tool)?;
+    /// Returns how a call fails that the run surely may not make and whose id is known only then: one of these; nothing if the run may
+    /// make it, or nobody knows.
+    fn denials(&self, request: &Request) -> Vec<String> {
+        let Some(tool) = self.code.tool(request.tool) else { return Vec::new() };
         let id = request.id.as_ref().or(tool.id.as_ref());
         if tool.id.is_some() || id.is_some_and(|id| id.as_str().starts_with(INTERNAL)) {
-            return None;
+            return Vec::new();
         }
-        let capability = Capability::new(tool.verb, tool.item, id);
-        let is_allowed =
-            self.code.permissions.allow(&capability) && (!self.says_all_grants() || self.granted(&capability).is_ok());
-        (!is_allowed).then_some(capability)
+        let (capability, says_all) = (Capability::new(tool.verb, tool.item, id), self.says_all_grants());
+        let is_permitted = self.code.permissions.allow(&capability)
+            && self.capabilities.as_ref().is_none_or(|grants| grants.allow(&capability));
+        if is_permitted && (!says_all || self.granted(&capability).is_ok()) {
+            return Vec::new();
+        }
+        // Nothing is written down also where no pattern says what several grants have in common.
+        let is_none = self.sessions.last().is_some_and(|session| session.granted.patterns().is_empty());
+        let possible = if is_none && !says_all { vec![true, false] } else { vec![is_none] };
+        possible.into_iter().map(|is_none| denied(tool, request, is_none)).collect()
     }
 
     fn granted(&self, capability: &Capability) -> Result<(), String> {
@@ -607,10 +636,7 @@ fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String
     }
     // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
     if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
-        schema::validate(schema, &inputs).map_err(|invalid| match invalid {
-            Invalid::Inputs(mismatch) => mismatch.to_string(),
-            Invalid::Schema(reason) => reason,
-        })?;
+        schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
     }
     initialise(code, &mut *state).map_err(|error| error.to_string())?;
     Ok(state)

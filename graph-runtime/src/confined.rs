@@ -20,6 +20,7 @@ pub(crate) fn open_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
 /// # Errors
 ///
 /// If one cannot be made, or a part of the path is a link or no directory.
+#[cfg(feature = "files")]
 pub(crate) fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     path.split('/').filter(|part| !part.is_empty()).try_fold(parent.try_clone()?, |directory, part| {
         match step(&directory, part) {
@@ -41,6 +42,7 @@ pub(crate) fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
 /// # Errors
 ///
 /// If it is a link, or cannot be looked at.
+#[cfg(feature = "files")]
 pub(crate) fn refuse_link(directory: &Dir, name: &str) -> io::Result<()> {
     match directory.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => Err(is_link(name)),
@@ -76,7 +78,7 @@ fn open(directory: &Dir, name: &str) -> io::Result<Dir> {
     directory.open_dir(name)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, unix, feature = "files"))]
 mod tests {
     use cap_std::ambient_authority;
 

@@ -5,7 +5,7 @@
 //! idempotency key for each call, and no other.
 
 mod desk;
-mod hooks;
+pub(crate) mod hooks;
 pub(crate) mod nested;
 mod perform;
 mod single;
@@ -44,7 +44,7 @@ use crate::settle::{self, Failed, Route};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-pub(crate) use perform::{element, failed};
+pub(crate) use perform::{denied, element, failed};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 

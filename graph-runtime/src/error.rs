@@ -339,13 +339,15 @@ pub enum StartError {
         /// Their names, in the order of the schema.
         missing: Vec<String>,
     },
-    /// An input is of the wrong type, or breaks a rule of the schema.
-    #[error("the inputs do not fit the graph `{graph}`: {mismatch}")]
+    /// An input is of the wrong type, or inputs break rules of the schema.
+    #[error("the inputs do not fit the graph `{graph}`: {mismatch}{}", other_mismatches(others))]
     Inputs {
         /// The graph.
         graph: String,
         /// What is wrong.
         mismatch: Mismatch,
+        /// What else is wrong: other rules of the schema that are broken.
+        others: Vec<Mismatch>,
     },
     /// What the graph says of its inputs beyond their types cannot be checked, so the run does not start.
     #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
@@ -383,6 +385,10 @@ pub enum StartError {
         /// Why.
         source: StoreError,
     },
+}
+
+fn other_mismatches(others: &[Mismatch]) -> String {
+    others.iter().map(|mismatch| format!("; {mismatch}")).collect()
 }
 
 fn missing_inputs(missing: &[String]) -> String {

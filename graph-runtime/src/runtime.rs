@@ -33,7 +33,7 @@ use crate::record::{
     Visit, activation,
 };
 use crate::run::{Run, Task, Work, spawn};
-use crate::schema::{self, Invalid};
+use crate::schema;
 use crate::seal::SealKey;
 use crate::stop::Stop;
 use crate::store::{Lease, Store, StoreError};
@@ -444,13 +444,10 @@ impl Runtime {
             return Err(StartError::MissingInputs { graph: code.id.to_string(), missing });
         }
         let vault = Vault::open(code, &begin.run, self.inner.seal.as_ref(), self.inner.store.is_some())?;
-        let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch };
+        let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
         let mut state = machine.open(inputs).map_err(misfit)?;
         if let Some(schema) = &code.settings.schema {
-            schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| match invalid {
-                Invalid::Inputs(mismatch) => misfit(mismatch),
-                Invalid::Schema(reason) => StartError::Schema { graph: code.id.to_string(), reason },
-            })?;
+            schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| invalid.of(code))?;
         }
         initialise(code, &mut *state).map_err(misfit)?;
         if let Some(vault) = &vault {

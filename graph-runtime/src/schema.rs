@@ -1,23 +1,61 @@
 //! What a graph says of its inputs beyond their types: checked when a run starts, with the feature `schema`.
 
+use std::fmt;
+
 use graph_model::value::{Mismatch, Value};
+
+use crate::code::Code;
+use crate::error::StartError;
 
 /// Why inputs cannot be used, or cannot be checked.
 #[derive(Debug)]
 pub(crate) enum Invalid {
-    /// One of them breaks a rule of the schema.
+    /// Some of them break rules of the schema: at least one.
     #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "nobody looks at the inputs then"))]
-    Inputs(Mismatch),
+    Inputs(Vec<Mismatch>),
     /// The schema cannot be used.
     Schema(String),
 }
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inputs(broken) => {
+                let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+                f.write_str(&broken.join("; "))
+            }
+            Self::Schema(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Invalid {
+    /// Says why a run of a graph does not start.
+    pub(crate) fn of(self, code: &Code) -> StartError {
+        let graph = code.id.to_string();
+        match self {
+            Self::Schema(reason) => StartError::Schema { graph, reason },
+            Self::Inputs(mut broken) if !broken.is_empty() => {
+                let mismatch = broken.remove(0);
+                StartError::Inputs { graph, mismatch, others: broken }
+            }
+            Self::Inputs(_) => {
+                StartError::Schema { graph, reason: "the schema refuses them without a reason".to_owned() }
+            }
+        }
+    }
+}
+
+/// How many broken rules are told of.
+#[cfg(feature = "schema")]
+const MOST: usize = 10;
 
 /// Checks that no input breaks a rule of `schema`, which is what the compiler took from `config_schema`: rules without
 /// types. A null field counts as absent, as it does everywhere.
 ///
 /// # Errors
 ///
-/// The first rule that is broken, with the place and without the value: it may be a secret.
+/// The rules that are broken, ten at most, each with the place and without the value: it may be a secret.
 #[cfg(feature = "schema")]
 pub(crate) fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
     use jsonschema::PatternOptions;
@@ -30,7 +68,9 @@ pub(crate) fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
         .build(schema)
         .map_err(|error| Invalid::Schema(error.to_string()))?;
     let inputs = without_nulls(inputs);
-    validator.validate(&inputs).map_err(|error| Invalid::Inputs(mismatch(schema, &error)))
+    let broken: Vec<Mismatch> =
+        validator.iter_errors(&inputs).take(MOST).map(|error| mismatch(schema, &error)).collect();
+    if broken.is_empty() { Ok(()) } else { Err(Invalid::Inputs(broken)) }
 }
 
 /// Refuses: nobody can check the inputs.
@@ -79,7 +119,10 @@ mod tests {
     fn said(schema: &Value, inputs: &Value) -> Option<String> {
         match validate(schema, inputs) {
             Ok(()) => None,
-            Err(Invalid::Inputs(mismatch)) => Some(mismatch.to_string()),
+            Err(Invalid::Inputs(broken)) => {
+                let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+                Some(broken.join("; "))
+            }
             Err(Invalid::Schema(reason)) => Some(format!("schema: {reason}")),
         }
     }
@@ -109,6 +152,16 @@ mod tests {
             let expected = format!("expected what `{keyword}: {argument}` allows, found {found} at `field`");
             assert_eq!(said(&schema, &json!({ "field": breaks })), Some(expected));
         }
+    }
+
+    #[test]
+    fn all_rules_that_are_broken_are_told() {
+        let schema =
+            json!({"properties": {"cents": {"minimum": 0}, "items": {"minItems": 1}, "name": {"minLength": 1}}});
+        let expected = "expected what `minimum: 0` allows, found an integer at `cents`; \
+                        expected what `minItems: 1` allows, found a list of 0 at `items`";
+        let found = said(&schema, &json!({"cents": -3, "items": [], "name": "n"}));
+        assert_eq!(found.as_deref(), Some(expected));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! of the audit: it has the engine itself write the journal, with tools, hooks, callers and a clock that do what the journal says
 //! they did. A journal that the engine comes to write that way is a true one; all others are forgeries.
 //!
-//! `FORGERIES` is the number of forged journals, 600 if not set; `SEED` a number that makes them others.
+//! `FORGERIES` is the number of forged journals, 300 if not set; `SEED` a number that makes them others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -256,7 +256,9 @@ impl Hooks for Director {
         let (taken, most) = (told.values["current_value"].as_u64()?, told.values["current_max"].as_u64()?);
         let ended = claims.end.as_ref().filter(|_| claims.steps == taken).and_then(|end| end["error"].as_str());
         let ended = ended.and_then(|text| text.strip_prefix("Max steps exceeded (")?.strip_suffix(')')?.parse().ok());
-        let wanted = claims.limits.get(&(taken + 1)).copied().or(ended)?;
+        // Behind the last step that was written down, a node was visited all the same.
+        let failed = claims.end.as_ref().filter(|end| claims.steps == taken && end["node"].is_string());
+        let wanted = claims.limits.get(&(taken + 1)).copied().or(ended).or(failed.map(|_| taken + 1))?;
         let additional_steps = u32::try_from(wanted.checked_sub(most)?).ok().filter(|more| *more > 0)?;
         Some(Control::Continue { additional_steps })
     }
@@ -867,7 +869,7 @@ fn compare(judge: &Judge, journal: &True, bodies: &[String], what: &str, counts:
 #[test]
 fn an_audit_accepts_exactly_what_the_engine_can_write() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let wanted = usize::try_from(number("FORGERIES").unwrap_or(600)).expect("a number of journals");
+    let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
     let mut lot = Lot(number("SEED").unwrap_or_default());
     let mut counts = Counts::default();
     let director = Director::default();

@@ -15,6 +15,7 @@ graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/environment_must_be_set.yaml");
+graph!("tests/engines/graphs/environment_of_a_graph_inside.yaml");
 graph!("tests/engines/graphs/errors_are_seen_by_the_edges.yaml");
 graph!("tests/engines/graphs/errors_end_the_run.yaml");
 graph!("tests/engines/graphs/errors_go_round_until_the_steps_run_out.yaml");
@@ -53,6 +54,7 @@ graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
 graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
 graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
 graph!("tests/engines/graphs/map_reduce_words.yaml");
+graph!("tests/engines/graphs/needed_without_a_type.yaml");
 graph!("tests/engines/graphs/negotiation_loop.yaml");
 graph!("tests/engines/graphs/nested_area.yaml");
 graph!("tests/engines/graphs/nested_beside_each_other.yaml");
@@ -128,6 +130,9 @@ super::all_machines! {
         agent_critique(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "environment_must_be_set" environment_must_be_set EnvironmentMustBeSet {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "environment_of_a_graph_inside" environment_of_a_graph_inside EnvironmentOfAGraphInside {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "errors_are_seen_by_the_edges" errors_are_seen_by_the_edges ErrorsAreSeenByTheEdges {
@@ -249,6 +254,9 @@ super::all_machines! {
     "map_reduce_words" map_reduce_words MapReduceWords {
         words_count(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         words_sum(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "needed_without_a_type" needed_without_a_type NeededWithoutAType {
+        test_needs(needed_without_a_type::TestNeeds { value: "value", deep: "deep", word: "word" }) -> needed_without_a_type::TestNeedsResult;
     }
     "negotiation_loop" negotiation_loop NegotiationLoop {
         side_buyer(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

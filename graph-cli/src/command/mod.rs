@@ -96,8 +96,9 @@ fn project_around(path: &Path) -> Option<PathBuf> {
         if !space.is_dir() || ![Some(owner), Some(0)].contains(&self::owner(&space)) {
             return false;
         }
-        let open = ["", "config", "config/keys", "config/keys/trusted"].map(|part| space.join(part));
-        let Some(open) = open.iter().find(|directory| is_writable_by_all(directory)) else { return true };
+        let open = ["config", "config/keys", "config/keys/trusted"].map(|part| space.join(part));
+        let mut open = std::iter::once(&space).chain(&open);
+        let Some(open) = open.find(|directory| is_writable_by_all(directory)) else { return true };
         err!(
             "warning: {} is not used: everybody can write to {}; run `chmod o-w` on it",
             space.display(),

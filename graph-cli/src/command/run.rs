@@ -29,7 +29,7 @@ use super::{kept, project_around, signing_key, stored};
 use crate::outcome::Error;
 use crate::output::UNDONE;
 use authority::Authority;
-use background::Log;
+use background::{Handover, Log};
 use signals::{Signal, Signals};
 
 // The exit codes, as `docs/cli.md` lists them.
@@ -265,10 +265,11 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let places = Places::of(arguments, &file);
     let authority = Authority::of(arguments, &graph, &library, &places);
     authority.tell(voice);
-    let builder = equip(arguments, &library, &places, &authority, voice)?;
+    let handover = Handover::default();
+    let builder = equip(arguments, &library, &places, &authority, &handover, voice)?;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;
-    let ended = tokio.block_on(go(arguments, builder, graph, begun, &places, &authority, voice));
+    let ended = tokio.block_on(go(arguments, builder, handover, Subject { graph, begun }, &places, &authority, voice));
     // Whatever still waits for a pipe or a lock is not waited for.
     tokio.shutdown_background();
     ended
@@ -299,11 +300,12 @@ fn equip(
     library: &Library,
     places: &Places,
     authority: &Authority,
+    handover: &Handover,
     voice: Voice,
 ) -> Result<Builder, Failure> {
     let builder = Runtime::builder().tools(tools(arguments, library)?).spaces(spaces(arguments, library, places)?);
     let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
-    let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?;
+    let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?.observer(handover.clone());
     if let Some(path) = &arguments.seal_key {
         builder = builder.seal_with(SealKey::load(path).map_err(|error| Failure::of(UNDONE, error))?);
     }
@@ -314,8 +316,8 @@ fn equip(
 async fn go(
     arguments: &Run,
     builder: Builder,
-    graph: Interpreted,
-    begun: Beginning,
+    handover: Handover,
+    Subject { graph, begun }: Subject,
     places: &Places,
     authority: &Authority,
     voice: Voice,
@@ -342,16 +344,17 @@ async fn go(
     if let Some(node) = &arguments.node {
         return single::perform(arguments, &runtime, graph, begun, node, options, authority).await;
     }
-    let mut log = None;
     if arguments.detached {
         let id = match (&begun, &arguments.run_id) {
             (Beginning::Resume(id), _) | (Beginning::Start(_), Some(id)) => id.clone(),
             (Beginning::Start(_), None) => runtime.new_run_id(&graph).map_err(unstarted)?,
         };
-        log = Some(Log::open(arguments, places.project.as_deref(), &id)?);
+        let log = Log::open(arguments, places.project.as_deref(), &id)?;
+        let (run, store) = (id.clone(), arguments.store.clone());
+        handover.prepare(log, move || tell_store(voice, &run, store.as_deref()));
         options.run = Some(id);
     }
-    let ended = perform(arguments, &runtime, Job { graph, begun, options, log }, authority, voice).await;
+    let ended = perform(arguments, &runtime, Job { graph, begun, options, handover }, authority, voice).await;
     files.iter().for_each(|files| caching::tell_problems(files, arguments));
     ended
 }
@@ -382,6 +385,12 @@ async fn keep(
     let builder = builder.store(store).sign_with(key);
     let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     Ok((builder, files))
+}
+
+/// The graph that is run, and how that begins.
+struct Subject {
+    graph: Interpreted,
+    begun: Beginning,
 }
 
 /// How a run begins.
@@ -512,8 +521,8 @@ struct Job {
     graph: Interpreted,
     begun: Beginning,
     options: Options,
-    /// Of a run in the background.
-    log: Option<Log>,
+    /// What a run in the background lets go of its caller by.
+    handover: Handover,
 }
 
 async fn perform(
@@ -523,7 +532,7 @@ async fn perform(
     authority: &Authority,
     voice: Voice,
 ) -> Result<Ended, Failure> {
-    let Job { graph, begun, options, log } = job;
+    let Job { graph, begun, options, handover } = job;
     let graph_id = graph.id().to_owned();
     let mut signals = Signals::new().map_err(|error| Failure::of(UNDONE, error))?;
     let run = match begun {
@@ -537,10 +546,11 @@ async fn perform(
         }
     };
     let (id, canceller) = (run.id().clone(), run.canceller());
-    if let Some(store) = &arguments.store {
-        voice.note(format_args!("the run `{id}` is kept in {}", store.display()));
+    if !arguments.detached {
+        tell_store(voice, &id, arguments.store.as_deref());
     }
-    if let Some(Err(error)) = log.map(|log| log.take_over(&id, &graph_id)) {
+    // A run that has ended already does not begin.
+    if let Err(error) = handover.finish(&id, &graph_id) {
         canceller.cancel();
         err!("error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}");
     }
@@ -586,6 +596,13 @@ async fn perform(
     }
     add_history(arguments, runtime, &id, &mut result).await;
     Ok(Ended { result, code })
+}
+
+/// Says where a run is kept.
+fn tell_store(voice: Voice, run: &RunId, store: Option<&Path>) {
+    if let Some(store) = store {
+        voice.note(format_args!("the run `{run}` is kept in {}", store.display()));
+    }
 }
 
 /// Adds `history` to a result, if it is asked for. A journal that cannot be read takes nothing away from the result.

@@ -83,6 +83,8 @@ pub(super) fn prove(
         loaded => loaded?,
     };
     let machine: Arc<dyn Machine> = Arc::new(own_graph(&records, graph, "--graph")?);
+    // The audit reads the journal itself: a long one is not to be in memory twice.
+    drop(records);
     let graph = Arc::clone(&machine);
     let audit = match files {
         Some(files) => {

@@ -305,6 +305,31 @@ fn who_watches_a_run_whose_process_died_is_told_so() {
     let cancelled = place.stored(&["cancel", "r"]);
     assert_eq!(cancelled.code, 0, "{}", cancelled.err);
     assert_eq!(cancelled.out, "nobody is at work on the run `r`; it ends as cancelled when it is resumed\n");
+    let listed = place.stored(&["runs", "r", "--json"]).json()["runs"][0].take();
+    assert_eq!((&listed["cancelling"], &listed["alive"]), (&json!(true), &json!(false)));
+    assert_eq!((listed["version"].as_str(), listed["digest"].as_str().map(str::len)), (Some("1.0.0"), Some(64)));
+    let resume = |more: &[&str]| {
+        place.graph(&[&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r", "--quiet"], more].concat())
+    };
+    let stopped = resume(&[]);
+    assert_eq!((stopped.code, &stopped.json()["status"]), (1, &json!("cancelled")), "{}", stopped.err);
+    let went_on = resume(&[]);
+    assert_eq!((went_on.code, &went_on.json()["status"]), (0, &json!("completed")), "{}", went_on.err);
+}
+
+#[test]
+fn a_cancel_before_a_resume_can_be_ignored() {
+    let place = Place::with_graph(&commands(WAITS, "echo b"));
+    let mut child = started(&place, "r");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.write("go", "");
+    assert_eq!(place.stored(&["cancel", "r"]).code, 0);
+    let resume = ["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r", "--quiet", "--ignore-cancel"];
+    let went_on = place.graph(&resume);
+    assert_eq!((went_on.code, &went_on.json()["status"]), (0, &json!("completed")), "{}", went_on.err);
+    let wrong = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--ignore-cancel"]);
+    assert_eq!(wrong.code, 2, "only a run that is resumed can have been cancelled before");
 }
 
 #[test]

@@ -75,34 +75,26 @@ pub fn machine_name(name: &str) -> String {
 
 /// Writes `runtime` for `::graph_runtime` in tokens, for a program in which that crate has another name.
 pub fn rename_runtime(tokens: TokenStream, runtime: &TokenStream) -> TokenStream {
-    let (mut renamed, mut waiting) = (TokenStream::new(), Vec::new());
+    let mut renamed: Vec<TokenTree> = Vec::new();
     for token in tokens {
+        let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
         match token {
-            TokenTree::Punct(punct) if punct.as_char() == ':' && waiting.len() < 2 => {
-                waiting.push(TokenTree::Punct(punct));
-                continue;
-            }
-            TokenTree::Ident(ident) if waiting.len() == 2 && ident == "graph_runtime" => {
-                waiting.clear();
+            TokenTree::Ident(ident)
+                if ident == "graph_runtime"
+                    && renamed.iter().rev().take(2).filter(|token| is_colon(token)).count() == 2 =>
+            {
+                renamed.truncate(renamed.len() - 2);
                 renamed.extend(runtime.clone());
-                continue;
             }
-            other => {
-                renamed.extend(waiting.drain(..));
-                match other {
-                    TokenTree::Punct(punct) if punct.as_char() == ':' => waiting.push(TokenTree::Punct(punct)),
-                    TokenTree::Group(group) => {
-                        let mut inner = Group::new(group.delimiter(), rename_runtime(group.stream(), runtime));
-                        inner.set_span(group.span());
-                        renamed.extend([TokenTree::Group(inner)]);
-                    }
-                    other => renamed.extend([other]),
-                }
+            TokenTree::Group(group) => {
+                let mut inner = Group::new(group.delimiter(), rename_runtime(group.stream(), runtime));
+                inner.set_span(group.span());
+                renamed.push(TokenTree::Group(inner));
             }
+            other => renamed.push(other),
         }
     }
-    renamed.extend(waiting);
-    renamed
+    renamed.into_iter().collect()
 }
 
 /// The types that every module has.
@@ -347,4 +339,25 @@ fn docs(text: &str) -> TokenStream {
 fn method(scope: &mut Scope, id: &str) -> Ident {
     let name = snake_case(id);
     format_ident!("{}", scope.claim(&name.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runtime_is_renamed_wherever_a_path_begins_with_it() {
+        let tokens = quote! {
+            use ::graph_runtime::__private as runtime;
+            struct A { graph_runtime: ::graph_runtime::Value, b: Vec<::graph_runtime::Value> }
+            fn f(graph_runtime: &::graph_runtime::Call) -> impl Sized + ::graph_runtime::Graph {}
+        };
+        let renamed = rename_runtime(tokens, &quote!(::sg)).to_string();
+        let expected = quote! {
+            use ::sg::__private as runtime;
+            struct A { graph_runtime: ::sg::Value, b: Vec<::sg::Value> }
+            fn f(graph_runtime: &::sg::Call) -> impl Sized + ::sg::Graph {}
+        };
+        assert_eq!(renamed, expected.to_string());
+    }
 }

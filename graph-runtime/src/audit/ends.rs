@@ -8,11 +8,13 @@ use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
+use super::hooks::Wish;
 use super::{Before, Walk, is_result, same};
 use crate::code::{Foreach, Kind};
 use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended};
 use crate::error::Failure;
-use crate::machine::{Change, Notes, Now, Outcome, Plan, Sight};
+use crate::hooks::Control;
+use crate::machine::{Activation, Change, Notes, Now, Outcome, Plan, Sight};
 use crate::record::{End, Status};
 use crate::runtime::initialise;
 use crate::settle::{self, Failed};
@@ -47,7 +49,7 @@ impl Walk<'_> {
         if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
             return Err("the graph does not return when the run has taken all the steps it may".to_owned());
         }
-        if end.exhausted && (self.standing.frontier.is_empty() || !self.is_exhausted()) {
+        if end.exhausted && (self.standing.frontier.is_empty() || !self.is_exhausted() || !self.may_be_over()) {
             return Err("the run had not taken all the steps it may".to_owned());
         }
         if end.exhausted && (end.now.is_some() || !end.warnings.is_empty()) {
@@ -71,7 +73,7 @@ impl Walk<'_> {
             return Err("the graph returns something else".to_owned());
         }
         // The output is computed at the time of the last visit, if that was told one.
-        let is_told = match self.visited.1.filter(|_| !end.exhausted) {
+        let is_told = match self.told.filter(|_| !end.exhausted) {
             Some(told) => end.now == Some(told),
             None => end.now.is_some() == asked.load(Ordering::Relaxed),
         };
@@ -103,16 +105,21 @@ impl Walk<'_> {
         };
         let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
         if end.unfit {
+            self.hooks_let_visit()?;
             return self.unfit(index, error, at);
         }
         // A hook can end the run when it begins, behind a step, and at its limit.
-        let is_first = self.before == Before::Start && index == self.code.start;
-        let is_behind = matches!(self.before, Before::Step | Before::Snapshot) && self.visited.0.contains(&index);
-        let is_next = |at: &crate::machine::Activation| at.node == index;
-        let is_limit = self.is_exhausted() && self.standing.frontier.first().is_some_and(is_next);
+        let is_first = self.before == Before::Start && index == self.code.start && self.wish_at_start().may_end(error);
+        let is_after = matches!(self.before, Before::Step | Before::Snapshot);
+        let is_behind = is_after && self.visited.iter().any(|(node, wish)| *node == index && wish.may_end(error));
+        let is_next = |at: &Activation| at.node == index;
+        let is_limit = self.is_exhausted()
+            && self.standing.frontier.first().is_some_and(is_next)
+            && self.wish_at_limit().may_end(error);
         if is_first || is_behind || is_limit {
             return Ok(());
         }
+        self.hooks_let_visit()?;
         if !self.standing.frontier.iter().any(is_next) {
             return Err(format!("node `{node}` was not visited"));
         }
@@ -123,12 +130,54 @@ impl Walk<'_> {
         }
     }
 
+    /// Fails if a hook surely ended the run, or the run had taken all its steps, before the next nodes were visited.
+    fn hooks_let_visit(&self) -> Result<(), String> {
+        if self.before == Before::Start {
+            self.wish_at_start().goes_on()?;
+        }
+        if matches!(self.before, Before::Step | Before::Snapshot) {
+            self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())?;
+        }
+        // A call is made at the limit only if a hook allowed more.
+        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        if self.is_exhausted() && !self.may_extend(needed) {
+            return Err("the run had taken all the steps it may".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether hooks can allow the run as many steps as it needs.
+    fn may_extend(&self, needed: u64) -> bool {
+        match self.wish_at_limit() {
+            Wish::Any => self.is_extension(needed),
+            Wish::Sure(Control::Continue { additional_steps }) => {
+                let limit = self.most_steps().saturating_add(u64::from(additional_steps)).min(most_extended(self.code));
+                limit >= needed && self.is_extension(limit)
+            }
+            Wish::Sure(_) => false,
+        }
+    }
+
+    /// Whether a run can come to its limit and end there without a hook that says so.
+    fn may_be_over(&self) -> bool {
+        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        match self.wish_at_limit() {
+            Wish::Any => true,
+            Wish::Sure(Control::Continue { .. }) => !self.may_extend(needed),
+            Wish::Sure(Control::Retry { .. }) => true,
+            Wish::Sure(_) => false,
+        }
+    }
+
     /// Whether a run says so that has taken all the steps it may.
     fn is_exceeded(&self, error: &str) -> bool {
-        if !self.is_exhausted() || self.code.settings.on_max_steps != OnMaxSteps::Fail {
+        if !self.is_exhausted() || self.code.settings.on_max_steps != OnMaxSteps::Fail || !self.may_be_over() {
             return false;
         }
-        if error == exceeded(self.most_steps()) {
+        let is_raised =
+            |wish| matches!(wish, Wish::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
+        let stands = self.most_steps() >= most_extended(self.code) || !is_raised(self.wish_at_limit());
+        if stands && error == exceeded(self.most_steps()) {
             return true;
         }
         // A hook may have allowed more, and not enough.
@@ -146,7 +195,7 @@ impl Walk<'_> {
         let named = named.and_then(|(item, _)| item.parse::<usize>().ok());
         let clock = || at;
         let now = Now::new(&clock);
-        let is_next = |activation: &&crate::machine::Activation| activation.node == node;
+        let is_next = |activation: &&Activation| activation.node == node;
         let possible = self.standing.frontier.iter().filter(is_next).any(|activation| {
             let sight = self.standing.sight(state, node, &now);
             match self.machine.plan(activation, &sight, &mut Notes::default()) {
@@ -196,7 +245,7 @@ impl Walk<'_> {
             let is_led = |calls| {
                 let failed = Failed { failure: &failure, calls, results: &mut Vec::new() };
                 let (notes, changes) = (&mut Notes::default(), &mut Vec::new());
-                let activation = crate::machine::Activation::of(index);
+                let activation = Activation::of(index);
                 settle::route_failure(self.machine, &activation, &sight, failed, notes, changes).is_some()
             };
             // How often it was called is not written down either.

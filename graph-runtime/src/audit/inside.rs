@@ -81,7 +81,7 @@ pub(crate) async fn prove_tree(
     let proven = prove(&*machine, run, &records, key, seal, true).map_err(of(run))?;
     drop(records);
     let mut first = proven.audit;
-    first.is_origin_proven = proven_origin(&*machine, run, store, key, seal).await?;
+    first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     while let Some((outer, call)) = waiting.pop() {

@@ -322,7 +322,10 @@ impl Walk<'_> {
             }
             return Ok(Calls::default());
         }
-        self.denies(&request, error, &node.name)?;
+        self.denies(&request, error, visit.category.as_deref(), &node.name)?;
+        if visit.data.is_some() && !self.denials(&request).is_empty() {
+            return Err(format!("no tool says anything of the failure of node `{}`", node.name));
+        }
         let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
         let is_own = category == Category::Permanent && visit.data.is_none();
         if !(is_own && self.code.may_fail_to_route(at, error)) {
@@ -344,19 +347,21 @@ impl Walk<'_> {
 
     /// Fails if a call succeeded that the run may not make.
     fn may_call(&self, request: &Request, node: &str) -> Result<(), String> {
-        match self.denied(request) {
+        match self.denials(request).first() {
             None => Ok(()),
-            Some(capability) => {
-                Err(format!("node `{node}` made a call for which the run was not granted `{capability}`"))
-            }
+            Some(denial) => Err(format!("node `{node}` made a call that the run may not make: {denial}")),
         }
     }
 
-    /// Fails if a call failed in another way than that it was denied, and it was.
-    fn denies(&self, request: &Request, error: &str, node: &str) -> Result<(), String> {
-        match self.denied(request) {
-            Some(capability) if !error.starts_with("Permission denied: ") => {
-                Err(format!("node `{node}` made a call for which the run was not granted `{capability}`"))
+    /// Fails if a call that the run may not make failed in another way. `kind` is what kind of failure that was, where it is known.
+    fn denies(&self, request: &Request, error: &str, kind: Option<&str>, node: &str) -> Result<(), String> {
+        let denials = self.denials(request);
+        let is_hidden = !self.code.settings.secrets.is_empty() && error.contains(HIDDEN);
+        let is_told = denials.iter().any(|denial| denial == error) || is_hidden;
+        let is_permanent = kind.is_none_or(|kind| kind == Category::Permanent.name());
+        match denials.first() {
+            Some(denial) if !is_told || !is_permanent => {
+                Err(format!("node `{node}` made a call that the run may not make: {denial}"))
             }
             _ => Ok(()),
         }
@@ -482,7 +487,11 @@ impl Walk<'_> {
         if !asked.load(Ordering::Relaxed) {
             match (&planned, failed) {
                 (Ok(request), None) => self.may_call(request, &node.name)?,
-                (Ok(request), Some(failed)) => self.denies(request, &failed.error, &node.name)?,
+                (Ok(request), Some(failed)) => {
+                    let is_first = visit.items.first().is_some_and(|first| first.item == failed.item);
+                    let kind = visit.category.as_deref().filter(|_| is_first);
+                    self.denies(request, &failed.error, kind, &node.name)?;
+                }
                 (Err(failure), Some(failed)) => {
                     let is_hidden = !self.code.settings.secrets.is_empty() && failed.error.contains(HIDDEN);
                     if failed.error != failure.message && !is_hidden {

@@ -10,14 +10,14 @@ use graph_model::program::{self, Performer};
 use graph_model::value::{AsView, Map, Value, View};
 
 use super::perform::{Job, failed};
-use super::{Answer, Engine, panic_text};
+use super::{Answer, Engine, panic_text, state_value};
 use crate::call::More;
 use crate::classify::Classification;
-use crate::code::{Hook, Steering};
+use crate::code::{Code, Hook, Steering};
 use crate::error::Failure;
 use crate::hooks::{Control, Layer, Told};
-use crate::machine::{Notes, Now, Request};
-use crate::record::Status;
+use crate::machine::{Cells, Notes, Now, Request};
+use crate::record::{Standing, Status};
 
 /// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
 fn told_error(failure: &Failure) -> Value {
@@ -69,12 +69,7 @@ impl Engine {
         if !self.has_hooks(program::Event::Limit) {
             return None;
         }
-        let values = [
-            ("limit_code", Value::from("max_steps_exceeded")),
-            ("current_value", Value::from(taken)),
-            ("current_max", Value::from(most)),
-        ];
-        let control = self.ask(program::Event::Limit, node, taken, values, Status::Running).await;
+        let control = self.ask(program::Event::Limit, node, taken, at_limit(taken, most), Status::Running).await;
         self.heeded(control, program::Event::Limit)
     }
 
@@ -131,7 +126,7 @@ impl Engine {
         values: [(&'static str, Value); N],
         status: Status,
     ) -> Option<Control> {
-        let told = self.told(values);
+        let told = told(self.code(), &*self.state, &self.standing, values);
         let mut wish = None;
         for hook in self.code().hooks(event) {
             let answer = self.ask_own(hook, node, step, &told).await;
@@ -148,22 +143,6 @@ impl Engine {
             vault.scrub(error);
         }
         wish
-    }
-
-    /// Returns what the hooks of an event see.
-    fn told<const N: usize>(&self, values: [(&'static str, Value); N]) -> Value {
-        let mut told = Map::new();
-        told.insert("graph_id".to_owned(), Value::from(self.facts.graph.as_str()));
-        for (name, value) in values {
-            told.insert(name.to_owned(), value);
-        }
-        let mut state = self.state_value();
-        if let Value::Object(state) = &mut state {
-            state.insert("step_count".to_owned(), Value::from(self.standing.steps));
-        }
-        told.insert("step_count".to_owned(), Value::from(self.standing.steps));
-        told.insert("state".to_owned(), state);
-        Value::Object(told)
     }
 
     /// Asks one of the graph's own hooks. Whatever goes wrong with it is said and has no other effect (R154).
@@ -250,4 +229,34 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns what the hooks of an event see.
+pub(crate) fn told<const N: usize>(
+    code: &Code,
+    state: &dyn Cells,
+    standing: &Standing,
+    values: [(&'static str, Value); N],
+) -> Value {
+    let mut told = Map::new();
+    told.insert("graph_id".to_owned(), Value::from(code.id.as_str()));
+    for (name, value) in values {
+        told.insert(name.to_owned(), value);
+    }
+    let mut state = state_value(code, state, standing);
+    if let Value::Object(state) = &mut state {
+        state.insert("step_count".to_owned(), Value::from(standing.steps));
+    }
+    told.insert("step_count".to_owned(), Value::from(standing.steps));
+    told.insert("state".to_owned(), state);
+    Value::Object(told)
+}
+
+/// Returns what the hooks see of a run at its limit.
+pub(crate) fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
+    [
+        ("limit_code", Value::from("max_steps_exceeded")),
+        ("current_value", Value::from(taken)),
+        ("current_max", Value::from(most)),
+    ]
 }

@@ -303,13 +303,8 @@ impl Engine {
         if self.facts.allows(&capability) && self.code().permissions.allow(&capability) {
             return Ok(());
         }
-        let message = if self.facts.ceiling.iter().any(|grants| grants.patterns().is_empty()) {
-            let id = id.map_or("", |id| id.as_str());
-            let (verb, item) = (tool.verb.name(), tool.item.name());
-            format!("Permission denied: no capabilities. Cannot {verb} {item} '{id}'")
-        } else {
-            format!("Permission denied: '{capability}' not covered by capabilities")
-        };
+        let is_none = self.facts.ceiling.iter().any(|grants| grants.patterns().is_empty());
+        let message = denied(tool, request, is_none);
         Err(Box::new(Failure::permanent(message)))
     }
 
@@ -563,6 +558,16 @@ impl Engine {
             }
         }
     }
+}
+
+/// Says that a run may not make a call; `is_none` if it was granted nothing at all.
+pub(crate) fn denied(tool: &Tool, request: &Request, is_none: bool) -> String {
+    let id = request.id.as_ref().or(tool.id.as_ref());
+    if is_none {
+        let (verb, item, id) = (tool.verb.name(), tool.item.name(), id.map_or("", |id| id.as_str()));
+        return format!("Permission denied: no capabilities. Cannot {verb} {item} '{id}'");
+    }
+    format!("Permission denied: '{}' not covered by capabilities", Capability::new(tool.verb, tool.item, id))
 }
 
 /// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).

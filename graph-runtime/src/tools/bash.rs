@@ -147,10 +147,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_knows_the_idempotency_key() {
-        let call = call(ToolConfig::new(), &[]);
-        let result = perform(&call, json!({"command": "echo $RYE_IDEMPOTENCY_KEY"})).await.unwrap();
-        assert_eq!(result["stdout"], call.idempotency_key());
+    async fn a_command_knows_the_idempotency_key_and_the_attempt() {
+        let mut call = call(ToolConfig::new(), &[]);
+        call.attempt = 3;
+        let result = perform(&call, json!({"command": "echo $RYE_IDEMPOTENCY_KEY $RYE_ATTEMPT"})).await.unwrap();
+        assert_eq!(result["stdout"], format!("{} 3", call.idempotency_key()));
     }
 
     #[tokio::test]

@@ -90,9 +90,9 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     command.env_clear();
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
-    // What does a thing once can tell by these that it is asked for the same thing again.
-    let [key, _] = shell::RESERVED;
-    command.env(key, call.idempotency_key());
+    // By these a program that does a thing once can tell that it is asked for the same thing again.
+    let [key, attempt] = shell::RESERVED;
+    command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
 }
 
 /// Sets the variables `env` of a call; `expands` says whether the command itself expands a variable.

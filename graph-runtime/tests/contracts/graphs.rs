@@ -195,7 +195,7 @@ pub(crate) fn graph(dice: &mut Dice, world: &World) -> Made {
             of = settled(&of);
         }
         let name = format!("k{at}");
-        if writer.dice.one_in(2) {
+        if !writer.dice.one_in(6) {
             let first = value(writer.dice, &of);
             state.insert(name.clone(), first);
         }
@@ -280,7 +280,7 @@ impl Writer<'_> {
     }
 
     fn foreach(&mut self, at: usize, count: usize) -> Value {
-        let items = schema(self.dice, 1, self.world.is_typed);
+        let items = settled(&schema(self.dice, 1, self.world.is_typed));
         let over = term(self.dice, &self.known, &json!({"type": "array", "items": items}), 2);
         // What the list holds is what it was said to hold, or else the checker refuses.
         let mut known = self.known.clone();

@@ -15,6 +15,8 @@ mod inputs;
 mod inside;
 mod interpreted;
 mod journal;
+#[cfg(unix)]
+mod killed;
 mod language;
 mod meaning;
 mod recovery;

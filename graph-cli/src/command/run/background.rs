@@ -7,7 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use graph_runtime::observer::{Event, Observer};
 use graph_runtime::{RunId, Value};
 use serde_json::json;
 
@@ -144,6 +146,51 @@ impl Log {
     #[cfg(not(unix))]
     fn switch(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+}
+
+/// Lets go of the caller when the run has begun, and before it says anything else.
+#[derive(Clone, Default)]
+pub(super) struct Handover(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    /// The log, until it has taken over, and what the caller is told before.
+    log: Option<(Log, Box<dyn FnOnce() + Send>)>,
+    failed: Option<io::Error>,
+}
+
+impl Handover {
+    /// Has the log take over when the next run has begun, behind what `tell` says to the caller.
+    pub(super) fn prepare(&self, log: Log, tell: impl FnOnce() + Send + 'static) {
+        self.waiting().log = Some((log, Box::new(tell)));
+    }
+
+    /// Has the log take over, if there is one that has not.
+    ///
+    /// # Errors
+    ///
+    /// If nobody could be told, now or before.
+    pub(super) fn finish(&self, run: &RunId, graph: &str) -> io::Result<()> {
+        let mut waiting = self.waiting();
+        if let Some((log, tell)) = waiting.log.take() {
+            tell();
+            waiting.failed = log.take_over(run, graph).err();
+        }
+        waiting.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Handover {
+    fn observe(&self, event: &Event<'_>) {
+        let Event::RunStarted { run, graph, .. } = event else { return };
+        let failed = self.finish(run, graph.as_str()).err();
+        // Kept for whoever waits for the run, and can stop it.
+        self.waiting().failed = failed;
     }
 }
 

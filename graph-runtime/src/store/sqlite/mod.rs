@@ -84,8 +84,11 @@ pub struct SqliteOptions {
 #[derive(Clone)]
 struct Patience {
     most: Duration,
-    tell: Arc<dyn Fn(&Path, Duration) + Send + Sync>,
+    tell: Arc<Tell>,
 }
+
+/// Hears of a file that is waited for, and for how long.
+type Tell = dyn Fn(&Path, Duration) + Send + Sync;
 
 impl fmt::Debug for Patience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

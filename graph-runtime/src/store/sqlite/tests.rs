@@ -9,6 +9,8 @@ use rusqlite::types::Value;
 use super::form::{APPLICATION, FORM, MIGRATIONS, connect, connect_unchanging, prepare, prepare_with};
 use super::holder::lock_path;
 use super::*;
+use graph_model::digest::Digest;
+
 use crate::clock::ManualClock;
 use crate::store::{Retention, conformance};
 
@@ -230,7 +232,7 @@ async fn a_lock_file_that_may_not_be_opened_is_not_taken_for_free() {
     let path = directory.path().join("runs.db");
     let lock = lock_path(&path, "somebody");
     File::create(&lock).unwrap();
-    fs::set_permissions(&lock, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser may open it too, and sees that nobody holds it.
     if File::open(&lock).is_err() {
         assert_eq!(holder::lock_of(&path, "somebody"), holder::Lock::Unknown);
@@ -472,6 +474,43 @@ async fn files_of_older_forms_are_brought_to_the_newest_and_lose_nothing() {
         drop((lease, store));
         assert_eq!(SqliteStore::open(&path).await.unwrap().list().await.unwrap().len(), 4);
     }
+}
+
+#[tokio::test]
+async fn a_file_of_form_3_keeps_what_was_asked_and_learns_what_its_journals_say() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    form::make(&path).unwrap();
+    let mut old = connect(&path, Duration::ZERO).unwrap();
+    prepare_with(&mut old, &path, &SqliteStore::options().patience, &MIGRATIONS[..3]).unwrap();
+    let digest = Digest::of("graph");
+    for (number, name, status, stop) in
+        [(1_i64, "asked", "running", 7), (2, "passed-over", "running", 6), (3, "ended", "error", 7)]
+    {
+        let insert = "INSERT INTO runs (number, id, graph, status, token, holder, created, stop)
+            VALUES (?1, ?2, 'test/graph', ?3, 7, '', 1000, ?4)";
+        old.execute(insert, (number, name, status, stop)).unwrap();
+        let body = format!("{{\"seq\":0,\"digest\":\"{digest}\",\"version\":\"1.2.3\"}}");
+        let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
+        old.execute(insert, (number << 32, body, [7; 64], [9; 32])).unwrap();
+    }
+    drop(old);
+    let shown = |runs: &[RunSummary]| -> Vec<(String, bool)> {
+        runs.iter().map(|run| (run.run.to_string(), run.is_cancelling)).collect()
+    };
+    let expected = [("ended", false), ("passed-over", false), ("asked", true)].map(|(run, is)| (run.to_owned(), is));
+    let read = SqliteStore::open_read_only(&path).await.unwrap();
+    assert_eq!(shown(&read.list().await.unwrap()), expected, "also where it is only read");
+    assert_eq!(shown(&read.runs(&RunFilter::default(), &Page::default()).await.unwrap().runs), expected);
+    drop(read);
+    let store = SqliteStore::open(&path).await.unwrap();
+    let listed = store.list().await.unwrap();
+    assert_eq!(shown(&listed), expected);
+    for run in &listed {
+        assert_eq!((run.digest, run.version.as_deref()), (Some(digest), Some("1.2.3")), "{}", run.run);
+    }
+    assert!(store.lease(&id("asked")).await.unwrap().wish().is_set());
+    assert!(!store.lease(&id("passed-over")).await.unwrap().wish().is_set());
 }
 
 #[tokio::test]

@@ -1,0 +1,132 @@
+//! Hooks: what the graph's own hooks surely wish, which comes before what those of the program may wish.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use graph_model::program::Event;
+use graph_model::value::{AsView, Value};
+
+use super::Walk;
+use crate::code::{Kind, Steering};
+use crate::engine::hooks::{at_limit, told};
+use crate::engine::most_extended;
+use crate::hooks::Control;
+use crate::machine::{Notes, Now};
+use crate::record::Visit;
+use crate::vault::{hidden, tool_mask};
+
+/// What hooks wish of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Wish {
+    /// Anything: a hook asked a tool or the time, of which nothing is written down, or the program's own were free to wish it.
+    Any,
+    /// What one of the graph's own hooks says itself.
+    Sure(Control),
+}
+
+impl Wish {
+    /// Returns the error with which a run surely ends.
+    fn error(&self) -> Option<&str> {
+        match self {
+            Self::Sure(Control::Fail { error }) => Some(error),
+            Self::Sure(Control::Abort) => Some("aborted by a hook"),
+            _ => None,
+        }
+    }
+
+    /// Whether a run can end with an error because of it.
+    pub(super) fn may_end(&self, error: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Sure(_) => self.error() == Some(error),
+        }
+    }
+
+    /// Fails if a run surely ends because of it.
+    pub(super) fn goes_on(&self) -> Result<(), String> {
+        match self.error() {
+            None => Ok(()),
+            Some(error) => Err(format!("a hook of the graph ends the run before it: {error}")),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Returns what the hooks wish when the run begins.
+    pub(super) fn wish_at_start(&self) -> Wish {
+        self.wish(Event::GraphStarted, self.code.start, [])
+    }
+
+    /// Returns what the hooks wish where the run has taken all the steps it may.
+    pub(super) fn wish_at_limit(&self) -> Wish {
+        let node = self.standing.frontier.first().map_or(self.code.start, |activation| activation.node);
+        self.wish(Event::Limit, node, at_limit(self.standing.steps, self.most_steps()))
+    }
+
+    /// Whether hooks can have allowed the run so many steps at its limit (R131).
+    pub(super) fn is_extension(&self, limit: u64) -> bool {
+        let most = self.most_steps();
+        if !self.is_exhausted() || limit <= most || limit > most_extended(self.code) {
+            return false;
+        }
+        match self.wish_at_limit() {
+            Wish::Any => limit - most <= u64::from(u32::MAX),
+            Wish::Sure(Control::Continue { additional_steps }) => {
+                limit == most.saturating_add(u64::from(additional_steps)).min(most_extended(self.code))
+            }
+            Wish::Sure(_) => false,
+        }
+    }
+
+    /// Returns what the hooks wish behind a visit that was committed, which leads to `next`.
+    pub(super) fn wish_behind(&self, visit: &Visit, next: Option<&str>) -> Wish {
+        // What a failure held beside its text is not always written down.
+        if visit.error.is_some() || self.code.hooks(Event::AfterStep).next().is_none() {
+            return Wish::Any;
+        }
+        let Some(node) = self.code.node_named(&visit.node) else { return Wish::Any };
+        let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
+        let result = match self.code.node(node).kind {
+            Kind::Action(_) => hidden(mask, visit.result.clone()),
+            _ => Value::Null,
+        };
+        let values = [
+            ("node", Value::from(visit.node.as_str())),
+            ("next_node", next.map_or(Value::Null, Value::from)),
+            ("result", result),
+        ];
+        self.wish(Event::AfterStep, node, values)
+    }
+
+    fn wish<const N: usize>(&self, event: Event, node: u16, values: [(&'static str, Value); N]) -> Wish {
+        if self.code.hooks(event).next().is_none() {
+            return Wish::Any;
+        }
+        let Some(state) = self.state.as_deref() else { return Wish::Any };
+        let told = told(self.code, state, &self.standing, values);
+        for hook in self.code.hooks(event) {
+            let asked = AtomicBool::new(false);
+            let clock = || {
+                asked.store(true, Ordering::Relaxed);
+                SystemTime::UNIX_EPOCH
+            };
+            let now = Now::new(&clock);
+            let sight = self.standing.sight(state, node, &now);
+            let steering = self.code.hook(hook, &sight, &told, &mut Notes::default());
+            if asked.load(Ordering::Relaxed) {
+                return Wish::Any;
+            }
+            match steering {
+                // A hook that fails has no effect (R154).
+                Err(_) | Ok(None) => {}
+                Ok(Some(Steering::Call(_))) => return Wish::Any,
+                Ok(Some(Steering::Answer(answer))) => {
+                    if let Some(control) = Control::read(answer.view()) {
+                        return Wish::Sure(control);
+                    }
+                }
+            }
+        }
+        Wish::Any
+    }
+}
