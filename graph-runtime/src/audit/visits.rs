@@ -292,7 +292,7 @@ impl Walk<'_> {
             }
         };
         let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
-        if is_computed(tool) && self.denied(&request).is_none() {
+        if is_computed(tool) && self.denials(&request).is_empty() {
             self.names_run(visit, request.tool, request.id.as_ref())?;
         } else if is_computed(tool) && visit.run.is_some() {
             return Err(format!("node `{}` was denied its call, and names a run", node.name));
