@@ -18,10 +18,10 @@ use proc_macro2::TokenStream;
 use crate::builtin;
 use crate::check::{self, Items, Reachable};
 use crate::definition::{self, Contract, Definition, Schema};
-use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, code, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
 use crate::files::{Walk, find_graphs, is_there, walk};
-use crate::graph::{Graph, Outline};
+use crate::graph::{Graph, Outline, Tool};
 use crate::parallel;
 use crate::source::Source;
 use crate::tree;
@@ -258,10 +258,24 @@ impl Project {
         match verify(source, &self.ring) {
             Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review),
             Err(problem) if is_review => {
+                let problem = self.outside(problem, &source.path);
                 self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review)
             }
-            Err(problem) => (problem.into(), None),
+            Err(problem) => (self.outside(problem, &source.path).into(), None),
         }
+    }
+
+    /// Says of a file outside the package which keys it was verified with: its tree is then its own directory, since a directory
+    /// further up may belong to somebody else.
+    fn outside(&self, mut problem: Box<Diagnostic>, file: &Path) -> Box<Diagnostic> {
+        if problem.code == code::UNTRUSTED && !file.starts_with(&self.package) {
+            let keys = display_name(&self.package, &self.root.join(KEYS));
+            problem.note(format!(
+                "outside the working directory only the keys beside a file count, here those of `{keys}`: run this in the \
+                 directory of the tree"
+            ));
+        }
+        problem
     }
 
     fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> (Examined, Option<Parts>) {
@@ -479,6 +493,31 @@ impl Project {
         files.find(alike).filter(|_| !is_exact).map(|(_, file)| file.as_path())
     }
 
+    /// Finds what a call of `id` is about that is known only when the program runs.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be told: the contract is not signed or has mistakes, or several things have the id.
+    pub fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
+        let found = self.found_contract(id, false);
+        let graphs = self.graphs_called(id);
+        let of_file = found.file.as_ref().map(|file| display_name(&self.package, file));
+        if graphs.len() > 1 || (!graphs.is_empty() && (of_file.is_some() || found.contract.is_some())) {
+            let files = graphs.iter().map(|file| display_name(&self.package, file)).chain(of_file);
+            let files: Vec<String> = files.map(|file| format!("`{file}`")).collect();
+            return Err(format!("`{id}` is the id of several things: {}", files.join(", ")));
+        }
+        let is_error = |one: &&Diagnostic| one.severity == Severity::Error;
+        if let Some(problem) = found.diagnostics.iter().find(is_error) {
+            return Err(format!("the contract of `{id}` cannot be used: {}", problem.message));
+        }
+        Ok(match (graphs.first(), &found.contract) {
+            (Some(graph), _) => Resolved::Graph(graph.clone()),
+            (None, Some(contract)) => Resolved::Tool(Box::new(check::tool_of(id, contract))),
+            (None, None) => Resolved::Unknown,
+        })
+    }
+
     /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
     pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> Items {
         let inner = self.inside(ids.iter().copied());
@@ -555,6 +594,17 @@ impl Project {
         }
         FoundContract { contract: contract.map(Arc::new), file: Some(path), diagnostics }
     }
+}
+
+/// What an id that is known only when the program runs leads to.
+#[derive(Debug, Clone)]
+pub enum Resolved {
+    /// A tool with a contract.
+    Tool(Box<Tool>),
+    /// A graph of the tree, in this file.
+    Graph(PathBuf),
+    /// Neither.
+    Unknown,
 }
 
 /// What there is of a tool's contract.

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use graph_model::character::out_of_place;
-use graph_model::value::{Map, Number, Value};
+use graph_model::value::{Map, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use serde_json::Number;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place, code};
 use crate::source::{Source, Span};
@@ -607,13 +608,28 @@ impl<'s, 'd> Builder<'s, 'd> {
             Some(Plain::Text) => return Node::String(text),
             None => {}
         }
-        let message = format!("`{text}` is read differently by different YAML readers");
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let is_too_large = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+        let (message, label) = if is_too_large {
+            (
+                format!("the whole number `{text}` is beyond 64 bits"),
+                "some YAML readers round it, others take it as a text",
+            )
+        } else {
+            let message = format!("`{text}` is read differently by different YAML readers");
+            (message, "a text to some, something else to others")
+        };
         let place = Place::new(self.source, span.clone());
         if let Some(diagnostic) = self.diagnostics.error_once(code::AMBIGUOUS_SCALAR, place, message) {
             diagnostic
-                .label("a text to some, something else to others")
+                .label(label)
                 .help(format!("put it in quotes if it is a text: `\"{text}\"`"))
                 .fix(format!("\"{text}\""), false);
+        }
+        if is_too_large {
+            // It was meant as a number: nothing more is to be said of it.
+            let near = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+            return Node::Number(Number::from(near));
         }
         Node::String(text)
     }

@@ -30,13 +30,16 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// What no schema sees of these mistakes: the code, a part of the message, what stands at the place, and why.
-const UNSEEN: [(&str, &str, &str, &str); 9] = [
+const UNSEEN: [(&str, &str, &str, &str); 13] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
     ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),
     ("G0035", "no value fits", "", "two values are compared"),
     ("G0035", "the default is against", "", "a value is checked against a schema in the file"),
     ("G0035", "which is not in `properties`", "", "two lists of names are compared"),
+    ("G0035", "the default is not of the type", "9223372036854775808", "how large a whole number is"),
+    ("G0035", "`const` is not of the type", "18446744073709551615", "how large a whole number is"),
+    ("G0110", "the default of `{input:…}`", "", "a part of a text"),
     ("G0111", "is not a namespace", "thing", "in a foreach the name is the one that `as` gives"),
     ("G0122", "takes", "${", "the type of what a template reads"),
     ("G0122", "takes", "inputs.", "the type of what an alternative of `||` reads"),

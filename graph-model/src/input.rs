@@ -14,6 +14,9 @@ use std::ops::Range;
 
 use crate::value::View;
 
+/// How a reference begins.
+pub(crate) const OPEN: &str = "{input:";
+
 /// A reference to an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference<'t> {
@@ -36,7 +39,6 @@ pub enum Otherwise<'t> {
 
 /// Finds the references in `text`, in order.
 pub fn references(text: &str) -> impl Iterator<Item = Reference<'_>> {
-    const OPEN: &str = "{input:";
     let mut at = 0;
     // Behind the last `}` nothing ends, and looking for an end there from each beginning would take a long time.
     let text = &text[..text.rfind('}').map_or(0, |last| last + 1)];

@@ -15,6 +15,7 @@ pub mod digest;
 pub mod duration;
 pub mod input;
 pub mod name;
+pub mod number;
 pub mod operator;
 pub mod path;
 pub mod program;

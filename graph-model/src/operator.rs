@@ -166,18 +166,19 @@ pub fn equal(left: View<'_>, right: View<'_>) -> bool {
             right.each(&mut |_, field| count -= i64::from(!field.is_null()));
             same && count == 0
         }
-        _ => compare_numbers(left, right) == Some(Ordering::Equal),
+        _ => order(left, right) == Some(Ordering::Equal),
     }
 }
 
 fn compare(left: View<'_>, right: View<'_>) -> Option<Ordering> {
     match (left, right) {
         (View::Text(left), View::Text(right)) => Some(left.cmp(right)),
-        _ => compare_numbers(left, right),
+        _ => order(left, right),
     }
 }
 
-fn compare_numbers(left: View<'_>, right: View<'_>) -> Option<Ordering> {
+/// Compares two numbers by value, exactly; `None` if one of them is not a number.
+pub fn order(left: View<'_>, right: View<'_>) -> Option<Ordering> {
     let whole = |view| match view {
         View::Integer(value) => Some(i128::from(value)),
         View::Large(value) => Some(i128::from(value)),

@@ -23,6 +23,9 @@ pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
 /// The tool whose answer steers the run, where a hook calls it (R152).
 pub const CONTROL: &str = "rye/agent/threads/internal/control";
 
+/// The controls of the original format that neither the compiler nor the runtime supports: they are refused, never ignored (R151).
+pub const UNSUPPORTED_CONTROLS: [&str; 3] = ["skip", "escalate", "suspend"];
+
 /// A checked graph.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
@@ -391,6 +394,9 @@ pub struct Body {
     /// Whether what its calls return is kept, where the program has a cache (R295).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// The environment variables that it is the first to ask for; messages name it with them (R280).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
     /// Which parts of the parameters somebody else chose, where the tool may start programs.
     #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,

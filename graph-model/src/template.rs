@@ -3,9 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::path::{Path, PathError};
+use crate::input::{self, Otherwise};
+use crate::path::{Path, PathError, Root};
 
-/// A text with `${path || path}` expressions in it.
+/// A text with `${path || path}` expressions and `{input:name}` references in it.
 ///
 /// `$${` stands for the two characters `${`. Text that an expression yields is never looked at for expressions again (R70).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,17 @@ pub struct Expression {
     pub paths: Vec<Path>,
     /// Where each path stands in the template's text, in bytes.
     pub ranges: Vec<Range<usize>>,
+    /// What stands for the value where there is none, if this is written `{input:name}`. Such an expression is always a text (R71).
+    pub input: Option<InputReference>,
+}
+
+/// What a reference `{input:name}` yields where there is no such input (R71).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputReference {
+    /// The reference, as it is written.
+    AsWritten(String),
+    /// This text; empty for `{input:name?}`.
+    Text(String),
 }
 
 /// Why a text is not a template.
@@ -54,6 +66,9 @@ pub enum TemplateErrorReason {
     /// Nothing between `${` and `}`, or beside `||`.
     #[error("the expression is empty")]
     Empty,
+    /// `${` in the default of a reference to an input.
+    #[error("the default of `{{input:…}}` is a plain text, and an expression stands in it")]
+    DefaultWithExpression,
     /// One of the paths is wrong.
     #[error("{0}")]
     Path(PathError),
@@ -89,12 +104,15 @@ impl Template {
         while let Some(found) = text[at..].find("${") {
             let open = at + found;
             if text[at..open].ends_with('$') {
-                literal.push_str(&text[at..open - 1]);
+                push_plain(text, at..open - 1, &mut literal, &mut pieces);
                 literal.push_str("${");
                 at = open + 2;
                 continue;
             }
-            literal.push_str(&text[at..open]);
+            if let Some(range) = unfinished_reference(text, at..open) {
+                return Err(TemplateError { reason: TemplateErrorReason::DefaultWithExpression, range });
+            }
+            push_plain(text, at..open, &mut literal, &mut pieces);
             let inside = open + 2;
             let Some(length) = text[inside..].find('}') else {
                 return Err(TemplateError { reason: TemplateErrorReason::Unclosed, range: open..text.len() });
@@ -105,12 +123,12 @@ impl Template {
             pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length, locals)?));
             at = inside + length + 1;
         }
-        literal.push_str(&text[at..]);
+        push_plain(text, at..text.len(), &mut literal, &mut pieces);
         // A block scalar ends in a newline that its author did not mean (R65).
         let end = if literal == "\n" { "" } else { literal.as_str() };
         match (pieces.pop(), end) {
             (None, _) => Ok(Self::Text(literal)),
-            (Some(Piece::Expression(only)), "") if pieces.is_empty() => Ok(Self::Whole(only)),
+            (Some(Piece::Expression(only)), "") if pieces.is_empty() && only.input.is_none() => Ok(Self::Whole(only)),
             (Some(last), _) => {
                 pieces.push(last);
                 if !literal.is_empty() {
@@ -135,9 +153,44 @@ impl Template {
     }
 }
 
+/// Adds a part of a text that has no `${…}` in it: plain text, and references to inputs (R71).
+fn push_plain(text: &str, range: Range<usize>, literal: &mut String, pieces: &mut Vec<Piece>) {
+    let part = &text[range.clone()];
+    let mut at = 0;
+    for reference in input::references(part) {
+        literal.push_str(&part[at..reference.range.start]);
+        at = reference.range.end;
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(literal)));
+        }
+        let start = range.start + reference.range.start + input::OPEN.len();
+        let name = start..start + reference.name.len();
+        let input = match reference.otherwise {
+            Otherwise::AsWritten => InputReference::AsWritten(part[reference.range].to_owned()),
+            Otherwise::Text(text) => InputReference::Text(text.to_owned()),
+        };
+        pieces.push(Piece::Expression(Expression {
+            paths: vec![Path { root: Root::Inputs, segments: vec![reference.name.to_owned()] }],
+            ranges: Vec::from([name]),
+            input: Some(input),
+        }));
+    }
+    literal.push_str(&part[at..]);
+}
+
+/// Returns where a reference begins whose default goes on into the expression behind `range`.
+fn unfinished_reference(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let part = &text[range.clone()];
+    let start = part.rfind(input::OPEN)?;
+    let inside = &part[start + input::OPEN.len()..];
+    let name = inside.find(|character: char| !(character.is_alphanumeric() || character == '_'))?;
+    let is_open = name > 0 && inside[name..].starts_with([':', '|']) && !inside.contains('}');
+    is_open.then(|| range.start + start..range.end + 2)
+}
+
 impl Expression {
     fn parse(text: &str, range: Range<usize>, locals: &[&str]) -> Result<Self, TemplateError> {
-        let mut expression = Self { paths: Vec::new(), ranges: Vec::new() };
+        let mut expression = Self { paths: Vec::new(), ranges: Vec::new(), input: None };
         let mut at = range.start;
         for operand in text[range].split("||") {
             let trimmed = operand.trim();
@@ -224,6 +277,24 @@ mod tests {
         );
         assert_eq!(shape("x ${HOME}"), "`HOME` is not a namespace at 4..8: \"HOME\"");
         assert_eq!(shape("${state.a | upper}"), "a path cannot contain ' ' at 2..17: \"state.a | upper\"");
+    }
+
+    #[test]
+    fn references_to_inputs_are_expressions_and_texts() {
+        assert_eq!(shape("{input:a}"), "<inputs.a>");
+        assert_eq!(
+            shape("Hello {input:a?}, ${state.b}{input:c|d e}"),
+            "\"Hello \" <inputs.a> \", \" <state.b> <inputs.c>"
+        );
+        assert_eq!(shape("{input: a} {input:a-b} $${input:a}"), "text \"{input: a} {input:a-b} ${input:a}\"");
+        let text = "x {input:name:none}";
+        let Ok(Template::Mixed(pieces)) = Template::parse(text) else { panic!("it is a text") };
+        let Piece::Expression(expression) = &pieces[1] else { panic!("it is a reference") };
+        assert_eq!(expression.input, Some(InputReference::Text("none".to_owned())));
+        assert_eq!(&text[expression.ranges[0].clone()], "name");
+        let error = shape("a {input:b:${state.c}}");
+        assert!(error.starts_with("the default of `{input:…}` is a plain text"), "{error}");
+        assert_eq!(shape("{input:b ${state.c}}"), "\"{input:b \" <state.c> \"}\"");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 pub use indexmap::IndexMap;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
-pub use serde_json::{Map, Number, Value};
+pub use serde_json::{Map, Value};
 
 use crate::secret::{self, HIDDEN};
 
@@ -227,7 +227,8 @@ pub fn describe(view: View<'_>) -> String {
     match view {
         View::Null => "nothing".into(),
         View::Boolean(value) => format!("`{value}`"),
-        View::Integer(_) | View::Large(_) => "an integer".into(),
+        View::Integer(_) => "an integer".into(),
+        View::Large(_) => "an integer above 2^63-1".into(),
         View::Float(_) => "a number with a fraction".into(),
         View::Text(_) => "a string".into(),
         View::List(list) => format!("a list of {}", list.len()),
@@ -434,7 +435,7 @@ impl AsView for Value {
     }
 }
 
-fn number_view(number: &Number) -> View<'static> {
+fn number_view(number: &serde_json::Number) -> View<'static> {
     if let Some(integer) = number.as_i64() {
         View::Integer(integer)
     } else if let Some(large) = number.as_u64() {
@@ -819,7 +820,7 @@ mod tests {
         let value = json!([1, 1.0, -0.0, 0.1, 1e20, 1e-5, u64::MAX, i64::MIN]);
         let text = "[1,1.0,-0.0,0.1,1e20,1e-5,18446744073709551615,-9223372036854775808]";
         assert_eq!(canonical_json(&value), text);
-        assert!(Number::from_f64(f64::NAN).is_none() && serde_json::from_str::<Value>("Infinity").is_err());
+        assert!(serde_json::Number::from_f64(f64::NAN).is_none() && serde_json::from_str::<Value>("Infinity").is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use graph_model::operator::Operator;
 use graph_model::path;
 use graph_model::program::{self, Event, ItemType, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
+use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
@@ -91,6 +92,8 @@ pub(crate) struct Node {
     pub(crate) remote: Option<Arc<str>>,
     /// Whether what its calls return is kept.
     pub(crate) cached: bool,
+    /// The environment variables that it is the first to ask for.
+    pub(crate) env: Vec<String>,
     /// Whether it looks at what its last visit returned.
     pub(crate) looks_back: bool,
     /// Whether all it does is at most to call a tool of the program once, compute, and route.
@@ -191,6 +194,8 @@ pub(crate) enum Term {
 pub(crate) enum Piece {
     Text(String),
     First(Vec<Reference>),
+    /// The value of an input as text, and what stands for it where there is none (R71).
+    Input(Reference, InputReference),
 }
 
 /// A path whose beginning is resolved.
@@ -563,6 +568,14 @@ impl Look<'_> {
     /// the first time is no surprise.
     #[cold]
     fn found_nothing(&self, references: &[Reference], notes: &mut Notes) {
+        // Nor is it where the author gave the key null as its first value.
+        let is_meant = |reference: &Reference| match reference.root {
+            Base::Key(key) => reference.segments.is_empty() && self.code.keys[key].initial == Some(Value::Null),
+            _ => false,
+        };
+        if references.iter().any(is_meant) {
+            return;
+        }
         let looks_back = |reference: &Reference| matches!(reference.root, Base::Previous);
         if self.sight.previous.is_some() || !references.iter().any(looks_back) {
             notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
@@ -584,6 +597,7 @@ impl Look<'_> {
                     match piece {
                         Piece::Text(literal) => text.push_str(literal),
                         Piece::First(references) => self.write(references, &mut text, notes),
+                        Piece::Input(reference, otherwise) => self.write_input(reference, otherwise, &mut text, notes),
                     }
                 }
                 Value::String(text)
@@ -602,6 +616,19 @@ impl Look<'_> {
             }
         }
         self.found_nothing(references, notes);
+    }
+
+    /// Writes an input; where it is not given, and no text stands for it, the reference stays as it is written (R71).
+    fn write_input(&self, reference: &Reference, otherwise: &InputReference, text: &mut String, notes: &mut Notes) {
+        let view = self.view(reference);
+        match otherwise {
+            _ if !view.is_null() => view.write_plain_text(text),
+            InputReference::Text(otherwise) => text.push_str(otherwise),
+            InputReference::AsWritten(written) => {
+                text.push_str(written);
+                self.found_nothing(std::slice::from_ref(reference), notes);
+            }
+        }
     }
 
     /// Returns where the first edge leads whose condition holds (R89).

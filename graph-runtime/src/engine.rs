@@ -460,7 +460,8 @@ impl Engine {
                 (None, None) if visit.called => Outcome::Done(slot.lane.outcome()),
                 (None, None) => Outcome::None,
             };
-            match settle::advance(&*self.machine, &visit.activation, &sight, outcome, &mut notes, &mut visit.changes) {
+            let (machine, calls) = (&*self.machine, visit.calls);
+            match settle::advance(machine, &visit.activation, &sight, calls, outcome, &mut notes, &mut visit.changes) {
                 Ok(next) => visit.next = next,
                 Err(failure) => {
                     visit.is_unfit = true;
@@ -628,7 +629,7 @@ impl Engine {
             self.standing.steps += 1;
             let node = visit.activation.node;
             let name = &code.node(node).name;
-            self.standing.retried(name, visit.failure.is_some(), visit.calls);
+            self.standing.retried(name, visit.calls);
             if let Some(failure) = &visit.failure {
                 let step = self.standing.steps;
                 self.standing.failed(step, name, &failure.message, &visit.items, visit.suppressed);

@@ -323,6 +323,14 @@ pub enum StartError {
     /// Environment variables that the graph requires are not set (R280).
     #[error("missing environment variables: {}", .0.join(", "))]
     MissingEnvironment(Vec<String>),
+    /// The graph calls tools that nothing performs.
+    #[error("nothing performs {}, which the graph `{graph}` calls", tools.join(" and "))]
+    MissingTools {
+        /// The graph.
+        graph: String,
+        /// The tools' ids, each with backticks.
+        tools: Vec<String>,
+    },
     /// Inputs that the graph requires are missing (R49).
     #[error("the inputs do not fit the graph `{graph}`: {}", missing_inputs(missing))]
     MissingInputs {

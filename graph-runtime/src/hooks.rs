@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use graph_model::name::RunId;
-use graph_model::program::Event;
+use graph_model::program::{Event, UNSUPPORTED_CONTROLS};
 use graph_model::value::{AsView, Value, View};
 
 use crate::record::Status;
@@ -45,12 +45,14 @@ impl Control {
     /// Reads what a hook's tool answered, or what the graph says in its place.
     ///
     /// Nothing if it is no wish to steer: an object whose `action` is `retry`, `fail`, `abort` or `continue` is one (R150,
-    /// R151), and so is one with a field of such a name that is `true` (R137).
+    /// R151), and so is one with a field of such a name that is `true` (R137). `suspend`, `escalate` and `skip` ask for what the
+    /// runtime does not do; the run ends with an error then, since to go on could do what the hook wanted to hold back.
     pub fn read(answer: View<'_>) -> Option<Self> {
         let action = match answer.step("action") {
             View::Text(action) => action,
             _ => ["retry", "fail", "abort", "continue"]
                 .into_iter()
+                .chain(UNSUPPORTED_CONTROLS)
                 .find(|name| matches!(answer.step(name), View::Boolean(true)))?,
         };
         let number = |name: &str, default: u32| match answer.step(name) {
@@ -69,6 +71,9 @@ impl Control {
             }
             "abort" => Some(Self::Abort),
             "continue" => Some(Self::Continue { additional_steps: number("additional_steps", ADDITIONAL_STEPS) }),
+            _ if UNSUPPORTED_CONTROLS.contains(&action) => {
+                Some(Self::Fail { error: format!("a hook asked to `{action}` the run, which is not supported") })
+            }
             _ => None,
         }
     }
@@ -182,6 +187,12 @@ mod tests {
         assert_eq!(read(json!({"action": "fail", "error": "no"})), Some(Control::Fail { error: "no".into() }));
         assert_eq!(read(json!({"abort": true})), Some(Control::Abort));
         assert_eq!(read(json!({"continue": true})), Some(Control::Continue { additional_steps: 50 }));
+        for word in UNSUPPORTED_CONTROLS {
+            let fails =
+                Some(Control::Fail { error: format!("a hook asked to `{word}` the run, which is not supported") });
+            assert_eq!(read(json!({ "action": word })), fails);
+            assert_eq!(read(json!({ word: true })), fails);
+        }
         for other in
             [json!({"logged": true}), json!({"success": true}), json!(null), json!("retry"), json!({"action": 1})]
         {

@@ -65,6 +65,7 @@ mod vault;
 pub use graph_macros::include_graphs;
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::name::RunId;
+pub use graph_model::number::Number;
 pub use graph_model::program::Edge;
 pub use graph_model::secret::Secret;
 pub use graph_model::signature::{KeyError, SecretKey};

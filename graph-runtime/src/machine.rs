@@ -39,6 +39,22 @@ pub trait Machine: Send + Sync + 'static {
         None
     }
 
+    /// Returns the graph that is called `id`, for a call whose id is known only when it is made; `None` where `id` is not a graph's.
+    ///
+    /// # Errors
+    ///
+    /// If there is such a graph and it cannot run.
+    fn nested_called(&self, id: &ItemId) -> Result<Option<Arc<dyn Machine>>, Box<Failure>> {
+        let _ = id;
+        Ok(None)
+    }
+
+    /// Returns the ids of the tools that the graph, or one inside it, calls by a known id and that nothing performs: a run is not
+    /// started then.
+    fn missing_tools(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Decides what to do at a node. Pure.
     ///
     /// # Errors
@@ -254,7 +270,7 @@ pub struct Sight<'a> {
     pub state: &'a dyn Cells,
     /// The last failure of a node.
     pub last_error: Option<&'a LastError>,
-    /// How often nodes that failed were tried again, by their names (R136).
+    /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
     pub retries: &'a Retries,
     /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
     pub visit: u64,

@@ -11,6 +11,7 @@
 
 mod snapshot;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::thread::{self, available_parallelism};
@@ -959,6 +960,16 @@ pub(crate) fn activation(code: &Code, target: &Target) -> Result<Activation, Str
     })
 }
 
+/// Returns what the assignments and edges of a visit that made `calls` calls see of how often calls were made again (R136).
+pub(crate) fn retries_seen<'r>(before: &'r Retries, node: &str, calls: u64) -> Cow<'r, Retries> {
+    if calls <= 1 {
+        return Cow::Borrowed(before);
+    }
+    let mut retries = before.clone();
+    retries.insert(node.to_owned(), Value::from(calls - 1));
+    Cow::Owned(retries)
+}
+
 /// Where a run stands between two steps, besides its state.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standing {
@@ -970,7 +981,7 @@ pub(crate) struct Standing {
     pub(crate) frontier: Vec<Activation>,
     pub(crate) last_error: Option<LastError>,
     pub(crate) suppressed: Vec<SuppressedError>,
-    /// How often nodes that failed were tried again.
+    /// How often the call of each node was made again at its last visit.
     pub(crate) retries: Retries,
     /// For each node, how often it was visited; empty where no node asks.
     pub(crate) visits: Vec<u64>,
@@ -1021,9 +1032,9 @@ impl Standing {
         }
     }
 
-    /// Takes into account how often a node was called in vain before it failed for good.
-    pub(crate) fn retried(&mut self, node: &str, failed: bool, calls: u64) {
-        if failed && calls > 1 {
+    /// Takes into account how often a visit of a node made its call again, whether or not that helped (R136).
+    pub(crate) fn retried(&mut self, node: &str, calls: u64) {
+        if calls > 1 {
             self.retries.insert(node.to_owned(), Value::from(calls - 1));
         } else if !self.retries.is_empty() {
             self.retries.shift_remove(node);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::digest::hex;
 use graph_model::name::{GraphId, RunId};
-use graph_model::program::{OnMaxSteps, Performer};
+use graph_model::program::{self, OnMaxSteps, Performer};
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
@@ -859,12 +859,30 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
     let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| format!("graph requires '{name}'")).collect();
+    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| required(code, name)).collect();
     unset_inside(machine, &mut vec![code.id.clone()], &mut unset);
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
+    let missing = machine.missing_tools();
+    if !missing.is_empty() {
+        let tools = missing.iter().map(|id| format!("`{id}`")).collect();
+        return Err(StartError::MissingTools { graph: graph(), tools });
+    }
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
+}
+
+/// Says who asks for an environment variable: the graph, or the first node that does (R280).
+fn required(code: &Code, name: &String) -> String {
+    let Some(node) = code.nodes.iter().find(|node| node.env.contains(name)) else {
+        return format!("graph requires '{name}'");
+    };
+    let tool = match node.kind.kind() {
+        program::Kind::Action(tool) | program::Kind::Foreach(tool) => code.tool(tool).map_or("", |tool| tool.name()),
+        program::Kind::Gate | program::Kind::Return => "",
+    };
+    let shown = if tool.is_empty() { String::new() } else { format!(" ({tool})") };
+    format!("node '{}'{shown} requires '{name}'", node.name)
 }
 
 /// Adds what the graphs inside a graph need and the caller does not grant. What one of the graphs around them does not permit is
@@ -1024,7 +1042,7 @@ pub(crate) fn replay_step(
     for visit in &step.visits {
         standing.steps += 1;
         let at = node(&visit.node)?;
-        standing.retried(&visit.node, visit.error.is_some(), visit.calls);
+        standing.retried(&visit.node, visit.calls);
         if let Some(error) = &visit.error {
             standing.failed(visit.step, &visit.node, error, &visit.items, visit.suppressed);
         }

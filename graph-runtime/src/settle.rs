@@ -8,9 +8,11 @@ use graph_model::value::Value;
 
 use crate::code::{Code, Kind};
 use crate::error::Failure;
-use crate::machine::{Activation, Change, Machine, Next, Notes, Outcome, Retries, Sight};
+use crate::machine::{Activation, Change, Machine, Next, Notes, Outcome, Sight};
+use crate::record::retries_seen;
 
-/// Computes what a node writes, into `changes`, and where it leads, from what its calls returned: `results` has those of a foreach.
+/// Computes what a node writes, into `changes`, and where it leads, from what its calls returned: `results` has those of a foreach. `calls` is
+/// how often its tool was called, which assignments and edges see (R136).
 ///
 /// # Errors
 ///
@@ -20,10 +22,13 @@ pub(crate) fn advance(
     machine: &dyn Machine,
     at: &Activation,
     sight: &Sight<'_>,
+    calls: u64,
     outcome: Outcome<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Result<Next, Box<Failure>> {
+    let retries = retries_seen(sight.retries, &machine.code().node(at.node).name, calls);
+    let sight = &Sight { retries: &retries, ..*sight };
     let Outcome::Each(results) = outcome else {
         return machine.advance(at, sight, outcome, notes, changes).inspect_err(|_| changes.clear());
     };
@@ -74,10 +79,7 @@ pub(crate) fn route_failure(
         return None;
     }
     // What the edges see of how often the call was made.
-    let mut retries = Retries::clone(sight.retries);
-    if calls > 1 {
-        retries.insert(node.name.clone(), Value::from(calls - 1));
-    }
+    let retries = retries_seen(sight.retries, &node.name, calls);
     let sight = Sight { retries: &retries, ..*sight };
     // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in their places.
     // Of a call that failed, the edges see the failure as `result`.

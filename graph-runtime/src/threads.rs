@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use graph_model::number::read_json;
 use graph_model::value::{Map, Value};
 
 use crate::clock::Clock;
@@ -47,7 +48,8 @@ pub(crate) async fn follow(
         return Ok(result);
     };
     let Some(threads) = threads else {
-        let message = "a thread goes on in another, and the runtime has no registry: name one with `Builder::threads`";
+        let message = "a thread goes on in another, and there is no registry of threads to follow it with: a program names one with \
+                       `Builder::threads`, and `graph run` has none";
         return Err(Box::new(Failure::permanent(message)));
     };
     let mut seen = vec![first.clone()];
@@ -77,7 +79,7 @@ pub(crate) async fn follow(
 /// Returns the result of a thread that ended.
 fn ended(id: &str, status: &str, result: Option<Value>) -> Value {
     let result = match result {
-        Some(Value::String(text)) => match serde_json::from_str(&text) {
+        Some(Value::String(text)) => match read_json(&text) {
             Ok(parsed) => parsed,
             Err(_) => Value::String(text),
         },

@@ -38,11 +38,13 @@ graph!("tests/engines/graphs/greeting_parent.yaml");
 graph!("tests/engines/graphs/hooks_after_steps_may_stop.yaml");
 graph!("tests/engines/graphs/hooks_look_things_up.yaml");
 graph!("tests/engines/graphs/hooks_of_every_event.yaml");
+graph!("tests/engines/graphs/hooks_see_what_a_tool_said.yaml");
 graph!("tests/engines/graphs/hooks_that_a_tool_answers_for.yaml");
 graph!("tests/engines/graphs/hooks_that_end_a_run_before_it_begins.yaml");
 graph!("tests/engines/graphs/import_goes_on_after_failures.yaml");
 graph!("tests/engines/graphs/inputs_follow_rules.yaml");
 graph!("tests/engines/graphs/inputs_have_defaults_inside.yaml");
+graph!("tests/engines/graphs/inputs_in_texts.yaml");
 graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
 graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
@@ -60,6 +62,7 @@ graph!("tests/engines/graphs/nested_that_fails.yaml");
 graph!("tests/engines/graphs/nested_too_deep.yaml");
 graph!("tests/engines/graphs/nested_with_less_permission.yaml");
 graph!("tests/engines/graphs/nested_with_types.yaml");
+graph!("tests/engines/graphs/numbers_stay_what_they_are.yaml");
 graph!("tests/engines/graphs/operators_on_any_value.yaml");
 graph!("tests/engines/graphs/operators_on_typed_values.yaml");
 graph!("tests/engines/graphs/order_is_paid_or_refused.yaml");
@@ -67,6 +70,7 @@ graph!("tests/engines/graphs/outputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/permissions_are_patterns.yaml");
 graph!("tests/engines/graphs/poll_until_done.yaml");
 graph!("tests/engines/graphs/results_may_be_kept.yaml");
+graph!("tests/engines/graphs/retries_are_seen_after_success.yaml");
 graph!("tests/engines/graphs/retry_after_any_failure.yaml");
 graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
 graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
@@ -203,6 +207,10 @@ super::all_machines! {
         log_limit(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         log_completed(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "hooks_see_what_a_tool_said" hooks_see_what_a_tool_said HooksSeeWhatAToolSaid {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        guard_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
     "hooks_that_a_tool_answers_for" hooks_that_a_tool_answers_for HooksThatAToolAnswersFor {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         guard_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -218,6 +226,9 @@ super::all_machines! {
     "inputs_follow_rules" inputs_follow_rules InputsFollowRules {
     }
     "inputs_have_defaults_inside" inputs_have_defaults_inside InputsHaveDefaultsInside {
+    }
+    "inputs_in_texts" inputs_in_texts InputsInTexts {
+        dispatch(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "inputs_of_any_kind" inputs_of_any_kind InputsOfAnyKind {
     }
@@ -265,6 +276,9 @@ super::all_machines! {
     }
     "nested_with_types" nested_with_types NestedWithTypes {
     }
+    "numbers_stay_what_they_are" numbers_stay_what_they_are NumbersStayWhatTheyAre {
+        test_number(numbers_stay_what_they_are::TestNumber { value: "value", list: "list" }) -> numbers_stay_what_they_are::TestNumberResult;
+    }
     "operators_on_any_value" operators_on_any_value OperatorsOnAnyValue {
     }
     "operators_on_typed_values" operators_on_typed_values OperatorsOnTypedValues {
@@ -287,6 +301,10 @@ super::all_machines! {
     "results_may_be_kept" results_may_be_kept ResultsMayBeKept {
         test_typed(results_may_be_kept::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> results_may_be_kept::TestTypedResult;
         test_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retries_are_seen_after_success" retries_are_seen_after_success RetriesAreSeenAfterSuccess {
+        test_call_api(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_tell(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "retry_after_any_failure" retry_after_any_failure RetryAfterAnyFailure {
         test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

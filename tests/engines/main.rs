@@ -14,10 +14,11 @@ mod script;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use graph_model::name::ItemId;
 use graph_model::value::AsView;
 use graph_runtime::__private::Code;
 use graph_runtime::dynamic::{Interpreted, Library};
-use graph_runtime::{Cells, Graph, Lane, Machine, Map, Mismatch, Value};
+use graph_runtime::{Cells, Failure, Graph, Lane, Machine, Map, Mismatch, Value};
 
 use case::{Bench, Cut};
 use script::{Script, Stage};
@@ -63,6 +64,14 @@ impl Machine for Erased {
 
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         self.machine.nested(tool)
+    }
+
+    fn nested_called(&self, id: &ItemId) -> Result<Option<Arc<dyn Machine>>, Box<Failure>> {
+        self.machine.nested_called(id)
+    }
+
+    fn missing_tools(&self) -> Vec<String> {
+        self.machine.missing_tools()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use graph_model::number::read_json;
 use graph_runtime::travel::Fork;
 use graph_runtime::{Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
 use serde_json::json;
@@ -48,7 +49,7 @@ pub(crate) struct Arguments {
 /// Takes `key=json` apart.
 fn setting(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
-    let value = serde_json::from_str(value).map_err(|error| {
+    let value = read_json(value).map_err(|error| {
         format!("the value of `{key}` is no JSON ({error}); a text stands in quotes: `{key}='\"text\"'`")
     })?;
     Ok((key.to_owned(), value))

@@ -638,7 +638,11 @@ fn unresumed(error: ResumeError, arguments: &Run, graph: &Interpreted) -> Failur
         error @ ResumeError::AnotherGraph { .. } => {
             let help = match arguments.old_graph.as_deref().map(kept::load) {
                 Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),
-                Some(Err(error)) => format!("; what was changed since cannot be told: {error}"),
+                Some(Err(error)) => {
+                    // It becomes a part of the JSON on stdout.
+                    let error = error.to_string();
+                    format!("; what was changed since cannot be told: {}", anstream::adapter::strip_str(&error))
+                }
                 None => "; `--old-graph FILE`, with the graph as it was, says what was changed since".to_owned(),
             };
             Failure::new(UNDONE, format_args!("{}{help}", Error::from(error)))

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+#[cfg(unix)]
+mod computed;
 mod kept;
 #[cfg(unix)]
 mod outlive;

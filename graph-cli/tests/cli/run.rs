@@ -162,7 +162,7 @@ fn inputs_are_read_as_the_graph_says_and_those_by_name_win() {
     let output = place.run(&named).result()["output"].clone();
     assert_eq!(output, json!({"said": "a=b", "count": 3, "ratio": 0.5, "loud": true, "tags": ["x"]}));
     let json = r#"{"name": "json", "count": 2, "ratio": 2}"#;
-    let output = json!({"said": "json", "count": 3, "ratio": 2.0, "loud": false, "tags": []});
+    let output = json!({"said": "json", "count": 3, "ratio": 2, "loud": false, "tags": []});
     assert_eq!(place.run(&["--json", json, "--input", "count=3"]).result()["output"], output);
     assert_eq!(place.pipe(&["--input", "count=3"], json).result()["output"], output);
     assert_eq!(place.pipe(&["--json", "-", "--input", "count=3"], json).result()["output"], output);
@@ -201,10 +201,15 @@ fn inputs_that_do_not_fit_exit_with_2_and_say_why() {
         (&["--input", "nmae=ann"][..], "the graph has no input `nmae`; did you mean `name`?"),
         (&["--json", r#"{"name": "a", "colour": 1}"#], "the graph has no input `colour`; it takes `name`, `count`"),
         (&["--input", "name=a", "--input", "count=x"], "the input `count` must be a whole number, and is `x`"),
+        (
+            &["--input", "name=a", "--input", "count=9223372036854775808"],
+            "must be a whole number from -2^63 to 2^63-1, and is `9223372036854775808`",
+        ),
+        (&["--input", "name=a", "--input", "ratio=99999999999999999999"], "`99999999999999999999` is beyond 64 bits"),
         (&["--input", "name=a", "--input", "name=b"], "the input `name` is given twice"),
         (&["--input", "name=a", "--input", "count=10"], "what `maximum: 9` allows"),
         (&["--json", "[1]"], "the inputs of `--json` must be a JSON object"),
-        (&["--json", "{"], "the inputs of `--json` are no JSON"),
+        (&["--json", "{"], "the inputs of `--json` cannot be read as JSON"),
         (&[], "missing required input: 'name'"),
     ] {
         let ran = place.run(arguments);

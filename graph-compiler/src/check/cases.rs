@@ -17,7 +17,7 @@ use super::facts::{Facts, Site};
 use super::guards;
 use crate::definition::{Edge, EdgeList, Next, Schema, SchemaKind, Test, compiled};
 use crate::diagnostic::{Diagnostics, code};
-use domain::{Case, Domain, Outcome};
+use domain::{Bounds, Case, Domain, Outcome};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not judged.
 const MOST_COMBINATIONS: usize = 20_000;
@@ -278,18 +278,17 @@ fn values<'f>(facts: &'f Facts<'_>, path: &Path) -> Option<&'f [Value]> {
 }
 
 /// Returns the least and the greatest value of a number, as far as they are known.
-fn bounds(facts: &Facts<'_>, path: &Path) -> (Option<f64>, Option<f64>) {
+fn bounds(facts: &Facts<'_>, path: &Path) -> Bounds {
     match (path.root, path.segments.as_slice()) {
-        (Root::Visit, [number]) if number == "number" => (Some(1.0), None),
+        (Root::Visit, [number]) if number == "number" => (Some(Value::from(1)), None),
         (Root::Inputs, segments) => {
             let mut schema = facts.definition.inputs.as_ref();
             for segment in segments {
                 schema = schema.and_then(|schema| part_of(schema, segment));
             }
             let Some(schema) = schema else { return (None, None) };
-            let rule = |keyword: &str| {
-                schema.rules.iter().find(|rule| rule.keyword == keyword).and_then(|rule| rule.value.as_f64())
-            };
+            let rule =
+                |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword).map(|rule| rule.value.clone());
             (rule("minimum").or(rule("exclusiveMinimum")), rule("maximum").or(rule("exclusiveMaximum")))
         }
         _ => (None, None),
@@ -436,7 +435,7 @@ mod tests {
     }
 
     /// The cases in words, and how the comparisons come out in each.
-    fn table(kind: Kind, nullable: bool, bounds: (Option<f64>, Option<f64>), tests: &[Test]) -> Vec<String> {
+    fn table(kind: Kind, nullable: bool, bounds: Bounds, tests: &[Test]) -> Vec<String> {
         let ty = Type { nullable, ..Type::of(kind) };
         let domain = Domain::cut(&ty, nullable, bounds, None, &tests.iter().collect::<Vec<_>>()).unwrap();
         let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
@@ -460,7 +459,17 @@ mod tests {
         );
         let between = &table(Kind::Number, false, (None, None), &tests)[3];
         assert_eq!(between, "--- a number between 3 and 4");
-        assert_eq!(table(Kind::Integer, false, (Some(3.0), Some(4.0)), &tests), ["--+ `3`", "-+- `4`"]);
+        assert_eq!(table(Kind::Integer, false, (Some(json!(3)), Some(json!(4.0))), &tests), ["--+ `3`", "-+- `4`"]);
+    }
+
+    #[test]
+    fn large_neighbours_are_cut_without_rounding() {
+        let two_53 = 9_007_199_254_740_992_i64;
+        let tests = [test(Operator::Lte, json!(two_53)), test(Operator::Gt, json!(two_53 + 1))];
+        assert_eq!(
+            table(Kind::Integer, false, (Some(json!(two_53)), Some(json!(two_53 + 1))), &tests),
+            ["+- `9007199254740992`", "-- `9007199254740993`"]
+        );
     }
 
     #[test]

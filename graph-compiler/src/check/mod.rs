@@ -47,8 +47,9 @@ mod words;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use graph_model::capability::Capability;
 use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Each, Hook, Kind, Settings};
+use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 
@@ -57,9 +58,9 @@ use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
-use crate::graph::{Budget, Graph, Inner, Node, Outline};
+use crate::graph::{Budget, Graph, Inner, Node, Outline, Tool};
 use crate::levels::Levels;
-use crate::types::Type;
+use crate::types::{self, Type};
 use crate::verify::{Origin, Verified};
 use facts::Facts;
 pub(crate) use facts::Site;
@@ -196,6 +197,28 @@ pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostic
     Checked { outline, graph }
 }
 
+/// Returns what is known of a call of a tool with a contract, where only a run knows that the tool is called.
+pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
+    let result = contract.result.as_ref();
+    Tool {
+        id: id.to_string(),
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Performer::Program,
+        typed: result.is_some(),
+        capability: Some(Capability::new(Verb::Execute, ItemType::Tool, Some(id)).to_string()),
+        builtin: contract.builtin() || contract.subprocess().is_some(),
+        subprocess: contract.subprocess().cloned(),
+        module: None,
+        description: contract.description.clone(),
+        params: match Type::of_schema(&contract.params).kind {
+            types::Kind::Object(fields) => Some(fields),
+            _ => None,
+        },
+        result: result.map_or_else(Type::any, Type::of_schema),
+    }
+}
+
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
 fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline, levels: &Levels) -> Graph {
     // Who lets graphs splice values into code lets them run so.
@@ -274,6 +297,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
         cached: conduct.is_some_and(Conduct::caches),
+        env: conduct.map(|conduct| conduct.env.clone()).unwrap_or_default(),
         untrusted: call.filter(|_| guards).map_or(Untrusted::Nothing, |call| {
             let (at, site) = facts::Caller::Node(at, node).site();
             commands::untrusted(facts, at, site, call)

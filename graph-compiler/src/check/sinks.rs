@@ -406,7 +406,8 @@ fn of_event(path: &Path) -> Type {
 /// Returns where in a text an expression stands, with its braces.
 pub(super) fn place_of(text: &str, expression: &Expression) -> Span {
     let (Some(first), Some(last)) = (expression.ranges.first(), expression.ranges.last()) else { return 0..text.len() };
-    let start = text[..first.start].rfind("${").unwrap_or(first.start);
+    let open = if expression.input.is_some() { "{input:" } else { "${" };
+    let start = text[..first.start].rfind(open).unwrap_or(first.start);
     let end = text[last.end..].find('}').map_or(last.end, |brace| last.end + brace + 1);
     start..end
 }

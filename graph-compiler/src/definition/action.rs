@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use graph_model::input::references;
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Piece, Template};
@@ -176,7 +177,7 @@ fn item(reader: &mut Reader<'_>, fields: &Fields<'_>, verb: Verb, names: Names<'
             .help("remove one of them");
         return None;
     }
-    if text.value.contains("${") {
+    if text.value.contains("${") || references(&text.value).next().is_some() {
         return computed(reader, tree, &text, names);
     }
     let name = reader.name(text, ItemId::new)?;

@@ -18,6 +18,8 @@ pub struct Conduct {
     pub remote: Option<String>,
     /// Whether the node may look at what its last visit returned.
     pub feedback: bool,
+    /// The environment variables that nothing before the node asks for (R280).
+    pub env: Vec<String>,
     /// Whether what a call returned is kept, and returned again where the same call would be made (R295).
     pub cache_result: Option<Spanned<bool>>,
 }
@@ -60,6 +62,7 @@ pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
         timeout_ms: fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`")),
         remote,
         feedback: fields.get("feedback").and_then(|tree| reader.boolean(tree, "`feedback`")).unwrap_or(true),
+        env: Vec::new(),
         cache_result,
     }
 }

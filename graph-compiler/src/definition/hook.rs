@@ -1,7 +1,7 @@
 //! Hooks: what is done when something happens to a run.
 
 use graph_model::condition::Condition;
-use graph_model::program::{CONTROL, Event, ItemType, Verb};
+use graph_model::program::{CONTROL, Event, ItemType, UNSUPPORTED_CONTROLS, Verb};
 use graph_model::value::Value;
 
 use super::action::{self, Call};
@@ -42,7 +42,7 @@ pub enum Reaction {
 pub(crate) const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
 
 /// What a control may be.
-pub(crate) const CONTROLS: [&str; 7] = ["retry", "fail", "abort", "continue", "skip", "escalate", "suspend"];
+pub(crate) const CONTROLS: [&str; 4] = ["retry", "fail", "abort", "continue"];
 
 /// The controls that stand in an action by themselves, each with what may stand beside it.
 pub(crate) const INLINE: [(&str, &[&str]); 4] =
@@ -100,6 +100,11 @@ fn reaction(reader: &mut Reader<'_>, tree: &Tree, event: Event) -> Option<Reacti
         let has = |name: &str| entries.iter().any(|(key, _)| key.name == name);
         let inline: Vec<_> =
             entries.iter().filter(|(key, _)| INLINE.iter().any(|(name, _)| *name == key.name)).collect();
+        let refused = entries.iter().find(|(key, _)| UNSUPPORTED_CONTROLS.contains(&key.name.as_str()));
+        if let Some((key, _)) = refused.filter(|_| !has("item_id") && !has("primary")) {
+            unsupported(reader, &key.name, &key.span);
+            return None;
+        }
         if !has("item_id") && !has("primary") && !inline.is_empty() {
             let fields = reader.map(tree, "`action`")?;
             return steer(reader, &fields, &inline, event).map(Reaction::Steer);
@@ -171,6 +176,10 @@ fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
         TermKind::Literal(Value::String(name)) if CONTROLS.contains(&name.as_str()) => {
             does_something(reader, name, &term.span, event);
         }
+        TermKind::Literal(Value::String(name)) if UNSUPPORTED_CONTROLS.contains(&name.as_str()) => {
+            unsupported(reader, name, &term.span);
+            return None;
+        }
         TermKind::Unreadable => return None,
         kind => {
             let place = Place::new(reader.source, term.span.clone());
@@ -187,8 +196,24 @@ fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
     Some(call.params)
 }
 
-/// Returns the event that a control is about, where it is one: only what failed is tried again, and only a limit is raised.
-pub(crate) fn event_of(control: &str) -> Option<Event> {
+/// Reports a control that the runtime does not do: a run that goes on where it was to be held back does harm.
+fn unsupported(reader: &mut Reader<'_>, control: &str, span: &Span) {
+    let place = Place::new(reader.source, span.clone());
+    reader
+        .diagnostics
+        .error(code::NOT_SUPPORTED, place, format!("the control `{control}` is not supported by this version"))
+        .note(format!("the controls are {}", CONTROLS.map(|name| format!("`{name}`")).join(", ")))
+        .help("to hold a run back, end it with `abort`, and begin another one when it may go on");
+}
+
+/// Whether a control does something about an event: only what failed is tried again, only a limit is raised, and a run that ended
+/// cannot be ended.
+pub(crate) fn is_useful(control: &str, event: Event) -> bool {
+    event_of(control).map_or(event != Event::GraphCompleted, |needed| needed == event)
+}
+
+/// Returns the event that a control is about, where it is one.
+fn event_of(control: &str) -> Option<Event> {
     match control {
         "retry" => Some(Event::Error),
         "continue" => Some(Event::Limit),
@@ -198,12 +223,16 @@ pub(crate) fn event_of(control: &str) -> Option<Event> {
 
 /// Reports a control that does nothing about the event.
 fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Event) {
-    let Some(needed) = event_of(control) else { return };
-    if event != needed {
-        let place = Place::new(reader.source, span.clone());
-        let message = format!("`{control}` does nothing about `{}`", event.name());
-        reader.diagnostics.error(code::BAD_HOOK, place, message).help(format!("write `event: {}`", needed.name()));
+    if is_useful(control, event) {
+        return;
     }
+    let place = Place::new(reader.source, span.clone());
+    let message = format!("`{control}` does nothing about `{}`", event.name());
+    let diagnostic = reader.diagnostics.error(code::BAD_HOOK, place, message);
+    match event_of(control) {
+        Some(needed) => diagnostic.help(format!("write `event: {}`", needed.name())),
+        None => diagnostic.help("the run has ended then; `event: after_step` is told of each step before that"),
+    };
 }
 
 /// Returns the least and the most that a number of a control may be.

@@ -369,8 +369,9 @@ struct Env {
 }
 
 impl Env {
-    /// Reads a list of names, or one name (R281).
-    fn read(&mut self, reader: &mut Reader<'_>, tree: &tree::Tree) {
+    /// Reads a list of names, or one name (R281). Returns those that are new.
+    fn read(&mut self, reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<String> {
+        let before = self.names.len();
         let items = match &tree.node {
             tree::Node::String(_) => std::slice::from_ref(tree),
             _ => reader.list(tree, "`env_requires`"),
@@ -391,6 +392,7 @@ impl Env {
                 self.names.push(name.value);
             }
         }
+        self.names[before..].to_vec()
     }
 }
 

@@ -295,13 +295,11 @@ fn parse_action(
     lost: &mut bool,
 ) -> Option<Action> {
     *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
-    if let Some(tree) = fields.get("env_requires") {
-        env.read(reader, tree);
-    }
+    let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let assign = parse_assign(reader, fields);
     let next = parse_next(reader, fields, lost);
     let on_error = parse_on_error(reader, fields, lost);
-    let conduct = conduct::parse(reader, fields);
+    let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, Names::Node)?;
     Some(Action { call, conduct, assign, next, on_error })
@@ -316,12 +314,10 @@ fn parse_foreach(
 ) -> Option<Foreach> {
     let whose = format!("the foreach `{name}`");
     *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign"]);
-    if let Some(tree) = fields.get("env_requires") {
-        env.read(reader, tree);
-    }
+    let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let next = parse_next(reader, fields, lost);
     let on_error = parse_on_error(reader, fields, lost);
-    let conduct = conduct::parse(reader, fields);
+    let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let width = parse_width(reader, fields);
     let variable = parse_variable(reader, fields);
     let collect = reader.optional_text(fields, "collect").and_then(|text| reader.name(text, StateKey::new));

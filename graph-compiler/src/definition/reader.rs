@@ -45,6 +45,9 @@ impl<'t> Fields<'t> {
     }
 }
 
+/// What other versions of the format call a field, and what it is called here.
+const OTHER_NAMES: [(&str, &str); 1] = [("cache", "cache_result")];
+
 /// Reads trees and collects what is wrong with them.
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Arc<Source>,
@@ -246,6 +249,9 @@ impl Reader<'_> {
         let message = format!("{whose} has no field `{}`", key.name);
         let Some(diagnostic) = self.diagnostics.error_once(code::UNKNOWN_FIELD, place, message) else { return };
         diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
+        if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, name)| *other == key.name && known.contains(name)) {
+            diagnostic.help(format!("did you mean `{name}`?")).fix(*name, false);
+        }
         if diagnostic.help.is_none() {
             let list: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
             diagnostic.note(format!("its fields are {}", list.join(", ")));

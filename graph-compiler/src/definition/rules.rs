@@ -261,7 +261,8 @@ fn fields(map: &Map<String, Value>) -> usize {
 }
 
 fn is_multiple(value: &Value, of: &Value) -> bool {
-    if let (Some(value), Some(of)) = (value.as_i64(), of.as_i64()) {
+    let whole = |value: &Value| value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+    if let (Some(value), Some(of)) = (whole(value), whole(of)) {
         return of != 0 && value % of == 0;
     }
     let (Some(value), Some(of)) = (value.as_f64(), of.as_f64()) else { return true };

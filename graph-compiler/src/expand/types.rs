@@ -76,7 +76,7 @@ impl Types {
             Kind::Any | Kind::Never => return quote!(::graph_runtime::Value),
             Kind::Boolean => quote!(bool),
             Kind::Integer => quote!(i64),
-            Kind::Number => quote!(f64),
+            Kind::Number => quote!(::graph_runtime::Number),
             Kind::String => quote!(String),
             Kind::List(items) => {
                 let items = self.rust(items, &format!("{hint} item"));

@@ -626,10 +626,9 @@ fn hook() -> Value {
 fn reaction(event: Event) -> Value {
     let names = Names::Hook(event);
     let steers: Vec<Value> = hook::INLINE.iter().map(|(name, _)| json!({ "required": [name] })).collect();
-    let is_useful = |control: &str| hook::event_of(control).is_none_or(|needed| needed == event);
     let ways: Vec<Value> = hook::INLINE
         .iter()
-        .filter(|(name, _)| is_useful(name))
+        .filter(|(name, _)| hook::is_useful(name, event))
         .map(|(name, beside)| {
             let fields = [&[*name], *beside].concat();
             let mut way =
@@ -647,7 +646,7 @@ fn reaction(event: Event) -> Value {
             "anyOf": steers,
             "not": { "anyOf": [{ "required": ["item_id"] }, { "required": ["primary"] }] },
         },
-        "then": { "anyOf": ways },
+        "then": if ways.is_empty() { json!(false) } else { json!({ "anyOf": ways }) },
         "else": reference(&names.definition("action")),
     })
 }
@@ -666,8 +665,7 @@ fn control_value(field: &str, names: Names) -> Value {
 
 /// The parameters of the tool that steers the run (R152).
 fn control(event: Event) -> Value {
-    let is_useful = |control: &&str| hook::event_of(control).is_none_or(|needed| needed == event);
-    let controls: Vec<&str> = hook::CONTROLS.iter().copied().filter(is_useful).collect();
+    let controls: Vec<&str> = hook::CONTROLS.into_iter().filter(|control| hook::is_useful(control, event)).collect();
     let names = Names::Hook(event);
     json!({
         "if": executes(CONTROL),
@@ -675,7 +673,7 @@ fn control(event: Event) -> Value {
             "properties": { "params": {
                 "type": "object",
                 "properties": {
-                    "action": { "enum": controls },
+                    "action": if controls.is_empty() { json!(false) } else { json!({ "enum": controls }) },
                     "max_retries": control_value("max_retries", names),
                     "additional_steps": control_value("additional_steps", names),
                 },

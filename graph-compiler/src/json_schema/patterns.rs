@@ -81,7 +81,8 @@ pub(super) const KEY: &str = r"^[^_\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
 pub(super) const ID: &str = "^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$";
 
 /// An id with a template in it.
-pub(super) const COMPUTED_ID: &str = r"^([A-Za-z0-9_/-]|\$\{[^}]*\})*\$\{[^}]*\}([A-Za-z0-9_/-]|\$\{[^}]*\})*\n?$";
+pub(super) const COMPUTED_ID: &str =
+    r"^([A-Za-z0-9_/-]|(\$\{|\{input:)[^}]*\})*(\$\{|\{input:)[^}]*\}([A-Za-z0-9_/-]|(\$\{|\{input:)[^}]*\})*\n?$";
 
 /// A graph's category: slashes at its ends are cut off.
 pub(super) const CATEGORY: &str = "^/*([A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*/*)?$";

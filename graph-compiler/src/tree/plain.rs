@@ -1,6 +1,6 @@
 //! What a plain scalar is, where readers of YAML 1.1 and of YAML 1.2 agree.
 
-use graph_model::value::Number;
+use serde_json::Number;
 
 use super::Node;
 

@@ -261,7 +261,8 @@ impl Walk<'_> {
         let activation = self.standing.frontier.iter().find(|activation| activation.node == index)?;
         let mut changes = Vec::new();
         let outcome = Outcome::None;
-        let advanced = settle::advance(self.machine, activation, sight, outcome, &mut Notes::default(), &mut changes);
+        let advanced =
+            settle::advance(self.machine, activation, sight, 0, outcome, &mut Notes::default(), &mut changes);
         if let Err(failure) = advanced {
             return Some(failure.message);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::capability::Grants;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
 use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
 use graph_model::signature::PublicKey;
@@ -12,8 +12,8 @@ use graph_model::timestamp;
 use graph_model::value::Value;
 
 use super::{Audit, Proven, Session, Walk, misfit, prove};
-use crate::code::{Foreach, Kind};
-use crate::engine::nested::{failure_inside, is_told_secrets, nested_id};
+use crate::code::{Foreach, Kind, Tool};
+use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::seal::SealKey;
@@ -87,8 +87,8 @@ pub(crate) async fn prove_tree(
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
-        let inner =
-            outer.nested(call.tool).ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+        let inner = graph_of(&*outer, call.tool, call.id.as_ref())
+            .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
         for attempt in 1..=call.attempts {
             let id = call.id(attempt);
@@ -128,11 +128,11 @@ pub(crate) async fn verify_inside(
     };
     let mut waiting = begun(machine, run, records)?;
     while let Some((outer, call)) = waiting.pop() {
-        let Begun { seq, parent, tool, attempts, has_result } = call;
+        let Begun { seq, parent, tool, id, attempts, has_result } = call;
         let misfit = |reason: &str| {
             journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
         };
-        let inner = outer.nested(tool).ok_or_else(|| misfit("calls a graph that is not there"))?;
+        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
         let mut is_there = false;
         for attempt in 1..=attempts {
             let id = nested_id(&parent.run, parent.step, parent.item, attempt);
@@ -163,6 +163,8 @@ struct Begun {
     seq: u64,
     parent: Parent,
     tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
     /// How often it was made at most.
     attempts: u64,
     has_result: bool,
@@ -178,7 +180,8 @@ fn begun(
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
     let code = machine.code();
-    if code.tools.iter().all(|tool| tool.by != Performer::Graph) {
+    let may_run = |tool: &Tool| tool.by == Performer::Graph || is_computed(tool);
+    if !code.tools.iter().any(may_run) {
         return Ok(all);
     }
     let mut past = Past::open(machine, run, records, key, seal)?;
@@ -188,27 +191,48 @@ fn begun(
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
             let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { continue };
-            if code.tool(call.tool).is_none_or(|tool| tool.by != Performer::Graph) {
-                continue;
-            }
+            let Some(tool) = code.tool(call.tool).filter(|tool| may_run(tool)) else { continue };
             let one = |item, has_result| Begun {
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
                 tool: call.tool,
+                id: is_computed(tool).then(|| computed(&past, activation, visit, item)).flatten(),
                 attempts: visit.calls.max(1),
                 has_result,
             };
+            // A computed id may be that of a tool, which begins no run.
+            let is_graph =
+                |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
             if let Kind::Action(_) = node.kind {
-                all.push(one(None, visit.error.is_none()));
+                let call = one(None, visit.error.is_none());
+                if is_graph(&call) || visit.run.is_some() {
+                    all.push(call);
+                }
                 continue;
             }
             let failed = |index| visit.items.iter().any(|failed| failed.item == index);
             let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
-            all.extend(items);
+            all.extend(items.filter(is_graph));
         }
         past.go_on()?;
     }
     Ok(all)
+}
+
+/// Returns the id that a call computed, if that can be told: `item` is its place in the list of a foreach.
+fn computed(past: &Past<'_>, activation: &Activation, visit: &Visit, item: Option<u64>) -> Option<ItemId> {
+    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let sight = past.standing.sight(past.state()?, activation.node, &now);
+    let notes = &mut Notes::default();
+    match (past.machine().plan(activation, &sight, notes).ok()?, item) {
+        (Plan::Call(request), None) => request.id,
+        (Plan::Each { items, .. }, Some(item)) => {
+            let item = items.get(usize::try_from(item).ok()?)?;
+            past.machine().plan_item(activation, &sight, item, notes).ok()?.id
+        }
+        _ => None,
+    }
 }
 
 /// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
@@ -290,6 +314,8 @@ pub(super) struct Inside {
     seq: u64,
     parent: Parent,
     tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
     /// How often it was made at most.
     attempts: u64,
     /// The run that the visit names as that of its last call; of a foreach none is named.
@@ -323,13 +349,18 @@ impl Walk<'_> {
     ) -> Vec<Inside> {
         let node = self.code.node(activation.node);
         let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Vec::new() };
-        if self.code.tool(call.tool).is_none_or(|tool| tool.by != Performer::Graph) {
-            return Vec::new();
-        }
+        let is_computed = match self.code.tool(call.tool) {
+            Some(tool) if tool.by == Performer::Graph => false,
+            Some(tool) if is_computed(tool) => true,
+            _ => return Vec::new(),
+        };
+        // A computed id may be that of a tool, which begins no run.
+        let is_graph = |id: &ItemId| graph_of(self.machine, call.tool, Some(id)).is_some();
         let one = |item| Inside {
             seq,
             parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
             tool: call.tool,
+            id: None,
             attempts: visit.calls.max(1),
             named: None,
             inputs: None,
@@ -345,6 +376,13 @@ impl Walk<'_> {
         let given = |request: Request, now: &Now<'_>| now.known().is_none().then(|| first(request));
         if let Kind::Action(_) = &node.kind {
             let mut one = one(None);
+            if is_computed {
+                let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+                one.id = match plan(&now) {
+                    Some(Plan::Call(request)) => request.id.filter(is_graph),
+                    _ => None,
+                };
+            }
             let now = Now::new(&clock);
             one.inputs = match plan(&now) {
                 Some(Plan::Call(request)) => given(request, &now),
@@ -367,11 +405,14 @@ impl Walk<'_> {
             let mut one = one(Some(index));
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
+            let mut computed = None;
             one.inputs = self.state.as_deref().and_then(|state| {
                 let sight = self.standing.sight(state, activation.node, &now);
                 let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+                computed.clone_from(&request.id);
                 given(request, &now)
             });
+            one.id = computed.filter(|id| is_computed && is_graph(id));
             let failed = visit.items.iter().find(|failed| failed.item == index);
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
@@ -380,7 +421,7 @@ impl Walk<'_> {
             };
             one
         });
-        each.collect()
+        each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
     }
 }
 

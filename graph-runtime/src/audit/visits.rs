@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use graph_model::name::ItemId;
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
@@ -11,7 +12,7 @@ use graph_model::value::{AsView, MOST_LEVELS, Map, Value};
 use super::{Walk, same};
 use crate::backoff;
 use crate::code::{Foreach, Kind, Node, Tool};
-use crate::engine::nested::nested_id;
+use crate::engine::nested::{graph_of, is_computed, nested_id};
 use crate::engine::{element, failed};
 use crate::error::{Category, Failure};
 use crate::machine::{Activation, Cells, Next, Notes, Now, Outcome, Plan, Request, Sight};
@@ -140,16 +141,19 @@ impl Walk<'_> {
             Kind::Action(_) if !visit.items.is_empty() => {
                 return refuse("makes one call, and names items of a list");
             }
-            Kind::Action(call) => return self.names_run(visit, call.tool),
+            // What a computed id leads to is told by the plan.
+            Kind::Action(call) if self.code.tool(call.tool).is_some_and(is_computed) => {}
+            Kind::Action(call) => return self.names_run(visit, call.tool, None),
         }
         Ok(())
     }
 
     /// Fails unless a visit names the run that its call began, and none if it began none.
-    fn names_run(&self, visit: &Visit, tool: u16) -> Result<(), String> {
-        let is_graph = self.code.tool(tool).is_some_and(|tool| tool.by == Performer::Graph);
+    fn names_run(&self, visit: &Visit, tool: u16, id: Option<&ItemId>) -> Result<(), String> {
+        let graph = graph_of(self.machine, tool, id);
+        let is_graph = graph.is_some() || self.code.tool(tool).is_some_and(|tool| tool.by == Performer::Graph);
         let may_nest = self.sessions.last().is_some_and(|session| session.depth > 0);
-        let begins = is_graph && may_nest && self.machine.nested(tool).is_some();
+        let begins = may_nest && graph.is_some();
         let expected = begins.then(|| nested_id(&self.run, visit.step, None, visit.calls.max(1)));
         if is_graph && !begins && visit.error.is_none() {
             return Err(format!("node `{}` cannot run the graph that it calls", visit.node));
@@ -207,7 +211,10 @@ impl Walk<'_> {
                 Kind::Action(_) => Outcome::Done(visit.result.view()),
                 Kind::Gate | Kind::Return(_) => Outcome::None,
             };
-            match (settle::advance(self.machine, activation, sight, outcome, notes, &mut changes), &visit.error) {
+            match (
+                settle::advance(self.machine, activation, sight, visit.calls, outcome, notes, &mut changes),
+                &visit.error,
+            ) {
                 (Ok(to), None) => next = Some(to),
                 (Ok(_), Some(_)) => {
                     return Err(format!("node `{}` does not fail on what its calls returned", node.name));
@@ -278,13 +285,18 @@ impl Walk<'_> {
             Err(failure) => {
                 self.same_failure(visit, &failure)?;
                 self.given_up(visit, node, Category::Permanent)?;
-                if !visit.result.is_null() || visit.cached || done.is_some() {
+                if !visit.result.is_null() || visit.cached || visit.run.is_some() || done.is_some() {
                     return Err(format!("node `{}` makes no call: {}", node.name, failure.message));
                 }
                 return Ok(Calls { failure: Some(*failure), ..Calls::default() });
             }
         };
         let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
+        if is_computed(tool) && self.denials(&request).is_empty() {
+            self.names_run(visit, request.tool, request.id.as_ref())?;
+        } else if is_computed(tool) && visit.run.is_some() {
+            return Err(format!("node `{}` was denied its call, and names a run", node.name));
+        }
         if let Some(done) = done {
             let is_same = (visit.calls.max(1), &visit.run, visit.cached) == (done.calls.max(1), &done.run, done.cached);
             if visit.result != done.result || !is_same {
@@ -585,9 +597,13 @@ impl Walk<'_> {
             return refuse("says of its call what is not written down");
         }
         let tool = self.code.tool(call.tool).ok_or("there is no such tool")?;
-        let expected =
-            (tool.by == Performer::Graph).then(|| nested_id(&self.run, done.step, done.item, done.calls.max(1)));
-        if done.run != expected {
+        let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
+        // What a computed id led to is compared with the visit.
+        let is_named = match &done.run {
+            Some(run) => *run == begun && (tool.by == Performer::Graph || is_computed(tool)),
+            None => tool.by != Performer::Graph,
+        };
+        if !is_named {
             return refuse("names another run than its call begins");
         }
         let Some(state) = self.state.as_deref() else { return Ok(()) };

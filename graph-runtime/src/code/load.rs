@@ -127,6 +127,7 @@ impl Loader<'_> {
             timeout,
             remote: body.remote.map(Arc::from),
             cached: body.cached,
+            env: body.env,
             looks_back: looks_back && body.feedback,
             is_plain,
         };
@@ -232,7 +233,14 @@ impl Loader<'_> {
                 Template::Mixed(pieces) => {
                     let piece = |piece| match piece {
                         template::Piece::Text(text) => Ok(Piece::Text(text)),
-                        template::Piece::Expression(expression) => Ok(Piece::First(self.references(&expression)?)),
+                        template::Piece::Expression(expression) => {
+                            match (&expression.input, expression.paths.first()) {
+                                (Some(otherwise), Some(path)) => {
+                                    Ok(Piece::Input(self.reference(path)?, otherwise.clone()))
+                                }
+                                _ => Ok(Piece::First(self.references(&expression)?)),
+                            }
+                        }
                     };
                     Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
                 }

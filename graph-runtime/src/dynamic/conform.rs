@@ -1,10 +1,11 @@
 //! Conforming: a JSON value as it would be if it had been a value of the compiled graph's Rust type.
 //!
 //! A compiled graph reads JSON into structs, enums and numbers, and shows it again from there. What that does to a value (a
-//! default stands where nothing was given, a field that nobody declared is gone, `3` is `3.0` where a number is wanted) is done
-//! here too, with the same errors.
+//! default stands where nothing was given, a field that nobody declared is gone, `3.0` is `3` where an integer is wanted) is
+//! done here too, with the same errors.
 
 use graph_compiler::types::{Field, Kind, Type};
+use graph_model::number::Number;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within_levels};
 
 /// Returns `value` as a value of type `ty`.
@@ -25,7 +26,7 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
         _ if ty.nullable && value.is_null() => Ok(Value::Null),
         Kind::Boolean => bool::from_value(value).map(Value::from),
         Kind::Integer => i64::from_value(value).map(Value::from),
-        Kind::Number => f64::from_value(value).map(|number| number.view().to_value()),
+        Kind::Number => Number::from_value(value).map(|number| number.view().to_value()),
         Kind::String => String::from_value(value).map(Value::from),
         Kind::Enum(texts) => match value.as_str() {
             Some(text) if texts.iter().any(|one| one == text) => Ok(value),
@@ -90,9 +91,9 @@ mod tests {
     struct Everything {
         text: String,
         count: i64,
-        ratio: f64,
+        ratio: Number,
         maybe: Option<bool>,
-        list: Vec<f64>,
+        list: Vec<Number>,
         any: Value,
         some: Value,
     }

@@ -16,19 +16,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::graph::{Outline, Tool};
-use graph_compiler::project::Project;
+use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Field, Type};
 use graph_model::name::ItemId;
 use graph_model::program::{Performer, Program};
 use graph_model::signature::KeyRing;
-use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View};
+use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
 
 pub use changes::GraphChanges;
 pub use tools::{Performing, Toolbox, Tools};
 
 use crate::call::Call;
 use crate::code::{Code, LoadError};
-use crate::error::ActionError;
+use crate::error::{ActionError, Failure};
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
 use crate::vault::hidden;
@@ -46,7 +46,12 @@ struct Shared {
     tools: Arc<dyn Tools>,
     /// The graphs that were loaded, by their files.
     loaded: Mutex<HashMap<PathBuf, Arc<Loaded>>>,
+    /// What computed ids led to.
+    resolved: Mutex<HashMap<ItemId, Result<Resolved, String>>>,
 }
+
+/// How many computed ids are kept with what they led to.
+const MOST_RESOLVED: usize = 1000;
 
 /// A graph and the types of what goes through it.
 struct Loaded {
@@ -91,7 +96,14 @@ impl Library {
     }
 
     fn of(project: Project, tools: impl Tools) -> Self {
-        Self { shared: Arc::new(Shared { project, tools: Arc::new(tools), loaded: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                project,
+                tools: Arc::new(tools),
+                loaded: Mutex::default(),
+                resolved: Mutex::default(),
+            }),
+        }
     }
 
     /// Returns the directory of the tree.
@@ -138,6 +150,21 @@ impl Library {
         let mut known = self.loaded();
         known.extend(new);
         Ok(known.get(file).cloned().expect("it was loaded, or known"))
+    }
+
+    /// Finds what an id leads to that is known only when a node calls it. What is found is kept: a library does not see changes.
+    fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
+        let mut resolved = self.shared.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = resolved.get(id) {
+            return known.clone();
+        }
+        // An input may name any number of ids.
+        if resolved.len() >= MOST_RESOLVED {
+            resolved.clear();
+        }
+        let found = self.shared.project.resolve(id);
+        resolved.insert(id.clone(), found.clone());
+        found
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Arc<Loaded>>> {
@@ -196,6 +223,25 @@ impl Interpreted {
         GraphChanges::between(&before.loaded.texts, &self.loaded.texts)
     }
 
+    /// Adds the tools that nothing performs, of this graph and of those inside it; each graph is looked at once.
+    fn add_missing_tools(&self, seen: &mut Vec<PathBuf>, missing: &mut Vec<String>) {
+        let Loaded { outline, nested, .. } = &*self.loaded;
+        for tool in outline.tools.iter().filter(|tool| tool.by == Performer::Program && !tool.id.is_empty()) {
+            if !self.library.shared.tools.performs(tool) && !missing.contains(&tool.id) {
+                missing.push(tool.id.clone());
+            }
+        }
+        for file in nested.iter().flatten() {
+            if !seen.contains(file) {
+                seen.push(file.clone());
+                // It was loaded with this one.
+                if let Ok(inner) = self.library.graph(file) {
+                    inner.add_missing_tools(seen, missing);
+                }
+            }
+        }
+    }
+
     /// Returns the capability patterns that the graph declares.
     pub fn permissions(&self) -> &crate::Grants {
         &self.loaded.code.permissions
@@ -240,9 +286,28 @@ impl Machine for Interpreted {
         self.library.graph(file).ok().map(|graph| Arc::new(graph) as Arc<dyn Machine>)
     }
 
+    fn nested_called(&self, id: &ItemId) -> Result<Option<Arc<dyn Machine>>, Box<Failure>> {
+        let file = match self.library.resolve(id).map_err(Failure::permanent)? {
+            Resolved::Graph(file) => file,
+            Resolved::Tool(_) | Resolved::Unknown => return Ok(None),
+        };
+        match self.library.graph(&file) {
+            Ok(graph) => Ok(Some(Arc::new(graph))),
+            Err(error) => {
+                let problem = error.diagnostics.first().map_or("it has mistakes", |first| first.message.as_str());
+                Err(Box::new(Failure::permanent(format!("the graph `{id}` cannot run: {problem}"))))
+            }
+        }
+    }
+
+    fn missing_tools(&self) -> Vec<String> {
+        let (mut missing, mut seen) = (Vec::new(), Vec::new());
+        self.add_missing_tools(&mut seen, &mut missing);
+        missing
+    }
+
     fn lane(&self) -> Box<dyn Lane> {
-        let tools = Arc::clone(&self.library.shared.tools);
-        Box::new(JsonLane { loaded: Arc::clone(&self.loaded), tools, outcome: Value::Null })
+        Box::new(JsonLane { loaded: Arc::clone(&self.loaded), library: self.library.clone(), outcome: Value::Null })
     }
 }
 
@@ -277,7 +342,7 @@ impl Cells for JsonCells {
 /// From where the tools of an interpreted graph are called.
 struct JsonLane {
     loaded: Arc<Loaded>,
-    tools: Arc<dyn Tools>,
+    library: Library,
     outcome: Value,
 }
 
@@ -286,11 +351,15 @@ impl Lane for JsonLane {
         let Some(row) = self.loaded.outline.tools.get(usize::from(tool)) else {
             return crate::macros::no_such_tool(tool);
         };
+        if row.id.is_empty() && row.by == Performer::Program {
+            let given = Map::from_value(arguments.take::<Value>(""))?;
+            return dispatch(&self.library, &mut self.outcome, row, given, call);
+        }
         let params = match &row.params {
             Some(fields) => taken(fields, arguments)?,
             None => Map::from_value(arguments.take::<Value>(""))?,
         };
-        let performing = self.tools.perform(call, row, params);
+        let performing = self.library.shared.tools.perform(call, row, params);
         let (result, outcome) = (&row.result, &mut self.outcome);
         Ok(Box::pin(async move {
             let answer = performing.await?;
@@ -308,6 +377,54 @@ impl Lane for JsonLane {
         self.outcome = conform(&ty, value)?;
         Ok(())
     }
+}
+
+/// Calls a tool whose id is known only now, as its contract says, if it has one.
+fn dispatch<'a>(
+    library: &'a Library,
+    outcome: &'a mut Value,
+    row: &'a Tool,
+    given: Map<String, Value>,
+    call: &'a Call,
+) -> Result<Calling<'a>, Mismatch> {
+    let refused = |message: String| -> Calling<'a> { Box::pin(async move { Err(ActionError::permanent(message)) }) };
+    let id = call.tool();
+    let found = ItemId::new(id).map_err(|error| error.to_string()).and_then(|id| library.resolve(&id));
+    let contract = match found {
+        Err(problem) => return Ok(refused(problem)),
+        Ok(Resolved::Graph(_)) => return Ok(refused(format!("`{id}` is a graph, which only a node can run"))),
+        Ok(Resolved::Unknown) => None,
+        Ok(Resolved::Tool(contract)) => Some(contract),
+    };
+    let tools = &library.shared.tools;
+    let Some(contract) = contract else {
+        let performing = tools.perform(call, row, given);
+        return Ok(Box::pin(async move {
+            *outcome = within_levels(performing.await?).map_err(ActionError::from)?;
+            Ok(())
+        }));
+    };
+    // Nobody could keep it: where secrets are is decided when a graph is compiled.
+    if contract.result.has_secret() {
+        return Ok(refused(format!("`{id}` returns a secret, so its id must be written out")));
+    }
+    let params = match &contract.params {
+        None => given,
+        Some(fields) => {
+            if let Some(name) = given.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
+                return Ok(refused(format!("`{id}` has no parameter `{name}`")));
+            }
+            match object(fields, Value::Object(given))? {
+                Value::Object(params) => params,
+                _ => Map::new(),
+            }
+        }
+    };
+    Ok(Box::pin(async move {
+        let answer = tools.perform(call, &contract, params).await?;
+        *outcome = conform(&contract.result, answer).map_err(ActionError::from)?;
+        Ok(())
+    }))
 }
 
 /// Takes the arguments of a tool whose contract names them.

@@ -19,6 +19,12 @@ pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>
 pub trait Tools: Send + Sync + 'static {
     /// Performs the tool that [`Call::tool`] names; `row` is what its contract says of it.
     fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a>;
+
+    /// Whether there is something that performs a tool, which is asked before a run begins. `row` is what its contract says of it.
+    fn performs(&self, row: &Tool) -> bool {
+        let _ = row;
+        true
+    }
 }
 
 /// A tool in Rust.
@@ -67,7 +73,11 @@ impl Tools for Toolbox {
         if row.builtin {
             return Box::pin(crate::tools::perform(call.tool(), call, Value::Object(params)));
         }
-        let message = format!("nothing performs `{}`: add it to the toolbox", call.tool());
+        let message = format!("nothing performs `{}`", call.tool());
         Box::pin(async move { Err(ActionError::permanent(message)) })
+    }
+
+    fn performs(&self, row: &Tool) -> bool {
+        self.tools.contains_key(&row.id) || row.subprocess.is_some() || row.builtin
     }
 }

@@ -7,8 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use graph_model::program::{self, Performer};
-use graph_model::value::{AsView, Map, Value};
-use serde_json::json;
+use graph_model::value::{AsView, Map, Value, View};
 
 use super::perform::{Job, failed};
 use super::{Answer, Engine, panic_text, state_value};
@@ -19,6 +18,20 @@ use crate::error::Failure;
 use crate::hooks::{Control, Layer, Told};
 use crate::machine::{Cells, Notes, Now, Request};
 use crate::record::{Standing, Status};
+
+/// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
+fn told_error(failure: &Failure) -> Value {
+    let Value::Object(mut told) = View::Object(failure).to_value() else { return Value::Null };
+    told.insert("type".to_owned(), Value::from("ToolExecutionError"));
+    told.insert("message".to_owned(), Value::from(failure.message.as_str()));
+    if let Some(code) = &failure.code {
+        told.insert("code".to_owned(), Value::from(code.as_str()));
+    }
+    if let Some(status) = failure.status {
+        told.insert("status".to_owned(), Value::from(status));
+    }
+    Value::Object(told)
+}
 
 /// How long a hook may take: a run must not wait for ever for something that does not count.
 const HOOK_TIME: Duration = Duration::from_secs(60);
@@ -40,22 +53,15 @@ impl Engine {
         if !self.has_hooks(program::Event::Error) {
             return None;
         }
-        let error = json!({
-            "type": "ToolExecutionError",
-            "message": failure.message,
-            "error": failure.message,
-            "code": failure.code,
-            "status": failure.status,
-        });
         let values = [
-            ("error", error),
+            ("error", told_error(failure)),
             ("classification", class.to_value()),
             ("node", Value::from(self.code().node(job.at.node).name.as_str())),
             ("attempt", Value::from(attempt)),
             ("item", job.item.map_or(Value::Null, |(index, _)| Value::from(index))),
         ];
         let control = self.ask(program::Event::Error, job.at.node, job.step, values, Status::Running).await;
-        control.filter(|control| !matches!(control, Control::Continue { .. }))
+        self.heeded(control, program::Event::Error)
     }
 
     /// Asks the hooks whether the run may take more steps than it has taken (R131).
@@ -64,7 +70,7 @@ impl Engine {
             return None;
         }
         let control = self.ask(program::Event::Limit, node, taken, at_limit(taken, most), Status::Running).await;
-        control.filter(|control| !matches!(control, Control::Retry { .. }))
+        self.heeded(control, program::Event::Limit)
     }
 
     /// Tells the hooks that a run began, or a node is done. Only an end is what they may wish.
@@ -78,11 +84,37 @@ impl Engine {
         if !self.has_hooks(event) {
             return None;
         }
-        match self.ask(event, node, self.standing.steps, values, status).await {
+        let control = self.ask(event, node, self.standing.steps, values, status).await;
+        match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
             Some(Control::Abort) => Some("aborted by a hook".to_owned()),
             _ => None,
         }
+    }
+
+    /// Returns a control that does something about an event; one that does not is reported and dropped.
+    fn heeded(&self, control: Option<Control>, event: program::Event) -> Option<Control> {
+        let heeded = match control.as_ref()? {
+            Control::Retry { .. } => event == program::Event::Error,
+            Control::Continue { .. } => event == program::Event::Limit,
+            Control::Fail { .. } | Control::Abort => event != program::Event::GraphCompleted,
+        };
+        if !heeded {
+            tracing::warn!(run = %self.facts.id, event = event.name(), ?control, "a hook asked for what this event does not allow");
+        }
+        control.filter(|_| heeded)
+    }
+
+    /// Reads what a hook's tool answered. A word that is not a control is reported: its author may have meant one.
+    fn control(&self, hook: &Hook, answer: &Value) -> Option<Control> {
+        let control = Control::read(answer.view());
+        if control.is_none()
+            && let View::Text(word) = answer.view().step("action")
+        {
+            let (hook, word) = (&hook.name, word.chars().take(40).collect::<String>());
+            tracing::warn!(run = %self.facts.id, %hook, action = %word, "a hook answered with an `action` that is not a control");
+        }
+        control
     }
 
     /// Asks all hooks of an event, and returns the first wish among them.
@@ -134,10 +166,10 @@ impl Engine {
         };
         match steering {
             None => Ok(None),
-            Some(Steering::Answer(answer)) => Ok(Control::read(answer.view())),
+            Some(Steering::Answer(answer)) => Ok(self.control(hook, &answer)),
             Some(Steering::Call(request)) => {
                 let answer = self.call_for_hook(hook, node, step, request).await?;
-                Ok(Control::read(answer.view()))
+                Ok(self.control(hook, &answer))
             }
         }
     }

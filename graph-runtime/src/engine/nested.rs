@@ -2,18 +2,20 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use graph_model::digest::Digest;
-use graph_model::name::RunId;
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::Performer;
 use graph_model::secret::Mask;
 use graph_model::value::Value;
 use tracing::Instrument;
 
 use super::perform::{Job, Made};
 use super::{Ended, Engine};
-use crate::code::Code;
+use crate::code::{Code, Tool};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
-use crate::machine::Request;
+use crate::machine::{Machine, Request};
 use crate::record::Parent;
 use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken, run_span};
@@ -25,10 +27,14 @@ impl Engine {
     /// Runs the graph that a node names, with what is left of depth and capabilities, and returns its result (R313).
     ///
     /// Its run is called after this one, so a crash finds it again: what it had committed is not done twice.
-    pub(super) fn run_nested<'a>(&'a self, job: &'a Job<'_>, mut request: Request, made: &'a mut Made) -> Running<'a> {
+    pub(super) fn run_nested<'a>(
+        &'a self,
+        job: &'a Job<'_>,
+        machine: Arc<dyn Machine>,
+        mut request: Request,
+        made: &'a mut Made,
+    ) -> Running<'a> {
         Box::pin(async move {
-            let nested = self.machine.nested(request.tool);
-            let machine = nested.ok_or_else(|| Failure::permanent("the program has no such graph"))?;
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent("graphs are nested deeper than `limits.depth` allows")));
             };
@@ -108,6 +114,21 @@ impl Engine {
                 Err(Box::new(Failure { data: Some(data), ..Failure::of(category, other.to_string()) }))
             }
         }
+    }
+}
+
+/// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
+pub(crate) fn is_computed(tool: &Tool) -> bool {
+    tool.by == Performer::Program && tool.id.is_none()
+}
+
+/// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
+pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
+    match machine.code().tool(tool)? {
+        row if row.by == Performer::Graph => machine.nested(tool),
+        // A graph that cannot run begins no run.
+        row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
+        _ => None,
     }
 }
 

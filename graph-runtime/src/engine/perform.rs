@@ -211,11 +211,20 @@ impl Engine {
         let tool = machine.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
         (made.cached, made.key) = (false, None);
-        match tool.by {
-            Performer::Graph => {
-                let nested = self.run_nested(job, request, made);
-                self.bounded(node.timeout, nested).await?.map(Some)
+        let graph = match (tool.by, &request.id) {
+            (Performer::Graph, _) => {
+                let graph = machine.nested(request.tool);
+                Some(graph.ok_or_else(|| Failure::permanent("the program has no such graph"))?)
             }
+            (Performer::Program, Some(id)) => machine.nested_called(id)?,
+            (Performer::Program | Performer::Items, _) => None,
+        };
+        if let Some(graph) = graph {
+            let nested = self.run_nested(job, graph, request, made);
+            return self.bounded(node.timeout, nested).await?.map(Some);
+        }
+        match tool.by {
+            Performer::Graph => Err(Box::new(Failure::permanent("the program has no such graph"))),
             Performer::Items => {
                 let items = self.run_items(tool, request);
                 self.bounded(node.timeout, items).await?.map(Some)

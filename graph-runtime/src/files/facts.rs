@@ -225,7 +225,7 @@ impl Facts {
         visit.changes.values_mut().for_each(hide_sealed);
         self.steps += 1;
         self.last.clone_from(&visit.node);
-        if visit.error.is_some() && visit.calls > 1 {
+        if visit.calls > 1 {
             self.retries.insert(visit.node.clone(), Value::from(visit.calls - 1));
         } else {
             self.retries.shift_remove(&visit.node);

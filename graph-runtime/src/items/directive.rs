@@ -8,6 +8,7 @@ use std::fmt;
 
 use graph_model::capability::{Pattern, PatternError};
 use graph_model::input;
+use graph_model::number::read_json;
 use graph_model::program::{ItemType, Verb};
 use graph_model::signature::ItemKind;
 use graph_model::value::{AsView, describe};
@@ -372,7 +373,11 @@ impl Directive {
                 "limits" => {
                     for (name, value) in &child.attributes {
                         let number = value.parse::<u64>().map(Value::from).ok();
-                        let number = number.or_else(|| Some(Value::from(value.parse::<f64>().ok()?)));
+                        let number = number.or_else(|| value.parse::<i64>().map(Value::from).ok());
+                        // A whole number that does not fit would lose digits as a float.
+                        let is_float = value.contains(['.', 'e', 'E']);
+                        let float = || value.parse::<f64>().ok().filter(|_| is_float).map(Value::from);
+                        let number = number.or_else(float);
                         let number = number.filter(|number| number.is_number()).ok_or_else(|| DirectiveError {
                             line: child.line,
                             problem: DirectiveProblem::Limit { name: name.clone(), value: value.clone() },
@@ -442,8 +447,8 @@ impl Directive {
                 let value = match of {
                     InputType::String => Value::from(default),
                     // Any value is a text unless it is JSON.
-                    InputType::Any => serde_json::from_str(default).unwrap_or_else(|_| Value::from(default)),
-                    _ => serde_json::from_str(default).unwrap_or_default(),
+                    InputType::Any => read_json(default).unwrap_or_else(|_| Value::from(default)),
+                    _ => read_json(default).unwrap_or_default(),
                 };
                 let refused = || DirectiveProblem::Default { name: name.clone(), default: default.to_owned(), of };
                 Some(value).filter(|value| of.accepts(value)).ok_or_else(|| wrong(refused()))

@@ -74,6 +74,7 @@ impl Observer for Progress {
                 let detail = match (error, kind) {
                     (Some(error), _) => format!(" ({})", shorten(error)),
                     (None, Kind::Gate) if new_keys.is_empty() => " (gate)".to_owned(),
+                    (None, Kind::Foreach(_)) if new_keys.is_empty() => " (foreach)".to_owned(),
                     (None, _) if new_keys.is_empty() => String::new(),
                     (None, _) => format!(" (+{})", new_keys.join(", ")),
                 };

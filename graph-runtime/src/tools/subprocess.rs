@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use graph_model::digest::Digest;
+use graph_model::number::{JsonError, read_json};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 use tokio::process::Command;
@@ -45,14 +46,22 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
     };
     let ended = process::finish(running, Some(serde_json::to_vec(params)?), limits).await?;
     match ended.failure(&spec.ok_exit_codes) {
-        None => Ok(result(&ended)),
+        None => result(&ended),
         Some(failure) => Err(failure),
     }
 }
 
 /// What the program printed if it is JSON, else what any command returns (R184).
-fn result(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap_or_else(|_| ended.to_value())
+///
+/// # Errors
+///
+/// If it is JSON with a whole number that cannot be kept exactly.
+fn result(ended: &Ended) -> Result<Value, ActionError> {
+    match read_json(&ended.stdout) {
+        Ok(value) => Ok(value),
+        Err(JsonError::Syntax(_)) => Ok(ended.to_value()),
+        Err(error) => Err(ActionError::permanent(format!("what the program printed cannot be read: {error}"))),
+    }
 }
 
 /// Finds a program: at its place if there is a `/` in its name, else in the directories of `PATH`.

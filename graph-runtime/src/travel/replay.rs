@@ -618,7 +618,7 @@ impl Walk<'_> {
                 Kind::Action(_) => Outcome::Done(result.view()),
                 Kind::Gate | Kind::Return(_) => Outcome::None,
             };
-            match settle::advance(self.machine, activation, &sight, outcome, &mut notes, &mut changes) {
+            match settle::advance(self.machine, activation, &sight, visit.calls, outcome, &mut notes, &mut changes) {
                 Ok(to) => next = Some(to),
                 Err(unfit) => failure = Some(*unfit),
             }

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::{
-    ActionError, Call, Finished, ManualClock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Status, Value,
+    ActionError, Call, Finished, ManualClock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Status, Store,
+    Value,
 };
 use serde_json::json;
 
@@ -267,4 +268,19 @@ async fn a_tool_sees_parameters_that_were_rendered_and_nothing_of_its_own_result
     let inputs = Map::from_iter([("n".to_owned(), json!(3))]);
     runtime.start(machine, inputs).await.unwrap().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), json!({ "deep": [{ "${inputs.n}": 3 }] }), "names of fields are no templates");
+}
+
+#[tokio::test]
+async fn a_first_value_of_null_is_no_surprise() {
+    for (initial, warns) in [(Some("null"), false), (None, true)] {
+        let nodes = [("node", r#"{"line": 1, "does": "return", "output": {"x": "${state.a}", "y": "<${state.a}>"}}"#)];
+        let program = Program { keys: &[Key { name: "a", initial }], nodes: &nodes, ..PROGRAM };
+        let store = MemoryStore::new();
+        let runtime = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[7; 32]));
+        let (runtime, id) = (runtime.grant("*").unwrap().build().unwrap(), RunId::new("r").unwrap());
+        let run = runtime.start_as(id.clone(), Interpreted::new(&program, echo), Map::new()).await.unwrap();
+        assert_eq!(run.await.unwrap().output, json!({"x": null, "y": "<>"}));
+        let journal: String = store.load(&id).await.unwrap().into_iter().map(|record| record.body).collect();
+        assert_eq!(journal.contains("`${state.a}` found nothing"), warns, "{journal}");
+    }
 }

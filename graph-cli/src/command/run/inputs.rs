@@ -8,6 +8,7 @@ use std::time::Duration;
 use graph_compiler::diagnostic::nearest;
 use graph_compiler::graph::Outline;
 use graph_compiler::types::{Field, Kind, Type};
+use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
 
 use super::{Failure, Voice};
@@ -218,10 +219,12 @@ pub(super) fn collect(
     let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
         "" => Inputs::new(),
-        text => match serde_json::from_str(text) {
+        text => match read_json(text) {
             Ok(Value::Object(inputs)) => inputs,
             Ok(_) => return Err(Failure::usage(format_args!("the inputs of {place} must be a JSON object"))),
-            Err(error) => return Err(Failure::usage(format_args!("the inputs of {place} are no JSON: {error}"))),
+            Err(error) => {
+                return Err(Failure::usage(format_args!("the inputs of {place} cannot be read as JSON: {error}")));
+            }
         },
     };
     let fields = outline.inputs.as_deref();
@@ -299,7 +302,7 @@ fn find<'f>(fields: Option<&'f [Field]>, name: &str) -> Result<Option<&'f Field>
 
 /// Reads a text as a value of the type that the graph wants.
 fn typed(ty: &Type, text: &str) -> Result<Value, String> {
-    let json = || serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+    let json = || read_json(text).map_err(|error| error.to_string());
     let is_text = matches!(ty.kind, Kind::String | Kind::Enum(_) | Kind::Any | Kind::Never);
     if ty.nullable && !is_text && text == "null" {
         return Ok(Value::Null);
@@ -312,10 +315,14 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
             text.parse::<bool>().map(Value::from).map_err(|_| format!("must be `true` or `false`, and is `{text}`"))
         }
         Kind::Integer => {
-            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number, and is `{text}`"))
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let bounds = if is_whole { " from -2^63 to 2^63-1" } else { "" };
+            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number{bounds}, and is `{text}`"))
         }
-        Kind::Number => match json() {
+        Kind::Number => match read_json(text) {
             Ok(number @ Value::Number(_)) => Ok(number),
+            Err(error @ JsonError::TooLarge { .. }) => Err(format!("cannot be read: {error}")),
             _ => Err(format!("must be a number, and is `{text}`")),
         },
         Kind::List(_) => match json() {

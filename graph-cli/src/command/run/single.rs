@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use graph_model::number::read_json;
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::{Map, Options, Runtime, Single, SingleError, Value};
 
@@ -37,10 +38,10 @@ pub(super) async fn perform(
 
 fn injected(arguments: &Run, graph: &Interpreted) -> Result<Map<String, Value>, Failure> {
     let Some(text) = &arguments.inject_state else { return Ok(Map::new()) };
-    let inject = match serde_json::from_str(text) {
+    let inject = match read_json(text) {
         Ok(Value::Object(inject)) => inject,
         Ok(_) => return Err(Failure::usage("`--inject-state` must be a JSON object")),
-        Err(error) => return Err(Failure::usage(format_args!("`--inject-state` is no JSON: {error}"))),
+        Err(error) => return Err(Failure::usage(format_args!("`--inject-state` cannot be read: {error}"))),
     };
     let outline = graph.outline();
     let is_secret = |name: &str| {

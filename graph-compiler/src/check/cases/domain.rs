@@ -12,12 +12,15 @@ use crate::types::{Kind, Type};
 /// Comparisons that cannot be decided by cases alone, as `contains`: at most so many on one path.
 const MOST_OPEN: usize = 4;
 
+/// The minimum and the maximum of a number, as the schema writes them; both may occur.
+pub(super) type Bounds = (Option<Value>, Option<Value>);
+
 /// What is known of the values at a path, and how comparisons cut them.
 pub(super) struct Domain {
     kind: Kind,
     nullable: bool,
     /// The least and the greatest number, where the inputs' schema says so; both may occur.
-    bounds: (Option<f64>, Option<f64>),
+    bounds: Bounds,
     numbers: Vec<Value>,
     texts: Vec<String>,
     /// Whether texts are ordered, and not only compared for equality.
@@ -64,7 +67,7 @@ impl Domain {
     pub(super) fn cut(
         ty: &Type,
         nullable: bool,
-        bounds: (Option<f64>, Option<f64>),
+        bounds: Bounds,
         values: Option<&[Value]>,
         tests: &[&Test],
     ) -> Option<Self> {
@@ -179,30 +182,33 @@ impl Domain {
     }
 
     fn is_possible(&self, number: &Value) -> bool {
-        let Some(number) = number.as_f64() else { return true };
-        let is_whole = number.fract() == 0.0 || !matches!(self.kind, Kind::Integer);
-        is_whole && self.bounds.0.is_none_or(|least| number >= least) && self.bounds.1.is_none_or(|most| number <= most)
+        let is_whole = !matches!(self.kind, Kind::Integer) || floor(number) == ceil(number);
+        let (min, max) = &self.bounds;
+        is_whole
+            && min.as_ref().is_none_or(|min| !less(number, min))
+            && max.as_ref().is_none_or(|max| !less(max, number))
     }
 
     /// Whether there are numbers below the constant with this index and above the one before it.
     fn has_numbers(&self, upper: usize) -> bool {
-        let constant = |at: Option<usize>| at.and_then(|at| self.numbers.get(at)).and_then(Value::as_f64);
+        let constant = |at: Option<usize>| at.and_then(|at| self.numbers.get(at));
         let (low, high) = (constant(upper.checked_sub(1)), constant(Some(upper)));
-        let (least, most) = self.bounds;
+        let (min, max) = (self.bounds.0.as_ref(), self.bounds.1.as_ref());
         if matches!(self.kind, Kind::Integer) {
-            let from = [low.map(|low| low.floor() + 1.0), least.map(f64::ceil)];
-            let to = [high.map(|high| high.ceil() - 1.0), most.map(f64::floor)];
-            let from = from.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max);
-            return from <= to.into_iter().flatten().fold(f64::INFINITY, f64::min);
+            let from = [low.map(|low| floor(low) + 1), min.map(ceil)].into_iter().flatten().max();
+            let to = [high.map(|high| ceil(high) - 1), max.map(floor)].into_iter().flatten().min();
+            return from.zip(to).is_none_or(|(from, to)| from <= to);
         }
-        let from = [low, least].into_iter().flatten().fold(f64::NEG_INFINITY, f64::max);
-        let to = [high, most].into_iter().flatten().fold(f64::INFINITY, f64::min);
-        from < to || (from == to && low != Some(from) && high != Some(to))
+        let from = [low, min].into_iter().flatten().reduce(|one, two| if less(one, two) { two } else { one });
+        let to = [high, max].into_iter().flatten().reduce(|one, two| if less(two, one) { two } else { one });
+        let Some((from, to)) = from.zip(to) else { return true };
+        let is_from = |other: Option<&Value>| other.is_some_and(|other| equal(other.view(), from.view()));
+        less(from, to) || (!less(to, from) && !is_from(low) && !is_from(high))
     }
 
     /// Returns the greatest whole number of a case; `None` where there is none.
     pub(super) fn most(&self, case: &Case) -> Option<u64> {
-        let whole = |value: &Value| value.as_f64().map(|value| value.ceil().max(0.0) as u64);
+        let whole = |value: &Value| value.is_number().then(|| u64::try_from(ceil(value).max(0)).unwrap_or(u64::MAX));
         match case {
             Case::Exactly(value) => whole(value),
             Case::Number(upper, _) => self.numbers.get(*upper).and_then(whole).map(|above| above.saturating_sub(1)),
@@ -317,6 +323,27 @@ fn ordering(operator: Operator, at: Option<usize>, upper: usize) -> Outcome {
     let Some(at) = at else { return Outcome::Fails };
     let is_above = at < upper;
     matches!(operator, Operator::Gt | Operator::Gte).eq(&is_above).into()
+}
+
+/// Returns the greatest whole number that is not above a number. A float beyond all integers stays beyond them.
+fn floor(number: &Value) -> i128 {
+    whole(number).unwrap_or_else(|float| float.floor() as i128)
+}
+
+/// Returns the smallest whole number that is not below a number. A float beyond all integers stays beyond them.
+fn ceil(number: &Value) -> i128 {
+    whole(number).unwrap_or_else(|float| float.ceil() as i128)
+}
+
+/// Returns a whole number exactly, or a float; bounded, so that 1 can be added.
+fn whole(number: &Value) -> Result<i128, f64> {
+    const BEYOND: f64 = 36_893_488_147_419_103_232.0; // 2^65
+    match number.view() {
+        View::Integer(number) => Ok(number.into()),
+        View::Large(number) => Ok(number.into()),
+        View::Float(number) => Err(number.clamp(-BEYOND, BEYOND)),
+        _ => Ok(0),
+    }
 }
 
 fn less(one: &Value, two: &Value) -> bool {

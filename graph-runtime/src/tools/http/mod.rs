@@ -13,6 +13,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding as _};
+use graph_model::number::{JsonError, read_json};
 use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value, View};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -242,7 +243,7 @@ impl Request {
                 return Err(too_large());
             }
         }
-        let json = is_json.then(|| serde_json::from_slice(&bytes).ok()).flatten();
+        let json = if is_json { json_of(&bytes)? } else { None };
         let body = match self.encoding {
             Encoding::Base64 => Base64::encode_string(&bytes),
             Encoding::Utf8 => String::from_utf8(bytes).map_err(|error| {
@@ -254,6 +255,20 @@ impl Request {
             })?,
         };
         Ok(Content { body, json })
+    }
+}
+
+/// Reads a body that is said to be JSON; `None` where it is not.
+///
+/// # Errors
+///
+/// If it is JSON with a whole number that cannot be kept exactly.
+fn json_of(bytes: &[u8]) -> Result<Option<Value>, ActionError> {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
+    match read_json(text) {
+        Ok(value) => Ok(Some(value)),
+        Err(JsonError::Syntax(_)) => Ok(None),
+        Err(error) => Err(ActionError::permanent(format!("the answer cannot be read: {error}"))),
     }
 }
 
