@@ -38,6 +38,14 @@ enum Literal {
 /// Random numbers: splitmix64.
 struct Dice(u64);
 
+/// Returns a float with a point, and with a sign in its exponent: all readers of YAML take it as a number.
+fn written_for_yaml(text: &str) -> String {
+    let Some((digits, exponent)) = text.split_once('e') else { return text.to_owned() };
+    let point = if digits.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with('-') { "" } else { "+" };
+    format!("{digits}{point}e{sign}{exponent}")
+}
+
 impl Dice {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -85,10 +93,10 @@ impl Dice {
             0 => format!("{}.{}", self.below(2000), self.below(1000)),
             1 => format!("{}.0", self.integer()),
             2 => format!("-{}.5e-{}", self.below(100), self.below(30)),
-            3 => format!("{}.25e{}", self.below(100), self.below(200)),
+            3 => format!("{}.25e+{}", self.below(100), self.below(200)),
             _ => {
                 let float = f64::from_bits(self.next());
-                format!("{:?}", if float.is_finite() { float } else { 0.5 })
+                written_for_yaml(&format!("{:?}", if float.is_finite() { float } else { 0.5 }))
             }
         };
         let bits = text.parse::<f64>().unwrap().to_bits();

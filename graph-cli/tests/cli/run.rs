@@ -674,7 +674,7 @@ fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
     assert!(sealed.code == 0 && sealed.out.contains(note), "{}{}", sealed.out, sealed.err);
     assert!(opened.code == 0 && !opened.out.contains(note), "{}{}", opened.out, opened.err);
     let other = verify(&["--seal-key", "other.key"]);
-    assert!(other.code == 1 && other.err.contains("cannot be opened with this runtime's seal key"), "{}", other.err);
+    assert!(other.code == 1 && other.err.contains("its secrets are sealed with another key"), "{}", other.err);
 
     // The run ended; its result is read with the key, and with no other.
     let resume = ["--store", "runs.db", "--resume", "one"];

@@ -34,7 +34,8 @@ impl Project {
         // The module of a graph inside is brought beside the one that nests it.
         for inner in inner {
             let (from, name) = of(inner);
-            if let (Some(one), true) = (there(&name).first(), from != directory) {
+            // That it clashes with the graph that nests it is said where it is nested.
+            if let (Some(one), true) = (there(&name).iter().find(|one| **one != file), from != directory) {
                 found.push(clash(one, inner, &name));
             }
         }

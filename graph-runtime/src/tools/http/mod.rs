@@ -684,7 +684,7 @@ mod tests {
                 json!({"url": "https://example.com", "query": {"a": {"b": "secret"}}}),
                 "expected a text, number or boolean",
             ),
-            (json!({"url": "https://example.com", "timeout": 0}), "expected a number of seconds above 0"),
+            (json!({"url": "https://example.com", "timeout": 0}), "`timeout` is a number of seconds above 0"),
             (json!({"url": "https://example.com", "max_bytes": -1}), "expected a number of bytes"),
             (json!({"url": "https://example.com", "method": "CONNECT"}), "expected one of `GET`"),
         ] {
