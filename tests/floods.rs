@@ -306,6 +306,53 @@ fn floods() -> Vec<Flood> {
             mistakes: None,
         },
         Flood {
+            name: "paths of one expression",
+            most: 40_000,
+            text: |n| {
+                let keys = lines(n, |at| format!("    k{at}: null\n"));
+                let paths: Vec<String> = (0..n).map(|at| format!("state.k{at}")).collect();
+                let output = format!("    a: {{ type: return, output: {{ o: \"${{{}}}\" }} }}\n", paths.join(" || "));
+                nodes("a", "", output).replace("  nodes:\n", &format!("  state:\n{keys}  nodes:\n"))
+            },
+            mistakes: None,
+        },
+        Flood {
+            name: "assignments of one node",
+            most: 60_000,
+            text: |n| {
+                let assign = lines(n, |at| format!("        k{at}: {at}\n"));
+                nodes("a", "", format!("    a:\n      type: gate\n      assign:\n{assign}      next: end\n"))
+            },
+            mistakes: None,
+        },
+        Flood {
+            name: "nodes in the reverse order",
+            most: 20_000,
+            text: |n| {
+                let all = lines(n, |line| {
+                    let at = n - 1 - line;
+                    let next = if line > 0 { format!("n{}", at + 1) } else { "end".to_owned() };
+                    let value = if at > 0 { format!("\"${{state.k{}}}\"", at - 1) } else { "1".to_owned() };
+                    format!("    n{at}: {{ type: gate, assign: {{ k{at}: {value} }}, next: {next} }}\n")
+                });
+                nodes("n0", "", all)
+            },
+            mistakes: None,
+        },
+        Flood {
+            name: "comparisons that all hold",
+            most: 30_000,
+            text: |n| {
+                let inputs = lines(n, |at| format!("    i{at}: {{ type: string }}\n"));
+                let schema = format!("config_schema:\n  type: object\n  properties:\n{inputs}");
+                let all = lines(n, |at| format!("              - {{ path: inputs.i{at}, op: exists }}\n"));
+                let edge =
+                    format!("        - to: end\n          when:\n            all:\n{all}        - {{ to: end }}\n");
+                nodes("a", &schema, format!("    a:\n      type: gate\n      next:\n{edge}"))
+            },
+            mistakes: None,
+        },
+        Flood {
             name: "braces",
             most: 60_000,
             text: |n| nodes("a", "", format!("    a: {{ type: return, output: {{ a: \"{}\" }} }}\n", "{".repeat(n))),

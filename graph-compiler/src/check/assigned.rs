@@ -50,11 +50,17 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         for edge in edges {
             guards::walk(&edge.when, &mut known, &mut |test, known| {
                 let path = &test.path.value;
-                let is_guarded = known
-                    .iter()
-                    .any(|known| known.root == path.root && known.segments.first() == path.segments.first());
-                if !is_guarded && !guards::asks_for_null(test) {
-                    check(&Read::of_test(node, Site::Next, test));
+                let read = Read::of_test(node, Site::Next, test);
+                if path.root != Root::State || guards::asks_for_null(test) {
+                    return;
+                }
+                // Looked at last: there may be many.
+                let is_guarded = || {
+                    known.iter().any(|known| known.root == path.root && known.segments.first() == path.segments.first())
+                };
+                let key = path.segments.first().and_then(|name| facts.flow.key(facts, name));
+                if key.is_some_and(|key| !facts.is_set(node, Site::Next, key)) && !is_guarded() {
+                    check(&read);
                 }
             });
             known.extend(guards::proven(&edge.when, false));

@@ -7,7 +7,7 @@ use graph_model::value::Value;
 
 use super::facts::Facts;
 use super::web::Web;
-use crate::definition::{Foreach, NodeKind, Reaction, SchemaKind, TermKind};
+use crate::definition::{Foreach, NodeKind, Reaction, TermKind};
 use crate::graph::Budget;
 
 /// How often a call is tried again by default where its node does not say.
@@ -168,8 +168,7 @@ fn most_items(facts: &Facts<'_>, path: &graph_model::path::Path) -> Option<u64> 
     }
     let mut schema = facts.definition.inputs.as_ref()?;
     for segment in &path.segments {
-        let SchemaKind::Object(properties) = &schema.kind else { return None };
-        schema = &properties.iter().find(|property| property.name.value == *segment)?.schema;
+        schema = facts.definition.property(schema, segment)?;
     }
     schema.rules.iter().find(|rule| rule.keyword == "maxItems")?.value.as_u64()
 }

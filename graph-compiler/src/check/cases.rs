@@ -15,7 +15,7 @@ use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::guards;
-use crate::definition::{Edge, EdgeList, Next, Schema, SchemaKind, Test, compiled};
+use crate::definition::{Edge, EdgeList, Next, Test, compiled};
 use crate::diagnostic::{Diagnostics, code};
 use domain::{Bounds, Case, Domain, Outcome};
 
@@ -284,7 +284,7 @@ fn bounds(facts: &Facts<'_>, path: &Path) -> Bounds {
         (Root::Inputs, segments) => {
             let mut schema = facts.definition.inputs.as_ref();
             for segment in segments {
-                schema = schema.and_then(|schema| part_of(schema, segment));
+                schema = schema.and_then(|schema| facts.definition.property(schema, segment));
             }
             let Some(schema) = schema else { return (None, None) };
             let rule =
@@ -292,15 +292,6 @@ fn bounds(facts: &Facts<'_>, path: &Path) -> Bounds {
             (rule("minimum").or(rule("exclusiveMinimum")), rule("maximum").or(rule("exclusiveMaximum")))
         }
         _ => (None, None),
-    }
-}
-
-fn part_of<'s>(schema: &'s Schema, segment: &str) -> Option<&'s Schema> {
-    match &schema.kind {
-        SchemaKind::Object(properties) => {
-            properties.iter().find(|property| property.name.value == segment).map(|property| &property.schema)
-        }
-        _ => None,
     }
 }
 

@@ -18,7 +18,7 @@ use super::infer::{self, Types};
 use super::web::Web;
 use crate::definition::{
     Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction, Schema,
-    SchemaKind, Spanned, Term, TermKind, Test,
+    Spanned, Term, TermKind, Test,
 };
 use crate::diagnostic::Place;
 use crate::graph::{Inner, Key, Outline, Tool};
@@ -429,10 +429,7 @@ impl<'d> Facts<'d> {
     /// Returns the schema of the input that a path leads to.
     pub(super) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
         let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
-        path.segments.iter().try_fold(inputs, |schema, segment| match &schema.kind {
-            SchemaKind::Object(fields) => fields.iter().find(|one| one.name.value == *segment).map(|one| &one.schema),
-            _ => None,
-        })
+        path.segments.iter().try_fold(inputs, |schema, segment| self.definition.property(schema, segment))
     }
 
     /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.

@@ -34,8 +34,10 @@ pub(super) struct Flow {
     writes: Vec<Vec<usize>>,
     /// For each node, the keys that it may write.
     touches: Vec<Vec<usize>>,
-    /// For each node, what each of its edges proves, in the order of [`Facts::ways`].
-    gains: Vec<Vec<Vec<usize>>>,
+    /// For each node and key that it may write, the first assignment that does.
+    first_touch: HashMap<(usize, usize), usize>,
+    /// For each node, what its edges prove.
+    gains: Vec<Gains>,
     /// For each node and each of its assignments, the facts about the key that it writes: those that hold if another fact does,
     /// and those that hold in any case.
     carried: Vec<Vec<Carried>>,
@@ -44,12 +46,26 @@ pub(super) struct Flow {
     paths: HashMap<Path, usize>,
     /// For each key, the paths into it.
     into: Vec<Vec<usize>>,
+    /// For each path into the state, the key that it begins with.
+    key_of: HashMap<usize, usize>,
     /// For the paths of each expression with `||`, the fact that one of them is set.
     alternatives: HashMap<Vec<Path>, usize>,
+    /// The same by where the paths are in memory: an expression may be long.
+    alternatives_at: HashMap<usize, usize>,
     /// For each of these, in their order, the facts of which any makes it one.
     members: Vec<Vec<usize>>,
     /// For each fact, the alternatives of which it is a member.
     member_of: HashMap<usize, Vec<usize>>,
+}
+
+/// What the edges of a node prove. There may be many, and each proves what those before it do if they are not followed.
+#[derive(Debug, Default)]
+struct Gains {
+    /// What is proven by edges that are not followed, in their order, each fact once.
+    passed: Vec<usize>,
+    /// For each edge that can be followed, in the order of [`Facts::ways`]: how many of `passed` hold there, and what it proves
+    /// itself.
+    ways: Vec<(usize, Vec<usize>)>,
 }
 
 /// The facts that an assignment hands on, each with the one that it follows from, if it does not hold in any case.
@@ -69,6 +85,17 @@ pub(super) enum Moment {
     After,
 }
 
+impl Moment {
+    /// How many assignments were made, at most.
+    fn made(self) -> usize {
+        match self {
+            Self::Before => 0,
+            Self::Assigned(count) => count,
+            Self::After => usize::MAX,
+        }
+    }
+}
+
 impl Flow {
     /// Analyses a graph whose names are resolved; types are not needed.
     pub(super) fn analyse(facts: &Facts<'_>) -> Self {
@@ -84,6 +111,11 @@ impl Flow {
             into: vec![Vec::new(); keys + 1],
             ..Self::default()
         };
+        for (node, touches) in flow.touches.iter().enumerate() {
+            for (at, &key) in touches.iter().enumerate() {
+                flow.first_touch.entry((node, key)).or_insert(at);
+            }
+        }
         flow.gains = (0..count).map(|node| flow.gains_of(facts, node)).collect();
         flow.carry(facts);
         flow.gather_alternatives(facts);
@@ -103,9 +135,14 @@ impl Flow {
             // What comes before a node in this order needs no second look, but for what leads back.
             for &node in &order {
                 let Some(after) = flow.at(node, Moment::After) else { continue };
+                let (mut passed, mut done) = (after, 0);
                 for (way, next) in facts.successors(node).enumerate() {
-                    let mut known = after.clone();
-                    flow.gains[node][way].iter().for_each(|&fact| flow.learn(&mut known, fact));
+                    let gains = &flow.gains[node];
+                    let (count, own) = &gains.ways[way];
+                    gains.passed[done..*count].iter().for_each(|&fact| flow.learn(&mut passed, fact));
+                    done = *count;
+                    let mut known = passed.clone();
+                    own.iter().for_each(|&fact| flow.learn(&mut known, fact));
                     changed |= flow.reach(next, &known);
                 }
                 if let (Some(next), Some(mut known)) = (facts.error_successor(node), flow.before[node].clone()) {
@@ -182,15 +219,19 @@ impl Flow {
     fn gather_alternatives(&mut self, facts: &Facts<'_>) {
         let mut found: Vec<&[Path]> = Vec::new();
         facts.reads(&mut |read| {
+            if read.has_fallback || read.alternatives.len() < 2 {
+                return;
+            }
             let has_key = read.alternatives.iter().any(|path| path.root == Root::State);
             let has_input = read.alternatives.iter().any(|path| path.root == Root::Inputs);
-            if !read.has_fallback && read.alternatives.len() > 1 && (has_key || has_input) {
+            if has_key || has_input {
                 found.push(read.alternatives);
             }
         });
         let first = self.keys + 1 + self.paths.len();
         for paths in found {
-            if self.alternatives.contains_key(paths) {
+            if let Some(&fact) = self.alternatives.get(paths) {
+                self.alternatives_at.insert(paths.as_ptr().addr(), fact);
                 continue;
             }
             let members: Vec<usize> = paths.iter().filter_map(|path| self.member(facts, path)).collect();
@@ -200,6 +241,7 @@ impl Flow {
             }
             self.members.push(members);
             self.alternatives.insert(paths.to_vec(), fact);
+            self.alternatives_at.insert(paths.as_ptr().addr(), fact);
         }
     }
 
@@ -241,7 +283,7 @@ impl Flow {
                 }
             }
         }
-        proven.into_iter().for_each(|(node, way, fact)| self.gains[node][way].push(fact));
+        proven.into_iter().for_each(|(node, way, fact)| self.gains[node].ways[way].1.push(fact));
     }
 
     /// Takes what one way to a node leaves of what was sure there; says whether that is news.
@@ -256,20 +298,21 @@ impl Flow {
     }
 
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
-    fn gains_of(&mut self, facts: &Facts<'_>, node: usize) -> Vec<Vec<usize>> {
+    fn gains_of(&mut self, facts: &Facts<'_>, node: usize) -> Gains {
         let Next::List(EdgeList { edges, .. }) = facts.definition.nodes[node].next() else {
-            return vec![Vec::new(); facts.successors(node).count()];
+            return Gains { passed: Vec::new(), ways: vec![(0, Vec::new()); facts.successors(node).count()] };
         };
         let followed: Vec<usize> = facts.ways(node).collect();
-        let (mut gains, mut before, mut known) = (Vec::with_capacity(followed.len()), Vec::new(), HashSet::new());
+        let (mut gains, mut known) = (Gains::default(), HashSet::new());
         for (at, edge) in edges.iter().enumerate() {
-            if followed.get(gains.len()) == Some(&at) {
-                let mut found: Vec<usize> = before.clone();
-                found.extend(self.proven_by(facts, node, edge, true));
-                gains.push(found);
+            if followed.get(gains.ways.len()) == Some(&at) {
+                let own = self.proven_by(facts, node, edge, true);
+                gains.ways.push((gains.passed.len(), own));
             }
             // Behind it in the list, it did not hold.
-            before.extend(self.proven_by(facts, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
+            gains
+                .passed
+                .extend(self.proven_by(facts, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
         }
         gains
     }
@@ -301,10 +344,11 @@ impl Flow {
         let next = self.keys + 1 + self.paths.len();
         let fact = *self.paths.entry(path.clone()).or_insert(next);
         // A fact that is new has the highest index.
-        if let Some(into) = key.map(|key| &mut self.into[key])
+        if let Some(key) = key
             && fact == next
         {
-            into.push(fact);
+            self.into[key].push(fact);
+            self.key_of.insert(fact, key);
         }
         Some(fact)
     }
@@ -336,11 +380,7 @@ impl Flow {
     /// Returns what is sure at a moment of a node; `None` where no way leads to it.
     pub(super) fn at(&self, node: usize, moment: Moment) -> Option<Set> {
         let mut known = self.before[node].clone()?;
-        let made = match moment {
-            Moment::Before => 0,
-            Moment::Assigned(count) => count,
-            Moment::After => usize::MAX,
-        };
+        let made = moment.made();
         // The assignments themselves are made one after the other; whether the edges see them is another matter.
         let is_written = moment != Moment::After || self.writes[node].len() == self.touches[node].len();
         for (at, &key) in self.touches[node].iter().enumerate().take(made) {
@@ -366,7 +406,7 @@ impl Flow {
 
     /// Whether one of the paths of an expression is sure to be set.
     pub(super) fn is_one_set(&self, node: usize, moment: Moment, paths: &[Path]) -> bool {
-        let Some(&fact) = self.alternatives.get(paths) else { return false };
+        let Some(&fact) = self.alternatives_at.get(&paths.as_ptr().addr()) else { return false };
         self.at(node, moment).is_some_and(|known| known.contains(fact))
     }
 
@@ -380,18 +420,16 @@ impl Flow {
     /// Whether a path is sure to lead to something, because a condition on every way to here says so.
     pub(super) fn is_something(&self, node: usize, moment: Moment, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
-        let is_touched = || {
-            let made = match moment {
-                Moment::Before => 0,
-                Moment::Assigned(count) => count,
-                Moment::After => usize::MAX,
-            };
-            self.touches[node].iter().take(made).any(|&key| self.into[key].contains(&fact))
-        };
+        let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, moment, key));
         match is_touched() {
             false => self.before[node].as_ref().is_some_and(|known| known.contains(fact)),
             true => self.at(node, moment).is_some_and(|known| known.contains(fact)),
         }
+    }
+
+    /// Whether a node may have written a key when it has come to a moment.
+    fn touches_within(&self, node: usize, moment: Moment, key: usize) -> bool {
+        self.first_touch.get(&(node, key)).is_some_and(|&first| first < moment.made())
     }
 
     /// Whether any condition proves that a path leads to something.
@@ -401,13 +439,8 @@ impl Flow {
 
     /// Whether a key is sure to be set at a moment of a node. Where no way leads to the node, nothing is missed.
     pub(super) fn is_set(&self, node: usize, moment: Moment, key: usize) -> bool {
-        let made = match moment {
-            Moment::Before => 0,
-            Moment::Assigned(count) => count,
-            Moment::After => usize::MAX,
-        };
-        let written = if moment == Moment::After { &self.writes[node] } else { &self.touches[node] };
-        written.iter().take(made).any(|&written| written == key)
+        let may_be_skipped = moment == Moment::After && self.writes[node].is_empty();
+        (!may_be_skipped && self.touches_within(node, moment, key))
             || self.before[node].as_ref().is_none_or(|known| known.contains(key))
     }
 
@@ -430,6 +463,7 @@ impl Flow {
         if keys.iter().any(|&key| facts.types.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
+        let keys: HashSet<usize> = keys.iter().copied().collect();
         let mut from: Vec<Option<usize>> = vec![None; self.before.len()];
         let mut waiting = std::collections::VecDeque::from([start]);
         let mut seen = vec![false; self.before.len()];
@@ -447,7 +481,10 @@ impl Flow {
             }
             let sets = self.writes[node].iter().any(|key| keys.contains(key));
             let ways = facts.successors(node).enumerate();
-            let proves = |way: usize| self.gains[node][way].iter().any(|fact| keys.contains(fact));
+            let gains = &self.gains[node];
+            let passed = gains.passed.iter().position(|fact| keys.contains(fact)).unwrap_or(usize::MAX);
+            let proves =
+                |way: usize| passed < gains.ways[way].0 || gains.ways[way].1.iter().any(|fact| keys.contains(fact));
             let onward = ways.filter(|&(way, _)| !sets && !proves(way) && !is_closed(node, way)).map(|(_, next)| next);
             let failed = facts.error_successor(node).filter(|_| !keys.contains(&self.keys));
             for next in onward.chain(failed) {
@@ -550,24 +587,39 @@ fn copies_of(facts: &Facts<'_>, node: usize, path: &Path) -> Vec<Path> {
 
 /// Orders the nodes that can be reached so that, loops aside, each comes after all that lead to it.
 fn order(facts: &Facts<'_>, start: usize) -> Vec<usize> {
+    let mut order = finished(facts, std::iter::once(start));
+    order.reverse();
+    order
+}
+
+/// Orders all nodes so that, loops aside, each comes after all that it leads to.
+pub(super) fn backwards(facts: &Facts<'_>) -> Vec<usize> {
+    finished(facts, facts.start.into_iter().chain(0..facts.definition.nodes.len()))
+}
+
+/// Returns the nodes that can be reached from others, in the order in which a search in depth is done with them.
+fn finished(facts: &Facts<'_>, from: impl Iterator<Item = usize>) -> Vec<usize> {
     let onward = |node| facts.successors(node).chain(facts.error_successor(node));
     let mut seen = vec![false; facts.definition.nodes.len()];
     let mut order = Vec::new();
-    let mut open = vec![(start, onward(start))];
-    seen[start] = true;
-    while let Some((node, targets)) = open.last_mut() {
-        match targets.next() {
-            Some(next) if seen[next] => {}
-            Some(next) => {
-                seen[next] = true;
-                open.push((next, onward(next)));
-            }
-            None => {
-                order.push(*node);
-                open.pop();
+    for start in from {
+        if std::mem::replace(&mut seen[start], true) {
+            continue;
+        }
+        let mut open = vec![(start, onward(start))];
+        while let Some((node, targets)) = open.last_mut() {
+            match targets.next() {
+                Some(next) if seen[next] => {}
+                Some(next) => {
+                    seen[next] = true;
+                    open.push((next, onward(next)));
+                }
+                None => {
+                    order.push(*node);
+                    open.pop();
+                }
             }
         }
     }
-    order.reverse();
     order
 }

@@ -1,5 +1,7 @@
 //! What a condition proves: which paths lead to something where it holds, and where it does not.
 
+use std::collections::HashSet;
+
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
@@ -20,7 +22,10 @@ pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
         (Condition::All(all), false) | (Condition::Any(all), true) => {
             let mut each = all.iter().map(|one| proven(one, holds));
             let Some(first) = each.next() else { return Vec::new() };
-            each.fold(first, |common, one| common.into_iter().filter(|path| one.contains(path)).collect())
+            each.fold(first, |common, one| {
+                let one: HashSet<&Path> = one.into_iter().collect();
+                common.into_iter().filter(|path| one.contains(path)).collect()
+            })
         }
     }
 }

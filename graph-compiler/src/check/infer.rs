@@ -1,6 +1,6 @@
 //! Inference: the types of state keys from what is assigned to them, and of the output from the ways to the ends.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{OnError, THREAD_DIRECTIVE};
@@ -175,25 +175,86 @@ pub(super) fn collected(facts: &Facts<'_>, node: usize) -> Type {
     Type::of(Kind::List(Box::new(element)))
 }
 
+/// Something that writes a key: a node and its assignment, or its `collect`.
+type Writer = (usize, Option<usize>);
+
 /// Learns the types of keys until nothing new is learned. Types only grow, and not beyond `any`, so this ends.
+///
+/// The writers are looked at in the order of the file, again and again; from the second time on, only those that read a key
+/// whose type has grown.
 pub(super) fn infer(facts: &mut Facts<'_>) {
-    loop {
-        let mut changed = false;
-        for (at, node) in facts.definition.nodes.iter().enumerate() {
-            for (index, assignment) in node.assign().iter().enumerate() {
-                for ty in alternatives(facts, at, Site::Assign(index), &assignment.value) {
-                    changed |= learn(facts, assignment.key.value.as_str(), ty, &assignment.value.span);
-                }
+    let (mut writers, mut readers): (Vec<Writer>, Vec<Vec<usize>>) =
+        (Vec::new(), vec![Vec::new(); facts.types.keys.len()]);
+    // Those that read the state as a whole: they take of it whether there is a secret in it.
+    let mut readers_of_all = Vec::new();
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
+        let over = match &node.kind {
+            NodeKind::Foreach(each) => Some(&each.over),
+            _ => None,
+        };
+        for (index, assignment) in node.assign().iter().enumerate() {
+            for term in std::iter::once(&assignment.value).chain(over) {
+                term.templates(&mut |_, template, _| {
+                    let paths = template.expressions().flat_map(|expression| &expression.paths);
+                    for path in paths.filter(|path| path.root == Root::State) {
+                        match path.segments.first() {
+                            Some(name) => {
+                                facts.types.key(name).into_iter().for_each(|key| readers[key].push(writers.len()))
+                            }
+                            None => readers_of_all.push(writers.len()),
+                        }
+                    }
+                });
             }
-            if let NodeKind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
-                let ty = collected(facts, at);
-                changed |= learn(facts, key.value.as_str(), ty, &key.span);
-            }
+            writers.push((at, Some(index)));
         }
-        if !changed {
-            return;
+        if matches!(&node.kind, NodeKind::Foreach(Foreach { collect: Some(_), .. })) {
+            writers.push((at, None));
         }
     }
+    let (mut now, mut later): (BTreeSet<usize>, BTreeSet<usize>) = ((0..writers.len()).collect(), BTreeSet::new());
+    loop {
+        while let Some(writer) = now.pop_first() {
+            let Some((key, had_secret)) = learn_from(facts, writers[writer]) else { continue };
+            let gained_secret = !had_secret && facts.types.keys[key].ty.has_secret();
+            let of_all = readers_of_all.iter().filter(|_| gained_secret);
+            for &reader in readers[key].iter().chain(of_all) {
+                if reader > writer {
+                    now.insert(reader)
+                } else {
+                    later.insert(reader)
+                };
+            }
+        }
+        if later.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut now, &mut later);
+    }
+}
+
+/// Learns what one writer says; returns the key and whether that had a secret before, if its type has grown.
+fn learn_from(facts: &mut Facts<'_>, (at, index): Writer) -> Option<(usize, bool)> {
+    let definition = facts.definition;
+    let node = &definition.nodes[at];
+    let assignment = index.map(|index| (index, &node.assign()[index]));
+    let (name, span, types) = match (assignment, &node.kind) {
+        (Some((index, assignment)), _) => {
+            let types = alternatives(facts, at, Site::Assign(index), &assignment.value);
+            (assignment.key.value.as_str(), &assignment.value.span, types)
+        }
+        (None, NodeKind::Foreach(Foreach { collect: Some(key), .. })) => {
+            (key.value.as_str(), &key.span, vec![collected(facts, at)])
+        }
+        (None, _) => return None,
+    };
+    let key = facts.types.key(name)?;
+    let had_secret = facts.types.keys[key].ty.has_secret();
+    let mut has_grown = false;
+    for ty in types {
+        has_grown |= learn(facts, name, ty, span);
+    }
+    has_grown.then_some((key, had_secret))
 }
 
 /// Returns how many elements the list at a path has at least.
@@ -243,9 +304,7 @@ fn least_by_schema(definition: &Definition, path: &Path) -> u64 {
     let mut schema = definition.inputs.as_ref();
     for segment in &path.segments {
         schema = schema.and_then(|schema| match &schema.kind {
-            SchemaKind::Object(properties) => {
-                properties.iter().find(|property| property.name.value == *segment).map(|property| &property.schema)
-            }
+            SchemaKind::Object(_) => definition.property(schema, segment),
             SchemaKind::List(items) if segment.parse::<i64>().is_ok() => Some(items),
             SchemaKind::Map(values) => Some(values),
             _ => None,

@@ -1,6 +1,6 @@
 //! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
@@ -9,7 +9,7 @@ use graph_model::template::Template;
 use super::assigned::show_way;
 use super::facts::Facts;
 use super::web::Web;
-use crate::definition::{EdgeList, Next, NodeKind, TermKind, Test};
+use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
@@ -85,8 +85,12 @@ fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnosti
 /// writes, each time before it is looked at, what is the same in every round.
 fn changed<'d>(facts: &Facts<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
     let definition = &facts.definition.nodes[node];
+    let mut assigned: HashMap<&str, &Assignment> = HashMap::new();
+    for assignment in definition.assign() {
+        assigned.entry(assignment.key.value.as_str()).or_insert(assignment);
+    }
     let is_same = |key: &str| {
-        let own = definition.assign().iter().find(|assignment| assignment.key.value.as_str() == key);
+        let own = assigned.get(key);
         let path = own.and_then(|own| match &own.value.kind {
             TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
                 [path] => Some(path),

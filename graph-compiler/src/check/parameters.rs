@@ -1,5 +1,6 @@
 //! Parameters are those that the tool's contract or the nested graph's inputs ask for.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 
 use graph_model::path::{Path, Root};
@@ -70,8 +71,10 @@ impl Given<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
+        // There may be many of both.
+        let by_name: HashMap<&str, &Field> = fields.iter().map(|field| (field.name.as_str(), field)).collect();
         for (key, term) in given {
-            match fields.iter().find(|field| field.name == key.value) {
+            match by_name.get(key.value.as_str()).copied() {
                 // Null is left out, so that the default applies (R74).
                 Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => {
@@ -79,6 +82,10 @@ impl Given<'_, '_> {
                     self.check_value(term, &field.ty, &whose, field.default.is_some(), diagnostics);
                 }
                 None if self.looks == Looks::ForNothing => {}
+                None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.facts.definition.source()) => {
+                    // It is only counted.
+                    diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), String::new());
+                }
                 None => {
                     let message = format!("{whose} takes no parameter `{}`", key.value);
                     let diagnostic = diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), message);
@@ -95,8 +102,9 @@ impl Given<'_, '_> {
         if self.looks == Looks::ForNothing {
             return;
         }
+        let given: HashSet<&str> = given.iter().map(|(key, _)| key.value.as_str()).collect();
         for field in fields.iter().filter(|field| field.is_required()) {
-            if !given.iter().any(|(key, _)| key.value == field.name) {
+            if !given.contains(field.name.as_str()) {
                 let message = format!("{whose} needs the parameter `{}`", field.name);
                 let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.facts.place(place), message);
                 diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));

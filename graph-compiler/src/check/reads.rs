@@ -24,10 +24,8 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 
 fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &facts.types.inputs.kind) else { return };
-    if facts.types.input(name).is_some() {
-        if read.path.segments.len() > 1 {
-            check_parts(facts, read, &facts.types.inputs, 0, diagnostics);
-        }
+    if let Some(field) = facts.types.input(name) {
+        check_parts(facts, read, &field.ty, 1, diagnostics);
         return;
     }
     let message = format!("the graph has no input `{name}`");

@@ -21,6 +21,13 @@ impl Set {
         Self((0..count.div_ceil(NUMBERS)).map(|_| Arc::clone(&none)).collect())
     }
 
+    /// A set that holds all numbers below `count`.
+    pub(super) fn full(count: usize) -> Self {
+        let mut set = Self::empty(count);
+        (0..count).for_each(|number| set.insert(number));
+        set
+    }
+
     pub(super) fn insert(&mut self, number: usize) {
         if !self.contains(number) {
             Arc::make_mut(&mut self.0[number / NUMBERS])[number % NUMBERS / 64] |= 1 << (number % 64);

@@ -188,13 +188,11 @@ impl Given<'_, '_> {
             if schema.is_some_and(|schema| schema.sink.is_some()) {
                 break;
             }
-            schema = match schema.map(|schema| &schema.kind) {
-                Some(SchemaKind::Object(properties)) => {
-                    properties.iter().find(|property| property.name.value == *part).map(|property| &property.schema)
-                }
-                Some(SchemaKind::Map(inner) | SchemaKind::List(inner)) => Some(&**inner),
+            schema = schema.and_then(|schema| match &schema.kind {
+                SchemaKind::Object(_) => self.facts.definition.property(schema, part),
+                SchemaKind::Map(inner) | SchemaKind::List(inner) => Some(&**inner),
                 _ => None,
-            };
+            });
         }
         schema.and_then(|schema| schema.sink.as_ref()).is_some_and(|declared| declared.value == sink)
     }

@@ -4,6 +4,7 @@ use graph_model::path::Root;
 
 use super::cases::Judgement;
 use super::facts::{Facts, Site};
+use super::flow::backwards;
 use super::set::Set;
 use crate::definition::{Next, NodeKind};
 use crate::diagnostic::{Diagnostics, code};
@@ -17,6 +18,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
         let mut after = live.behind_assignments(facts, at);
         let written: Vec<_> = node.written().collect();
+        let mut reads: Vec<Vec<Slot>> = vec![Vec::new(); written.len()];
+        for &(site, slot) in &live.reads[at] {
+            if let Site::Assign(index) = site
+                && let Some(reads) = reads.get_mut(index)
+            {
+                reads.push(slot);
+            }
+        }
         for (index, key) in written.iter().enumerate().rev() {
             let Some(slot) = facts.types.key(key.value.as_str()) else { continue };
             if !after.contains(slot) {
@@ -34,14 +43,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                     .help("remove it, read it, or return it in an `output`");
             }
             after.remove(slot);
-            live.reads(at, Site::Assign(index)).for_each(|slot| after.insert(slot));
+            reads[index].iter().for_each(|&slot| live.add(&mut after, slot));
         }
     }
+    let mut at_some = live.always.clone();
+    live.before.iter().for_each(|before| at_some.unite(before));
     for (key, _) in &facts.definition.state {
         // One that is written before it is read declares the key, and is no mistake.
-        let is_read =
-            |slot: usize| live.before.iter().any(|before| before.contains(slot)) || live.always.contains(slot);
-        if facts.types.key(key.value.as_str()).is_some_and(|slot| !is_read(slot)) {
+        if facts.types.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
             diagnostics
                 .lint(
                     code::UNREAD,
@@ -53,10 +62,15 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// A key that is read; `None` for the state as a whole.
+type Slot = Option<usize>;
+
 /// Which keys are read later, by node.
 struct Live {
     /// For each node, where in it which key is read.
-    reads: Vec<Vec<(Site, usize)>>,
+    reads: Vec<Vec<(Site, Slot)>>,
+    /// All keys.
+    all: Set,
     /// For each node, whether what the run returns there is its state: it has no output of its own.
     returns_state: Vec<bool>,
     /// The keys that matter when a node begins.
@@ -75,6 +89,7 @@ impl Live {
             reads: vec![Vec::new(); count],
             returns_state: (0..count).map(|node| returns_state(facts, node)).collect(),
             before: vec![Set::empty(keys); count],
+            all: Set::full(keys),
             always: Set::empty(keys),
             anywhere: Set::empty(keys),
         };
@@ -86,24 +101,27 @@ impl Live {
                 (Root::Local, Site::Hook, [root, name, ..]) if root == "state" => Some(name),
                 _ => return,
             };
-            let slots: Vec<usize> = match name {
+            let slot: Slot = match name {
                 // The state as a whole.
-                None => (0..keys).collect(),
-                Some(name) => facts.types.key(name).into_iter().collect(),
+                None => None,
+                Some(name) => match facts.types.key(name) {
+                    Some(key) => Some(key),
+                    None => return,
+                },
             };
-            for slot in slots {
-                live.anywhere.insert(slot);
-                match read.site {
-                    // A hook may look at any time.
-                    Site::Hook => live.always.insert(slot),
-                    site => live.reads[read.node].push((site, slot)),
-                }
+            add(&live.all, &mut live.anywhere, slot);
+            match read.site {
+                // A hook may look at any time.
+                Site::Hook => add(&live.all, &mut live.always, slot),
+                site => live.reads[read.node].push((site, slot)),
             }
         });
+        // Backwards along the edges; only what leads back needs a second look.
+        let order = backwards(facts);
         let mut changed = true;
         while changed {
             changed = false;
-            for node in (0..count).rev() {
+            for &node in &order {
                 let before = live.in_front(facts, node);
                 if before != live.before[node] {
                     live.before[node] = before;
@@ -114,20 +132,21 @@ impl Live {
         live
     }
 
-    fn reads(&self, node: usize, site: Site) -> impl Iterator<Item = usize> + '_ {
-        self.reads[node].iter().filter(move |(at, _)| *at == site).map(|(_, slot)| *slot)
+    fn add(&self, set: &mut Set, slot: Slot) {
+        add(&self.all, set, slot);
     }
 
     /// Returns the keys that matter once a node has written.
     fn behind_assignments(&self, facts: &Facts<'_>, node: usize) -> Set {
         let mut live = self.always.clone();
         if self.returns_state[node] {
-            (0..facts.types.keys.len()).for_each(|slot| live.insert(slot));
+            live.unite(&self.all);
         }
         for next in facts.successors(node) {
             live.unite(&self.before[next]);
         }
-        self.reads(node, Site::Next).for_each(|slot| live.insert(slot));
+        let reads = self.reads[node].iter().filter(|(site, _)| *site == Site::Next);
+        reads.for_each(|(_, slot)| self.add(&mut live, *slot));
         live
     }
 
@@ -142,11 +161,18 @@ impl Live {
         }
         // An assignment that reads a key that one before it wrote reads that; counting it here too says less, never more.
         let early = |site: Site| site != Site::Next;
-        self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| live.insert(*slot));
+        self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
         if let Some(next) = facts.error_successor(node) {
             live.unite(&self.before[next]);
         }
         live
+    }
+}
+
+fn add(all: &Set, set: &mut Set, slot: Slot) {
+    match slot {
+        Some(slot) => set.insert(slot),
+        None => set.unite(all),
     }
 }
 

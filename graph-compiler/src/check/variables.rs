@@ -74,7 +74,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             TermKind::Template { text, .. } => text.as_str(),
             _ => continue,
         };
-        let given: Vec<&str> = match param("env").map(|term| &term.kind) {
+        let names: Vec<&str> = match param("env").map(|term| &term.kind) {
             None => Vec::new(),
             Some(TermKind::Object(env)) => env.iter().map(|(key, _)| key.value.as_str()).collect(),
             // Which variables there are shows when the graph runs.
@@ -83,8 +83,9 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         // In a literal, `$${` was read as `${`; in a text with templates both stand as they were written.
         let is_template = matches!(command.kind, TermKind::Template { .. });
         let Some(used) = used(text, is_template) else { continue };
+        let given: HashSet<&str> = names.iter().copied().collect();
         let is_known = |name: &str| {
-            given.contains(&name) || SMALL.contains(&name) || OF_BASH.contains(&name) || required.contains(name)
+            given.contains(name) || SMALL.contains(&name) || OF_BASH.contains(&name) || required.contains(name)
         };
         for name in used.iter().filter(|name| !is_known(name)) {
             let diagnostic = diagnostics.lint(
@@ -92,7 +93,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 facts.place(&command.span),
                 format!("the command reads the variable `{name}`, which nothing sets"),
             );
-            diagnostic.suggest(name, given.iter().copied().chain(facts.definition.env.iter().map(String::as_str)));
+            diagnostic.suggest(name, names.iter().copied().chain(facts.definition.env.iter().map(String::as_str)));
             if diagnostic.help.is_none() {
                 diagnostic.help(format!(
                     "pass it in `env`, or require it with `env_requires: [{name}]`; if it may be unset, say so: `${{{name}:-}}`"
@@ -155,29 +156,34 @@ fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
         }
         at += 1;
     }
-    found.retain(|name| !sets(&text, name, reads_more));
+    let set = set_names(&text, reads_more);
+    found.retain(|name| !set.contains(name.as_str()));
     Some(found)
 }
 
-/// Whether a command may set a variable: by an assignment, as the variable of a loop, or by a command that takes its name.
-fn sets(text: &str, name: &str, reads_more: bool) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let before = &text[..at];
-        let behind = &text[at + name.len()..];
-        let is_read = before.ends_with(['$', '{', '\u{1}', '#', '!']);
-        let is_part = before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-            || behind.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        if is_part || is_read {
-            return false;
+/// Returns the names in a command that it may set: by an assignment, as the variable of a loop, or by a command that takes them.
+fn set_names(text: &str, reads_more: bool) -> HashSet<&str> {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let (bytes, mut set, mut at) = (text.as_bytes(), HashSet::new(), 0);
+    while at < bytes.len() {
+        let length = bytes[at..].iter().take_while(|byte| is_name(byte)).count();
+        if length > 0 {
+            let (before, behind) = (&text[..at], &text[at + length..]);
+            let is_read = before.ends_with(['$', '{', '\u{1}', '#', '!']);
+            let is_set = behind.starts_with('=')
+                || behind.starts_with("+=")
+                || behind.starts_with('[')
+                || behind.trim_start().starts_with("in ")
+                || behind.starts_with("++")
+                || behind.starts_with("--")
+                || reads_more;
+            if !is_read && is_set {
+                set.insert(&text[at..at + length]);
+            }
         }
-        behind.starts_with('=')
-            || behind.starts_with("+=")
-            || behind.starts_with('[')
-            || behind.trim_start().starts_with("in ")
-            || behind.starts_with("++")
-            || behind.starts_with("--")
-            || reads_more
-    })
+        at += length.max(1);
+    }
+    set
 }
 
 #[cfg(test)]

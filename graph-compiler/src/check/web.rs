@@ -134,14 +134,18 @@ impl Web {
         if late.len() > MOST_LATE {
             return HashMap::new();
         }
+        if late.is_empty() {
+            return HashMap::new();
+        }
         let steps = |way: Option<Vec<usize>>| way.map_or(u64::MAX, |way| way.len() as u64);
+        let to_end = self.steps_to_end();
         let mut bounds = HashMap::new();
         for node in late {
             let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
             // From the node to itself: as many nodes as are visited between two of its visits, and one of these.
             let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
             for (to, first) in edges(node) {
-                let behind = to.map_or(0, |to| steps(self.shortest_end(to)));
+                let behind = to.map_or(0, |to| to_end[to]);
                 let again = (first - 1).saturating_mul(round);
                 bounds.insert((node, to), before.saturating_add(again).saturating_add(behind));
             }
@@ -149,9 +153,26 @@ impl Web {
         bounds
     }
 
-    /// Returns the shortest way from a node to where a run can end; `None` if there is none.
-    fn shortest_end(&self, from: usize) -> Option<Vec<usize>> {
-        self.shortest(&[from], |node| self.ends[node], |_, _| true)
+    /// Returns, for each node, how many nodes are visited from it to where a run can end, both included; where no way leads to
+    /// an end, `u64::MAX`.
+    fn steps_to_end(&self) -> Vec<u64> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
+        for (node, next) in self.next.iter().enumerate() {
+            next.iter().for_each(|&next| before[next].push(node));
+        }
+        let mut steps = vec![u64::MAX; self.next.len()];
+        let mut waiting: std::collections::VecDeque<usize> =
+            (0..self.next.len()).filter(|&node| self.ends[node]).collect();
+        waiting.iter().for_each(|&node| steps[node] = 1);
+        while let Some(node) = waiting.pop_front() {
+            for &earlier in &before[node] {
+                if steps[earlier] == u64::MAX {
+                    steps[earlier] = steps[node] + 1;
+                    waiting.push_back(earlier);
+                }
+            }
+        }
+        steps
     }
 
     /// Returns the shortest way from one of several nodes to one that is looked for, along the edges that may be followed.

@@ -17,7 +17,7 @@ pub(crate) mod settings;
 mod subprocess;
 mod template;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
@@ -81,6 +81,8 @@ pub struct Definition {
     pub unreadable: Vec<String>,
     /// Whether every node and every target could be read, so that what follows from the whole can be said.
     pub is_complete: bool,
+    /// Where each input is among the properties of `inputs`.
+    inputs_by_name: HashMap<String, usize>,
 }
 
 /// What a tool's contract says.
@@ -125,6 +127,16 @@ impl Contract {
 }
 
 impl Definition {
+    /// Returns the schema of a property of an object's schema, if it has that. There may be many inputs, so those are found by name.
+    pub(crate) fn property<'s>(&'s self, schema: &'s Schema, name: &str) -> Option<&'s Schema> {
+        let SchemaKind::Object(properties) = &schema.kind else { return None };
+        let property = match &self.inputs {
+            Some(inputs) if std::ptr::eq(inputs, schema) => properties.get(*self.inputs_by_name.get(name)?),
+            _ => properties.iter().find(|property| property.name.value == name),
+        };
+        property.map(|property| &property.schema)
+    }
+
     /// Returns the file.
     pub fn source(&self) -> &Arc<Source> {
         self.origin.source()
@@ -230,8 +242,11 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
     let nodes = nodes.unwrap_or_default();
     reading.is_named = id.is_some() && version.is_some();
     let id = id.or_else(|| GraphId::new("unnamed").ok())?;
+    let inputs_by_name = inputs.iter().flat_map(Schema::properties).enumerate();
+    let inputs_by_name = inputs_by_name.map(|(at, property)| (property.name.value.clone(), at)).collect();
     Some(Definition {
         id,
+        inputs_by_name,
         version: version.map(|version| version.value).unwrap_or_default(),
         description: description.map(|text| text.value),
         permissions,

@@ -4,7 +4,7 @@
 //! action. Graphs may nest each other in a circle; of those, what the one returns is not known of the other, so that each has
 //! the same types wherever the compiler begins.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -42,7 +42,9 @@ struct Step {
 
 impl Steps {
     fn of(definition: &Definition) -> Option<Self> {
-        let index = |name: &str| definition.nodes.iter().position(|node| node.name.value.as_str() == name);
+        let nodes = definition.nodes.iter().enumerate().rev();
+        let by_name: HashMap<&str, usize> = nodes.map(|(at, node)| (node.name.value.as_str(), at)).collect();
+        let index = |name: &str| by_name.get(name).copied();
         let start = index(definition.start.as_ref()?.value.as_str())?;
         let goes_on = definition.settings.on_error == OnError::Continue;
         let step = |node: &NodeDefinition| {
