@@ -8,17 +8,21 @@ use crate::source::Span;
 use crate::types::{Kind, Type};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    keys(facts, diagnostics);
+    // The terms of which something is said already.
+    let mut told = Vec::new();
     for (at, node) in facts.definition.nodes.iter().enumerate() {
         // What a tool without contract is given stays what it is; what one with a contract takes is its own rule's.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {
-            inside(facts, (at, site), term, diagnostics);
+            if inside(facts, (at, site), term, diagnostics) {
+                told.push(&term.span);
+            }
         }
     }
+    keys(facts, &told, diagnostics);
 }
 
 /// Looks at what is written to each key.
-fn keys(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+fn keys(facts: &Facts<'_>, told: &[&Span], diagnostics: &mut Diagnostics) {
     let initial = facts.definition.state.iter();
     let mut written: Vec<(&str, Span, Type)> =
         initial.map(|(key, value)| (key.value.as_str(), value.span.clone(), Type::of_value(&value.value))).collect();
@@ -64,7 +68,7 @@ fn keys(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         }
         // Where a key is read to write it, what is known of it in the end hides which values met.
         let loss = facts.types.key(&key.name).and_then(|key| facts.types.losses[key].as_ref());
-        if let (Some((span, one, two)), false) = (loss, is_said) {
+        if let Some((span, one, two)) = loss.filter(|(span, ..)| !is_said && !told.contains(&span)) {
             let message = format!(
                 "`state.{}` gets {} here and {} elsewhere, so its type is not known",
                 key.name,
@@ -79,11 +83,14 @@ fn keys(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Looks at lists with elements of several types, and at fallbacks of another type.
-fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) {
+/// Looks at lists with elements of several types, and at fallbacks of another type. Returns whether it said something.
+fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) -> bool {
     match &term.kind {
         TermKind::List(list) => {
-            list.iter().for_each(|term| inside(facts, (node, site), term, diagnostics));
+            let mut is_told = false;
+            for term in list {
+                is_told |= inside(facts, (node, site), term, diagnostics);
+            }
             let types = list.iter().map(|term| (term, type_of_term(facts, node, site, term)));
             let mut before: Option<Type> = None;
             for (term, ty) in types {
@@ -101,15 +108,22 @@ fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnosti
                             format!("the list holds {one} and {two}, so the type of its elements is not known"),
                         )
                         .label(format!("this is {two}"));
-                    return;
+                    return true;
                 }
                 before = Some(joined);
             }
+            is_told
         }
-        TermKind::Object(fields) => fields.iter().for_each(|(_, term)| inside(facts, (node, site), term, diagnostics)),
+        TermKind::Object(fields) => {
+            let mut is_told = false;
+            for (_, term) in fields {
+                is_told |= inside(facts, (node, site), term, diagnostics);
+            }
+            is_told
+        }
         TermKind::Template { template, text } => {
             use graph_model::template::Template;
-            let Template::Whole(expression) = template else { return };
+            let Template::Whole(expression) = template else { return false };
             let mut before: Option<Type> = None;
             for (path, range) in expression.paths.iter().zip(&expression.ranges) {
                 let ty = facts.type_of_path(node, site, path).not_null();
@@ -128,12 +142,13 @@ fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnosti
                             format!("`{path}` is {two} and what it stands in for {one}, so the type is not known"),
                         )
                         .label(format!("this is {two}"));
-                    return;
+                    return true;
                 }
                 before = Some(joined);
             }
+            false
         }
-        TermKind::Literal(_) | TermKind::Unreadable => {}
+        TermKind::Literal(_) | TermKind::Unreadable => false,
     }
 }
 
