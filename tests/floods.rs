@@ -136,7 +136,7 @@ fn floods() -> Vec<Flood> {
             most: 20_000,
             text: |n| {
                 let inputs = lines(n, |at| format!("    i{at}: {{ type: string }}\n"));
-                let schema = format!("config_schema:\n  type: object\n  properties:\n{}", inputs);
+                let schema = format!("config_schema:\n  type: object\n  properties:\n{inputs}");
                 let next = |at: usize| if at + 1 < n { format!("n{}", at + 1) } else { "end".to_owned() };
                 let all = lines(n, |at| {
                     let (next, test) = (next(at), format!("{{ path: inputs.i{at}, op: exists }}"));

@@ -5,7 +5,7 @@
 //! nowhere, and names are too long; that is refused to everybody.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test is its answer")]
 
 mod support;
 #[path = "support/tree.rs"]

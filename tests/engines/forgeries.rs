@@ -588,7 +588,7 @@ fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String>
                 "inputs" => twist(lot, &mut record["inputs"]),
                 "limit" | "depth" => put_number(lot, record, name, 6),
                 "grants" => {
-                    record["grants"] = lot.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone()
+                    record["grants"] = lot.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone();
                 }
                 "capabilities" => record["capabilities"] = lot.one(&[json!([]), json!(["*"])])?.clone(),
                 "signer" => record["signer"] = json!("00000000000000ab"),
@@ -704,7 +704,7 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
             }
         }
         "category" => {
-            put_text(lot, visit, "category", &["permanent", "transient", "rate_limited", "cancelled", "forged"])
+            put_text(lot, visit, "category", &["permanent", "transient", "rate_limited", "cancelled", "forged"]);
         }
         "suppressed" => visit["suppressed"] = json!(visit["suppressed"] != json!(true)),
         "data" => {

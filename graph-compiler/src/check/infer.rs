@@ -199,7 +199,7 @@ pub(super) fn infer(facts: &mut Facts<'_>) {
                     for path in paths.filter(|path| path.root == Root::State) {
                         match path.segments.first() {
                             Some(name) => {
-                                facts.types.key(name).into_iter().for_each(|key| readers[key].push(writers.len()))
+                                facts.types.key(name).into_iter().for_each(|key| readers[key].push(writers.len()));
                             }
                             None => readers_of_all.push(writers.len()),
                         }

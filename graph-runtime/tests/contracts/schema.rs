@@ -167,11 +167,11 @@ pub(crate) fn misfit(schema: &Value, value: &Value) -> Option<String> {
         }
         (Some("object"), Value::Object(map)) => match schema["properties"].as_object() {
             None => {
-                let given = map.iter().filter(|(_, value)| !value.is_null());
+                let mut given = map.iter().filter(|(_, value)| !value.is_null());
                 let wrong = |(name, value): (&String, &Value)| {
                     Some(inside(name, misfit(&schema["additionalProperties"], value)?))
                 };
-                return given.map(|(name, value)| (name, value)).find_map(wrong);
+                return given.find_map(wrong);
             }
             Some(properties) => {
                 let wrong = |(name, property): (&String, &Value)| match map.get(name).filter(|value| !value.is_null()) {
