@@ -367,7 +367,7 @@ impl Runtime {
     /// also of its clones.
     ///
     /// A run stops before its next step, and one that waits to make a call again stops waiting. Its [`Run`] gives
-    /// [`RunError::ShutDown`]. It has not ended: in the store it is `running`, all that it did is durable, and it can be
+    /// [`RunError::ShutDown`](crate::RunError::ShutDown). It has not ended: in the store it is `running`, all that it did is durable, and it can be
     /// [resumed](Runtime::resume), also by another process. A call that is being made is waited for until `deadline` is over, and
     /// then dropped: it is made again when the run is resumed, with the same idempotency key. Tools are not told, for the run was
     /// not cancelled.
