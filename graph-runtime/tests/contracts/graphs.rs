@@ -6,6 +6,9 @@ use serde_json::json;
 use super::dice::Dice;
 use super::schema::{kind, object, schema, takes_null, value};
 
+/// The beginning of the ids that graphs compute.
+pub(crate) const COMPUTED: &str = "t/d";
+
 /// What there is to be called.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
@@ -13,17 +16,21 @@ pub(crate) struct World {
     pub(crate) is_typed: bool,
     /// The tools with contracts: id, parameters, result.
     pub(crate) tools: Vec<(String, Value, Value)>,
+    /// The tools that are called by computed ids only: id, parameters, result.
+    pub(crate) computed: Vec<(String, Value, Value)>,
     /// The graphs: id, inputs, and the output.
     pub(crate) graphs: Vec<(String, Value, Value)>,
 }
 
 impl World {
     pub(crate) fn new(dice: &mut Dice, is_typed: bool) -> Self {
-        let tool = |at: usize, dice: &mut Dice| {
+        let tool = |id: String, dice: &mut Dice| {
             let result = if is_typed || !dice.one_in(4) { object(dice, 2, is_typed) } else { json!({}) };
-            (format!("t/c{at}"), object(dice, 2, is_typed), result)
+            (id, object(dice, 2, is_typed), result)
         };
-        Self { is_typed, tools: (0..5).map(|at| tool(at, dice)).collect(), graphs: Vec::new() }
+        let tools = (0..5).map(|at| tool(format!("t/c{at}"), dice)).collect();
+        let computed = (0..2).map(|at| tool(format!("{COMPUTED}{at}"), dice)).collect();
+        Self { is_typed, tools, computed, graphs: Vec::new() }
     }
 }
 
@@ -182,8 +189,8 @@ pub(crate) struct Made {
 /// Makes a graph.
 pub(crate) fn graph(dice: &mut Dice, world: &World) -> Made {
     let mut inputs = object(dice, 3, world.is_typed);
-    // Of these an id can be computed.
-    inputs["properties"]["id"] = json!({"enum": ["c0", "c1"], "default": "c0"});
+    // The ids that are computed end with one of these.
+    inputs["properties"]["id"] = json!({"enum": ["0", "1"], "default": "0"});
     let count = 2 + dice.below(6);
     let mut writer = Writer { dice, world, keys: Vec::new(), known: Vec::new(), continues: false };
     writer.continues = writer.dice.one_in(4);
@@ -314,12 +321,11 @@ impl Writer<'_> {
 
     fn callee(&mut self) -> Callee {
         match self.dice.below(12) {
-            0 => {
-                // Of a computed id nothing is known; what is found at run time may refuse what it is given.
-                if self.world.is_typed {
-                    return self.callee();
-                }
-                Callee { id: "t/${inputs.id}".into(), params: json!({}), result: None }
+            // Nothing is known of what such a call returns, so not where all types are to be known.
+            0 | 3 | 4 if !self.world.is_typed => {
+                // The parameters are those of one of the tools, so that some calls fit the tool that is called.
+                let (_, params, _) = &self.world.computed[self.dice.below(2)];
+                Callee { id: format!("{COMPUTED}${{inputs.id}}"), params: params.clone(), result: None }
             }
             1 | 2 => match self.dice.pick(&self.world.graphs) {
                 Some((id, inputs, output)) => {
