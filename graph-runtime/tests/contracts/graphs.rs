@@ -89,14 +89,22 @@ fn may_fit(from: &Value, to: &Value) -> bool {
             let (from, to) = (from["enum"].as_array(), to["enum"].as_array());
             from.into_iter().flatten().all(|word| word.is_null() || to.is_some_and(|to| to.contains(word)))
         }
-        (Some("array"), Some("array")) => may_fit(&from["items"], &to["items"]),
+        (Some("array"), Some("array")) => {
+            may_fit(&from["items"], &to["items"]) && (takes_null(&to["items"]) || !takes_null(&from["items"]))
+        }
         (Some("object"), Some("object")) => {
-            let fields = from["properties"].as_object();
-            to["properties"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .all(|(name, one)| fields.and_then(|fields| fields.get(name)).is_none_or(|from| may_fit(from, one)))
+            let is_required =
+                |name: &String| to["required"].as_array().is_some_and(|required| required.contains(&json!(name)));
+            let values = (&from["additionalProperties"], &to["additionalProperties"]);
+            match (from["properties"].as_object(), to["properties"].as_object()) {
+                (Some(ones), Some(twos)) => twos.iter().all(|(name, two)| match ones.get(name) {
+                    Some(one) => may_fit(one, two),
+                    None => !is_required(name),
+                }),
+                (None, Some(twos)) => twos.iter().all(|(name, two)| !is_required(name) && may_fit(values.0, two)),
+                (Some(ones), None) => ones.values().all(|one| may_fit(one, values.1)),
+                (None, None) => may_fit(values.0, values.1),
+            }
         }
         (one, two) => one == two,
     }
@@ -106,7 +114,7 @@ fn may_fit(from: &Value, to: &Value) -> bool {
 fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
     let fitting: Vec<&Known> = known.iter().filter(|(_, from)| may_fit(from, to)).collect();
     // Now and then one that does not fit, for the checker to refuse.
-    let path = |dice: &mut Dice| match dice.below(40) {
+    let path = |dice: &mut Dice| match dice.below(60) {
         0 => dice.pick(known),
         _ => dice.pick(&fitting).copied(),
     };
@@ -130,7 +138,7 @@ fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
             let mut map = Map::new();
             for (name, property) in to["properties"].as_object().into_iter().flatten() {
                 let is_required = to["required"].as_array().is_some_and(|list| list.contains(&json!(name)));
-                if (is_required && !dice.one_in(60)) || dice.one_in(2) {
+                if (is_required && !dice.one_in(120)) || dice.one_in(2) {
                     map.insert(name.clone(), term(dice, known, property, depth - 1));
                 }
             }
@@ -347,7 +355,7 @@ impl Writer<'_> {
         let mut params = json!({});
         for (name, property) in of.params["properties"].as_object().into_iter().flatten() {
             let is_required = of.params["required"].as_array().is_some_and(|list| list.contains(&json!(name)));
-            if (is_required && !self.dice.one_in(60)) || self.dice.one_in(2) {
+            if (is_required && !self.dice.one_in(120)) || self.dice.one_in(2) {
                 params[name] = term(self.dice, known, property, 3);
             }
         }

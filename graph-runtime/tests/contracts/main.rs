@@ -185,7 +185,7 @@ impl Tree {
         if let (Err(error), true) = (&loaded, shows()) {
             for diagnostic in &error.diagnostics {
                 if diagnostic.severity == graph_compiler::diagnostic::Severity::Error {
-                    eprintln!("refused: {} {}", diagnostic.code.id, diagnostic.message);
+                    eprintln!("refused: {} {} {}", self.number, diagnostic.code.id, diagnostic.message);
                 }
             }
         }
