@@ -110,11 +110,12 @@ fn written(node: &Value) -> Vec<String> {
     assigned.chain(node["collect"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the key that a warning says was read alone and that is not among those that were set.
-fn unset(warning: &str, keys: &BTreeSet<String>) -> Option<String> {
-    let path = warning.strip_prefix("`${state.")?.strip_suffix("}` found nothing")?;
-    let key = path.split(['.', ' ']).next()?;
-    (!path.contains("||") && !keys.contains(key)).then(|| key.to_owned())
+/// Returns the keys that a warning says were read, where nothing else could be read in their place and none of them was set.
+fn unset(warning: &str, set: &BTreeSet<String>) -> Option<String> {
+    let paths = warning.strip_prefix("`${")?.strip_suffix("}` found nothing")?;
+    let key = |path: &str| path.strip_prefix("state.")?.split('.').next().map(str::to_owned);
+    let keys: Vec<String> = paths.split(" || ").map(key).collect::<Option<_>>()?;
+    (!keys.iter().any(|key| set.contains(key))).then(|| keys.join("` and `state."))
 }
 
 /// Whether a failure is none of the graph's.
