@@ -149,7 +149,7 @@ fn a_graph_that_may_be_the_nested_one_is_read_or_is_an_error() {
 
 #[test]
 fn a_contract_of_nearly_the_same_name_is_an_error() {
-    for name in ["tools/t/SQL.yaml", "tools/t/sql.yml", "tools/T/sql.yaml"] {
+    for name in ["tools/t/SQL.yaml", "tools/t/sql.yml", "tools/T/sql.yaml", "tools/t/sql.YAML", "tools/t/sql.Yml"] {
         let tree = Tree::new();
         tree.write("g.yaml", spliced());
         tree.write(name, contract());

@@ -44,13 +44,15 @@ pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> Walk {
             for entry in fs::read_dir(&current)? {
                 let entry = entry?;
                 let path = entry.path();
-                let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+                let is_yaml = path.extension().is_some_and(|extension| {
+                    extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
+                });
                 // A link to a directory is not followed: it may lead back.
                 if entry.file_type()?.is_dir() {
                     if !is_reserved(&path) {
                         waiting.push(path);
                     }
-                } else if matches!(extension, "yaml" | "yml") && !path.is_dir() {
+                } else if is_yaml && !path.is_dir() {
                     found.files.push(path);
                 }
             }

@@ -83,10 +83,14 @@ pub struct KeyRing {
 
 const MOST_BYTES: u64 = 64 * 1024;
 
+/// A key file. A field that is not known may be a misspelt revocation, so the file is refused.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Form {
     #[serde(default = "first_version")]
     version: String,
+    #[serde(rename = "category")]
+    _category: Option<String>,
     fingerprint: String,
     #[serde(default = "unknown")]
     owner: String,
@@ -97,6 +101,7 @@ struct Form {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Pem {
     pem: String,
 }
@@ -303,7 +308,7 @@ fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
             files.push(path);
         }
     }
@@ -504,6 +509,28 @@ mod tests {
         assert_eq!(revoked.revoked_at.as_deref(), Some("2026-01-02T03:04:05Z"));
         assert!(ring.get(&key(2).public().fingerprint()).is_none(), "a revoked key vouches for nobody");
         assert_eq!(rejected.len(), 1);
+    }
+
+    #[test]
+    fn a_field_that_is_not_known_blocks_the_key() {
+        let good = KeyFile::new(key(1).public(), "good");
+        let text = good.to_signed_toml(&key(1), SystemTime::UNIX_EPOCH);
+        let content = text.split_once('\n').unwrap().1;
+        let time = "\"2026-01-02T03:04:05Z\"";
+        for spoilt in [
+            // Behind the last table's head, a field is that table's.
+            format!("{content}revoked_at = {time}\n"),
+            format!("revoked = {time}\n{content}"),
+            format!("Revoked_at = {time}\n{content}"),
+        ] {
+            let directory = Directory::new();
+            let signed = sign(ItemKind::YAML, &spoilt, &key(1), SystemTime::UNIX_EPOCH).unwrap();
+            let path = directory.write(good.fingerprint.as_str(), &signed);
+            fs::rename(&path, path.with_extension("TOML")).unwrap();
+            let (ring, rejected, _) = KeyRing::load(&[directory.0.path()]);
+            assert!(ring.get(&good.fingerprint).is_none(), "{spoilt}");
+            assert!(rejected[0].error.to_string().contains("unknown field"), "{}", rejected[0].error);
+        }
     }
 
     #[test]
