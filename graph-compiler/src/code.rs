@@ -423,8 +423,8 @@ codes! {
          field that is escaped, an address's in `query`. A command may also execute what it is given beside its text: `eval`, \
          arithmetic, an unquoted variable, an interpreter that reads stdin, variables such as `PATH` and `BASH_ENV`. `rye/exec` \
          starts a program with a list of arguments that no shell reads. Numbers, booleans, the time, and words of an `enum` that are made of \
-         letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
-         `x-sink`: who gives that input writes the code.";
+         letters, digits and `_ . -` are no danger. Neither are texts of the graph itself, as the items of a foreach over a list that stands there \
+         and an input with `const`; nor is an input of the graph that is declared with the same `x-sink`: who gives that input writes the code.";
     SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
         "A template puts a secret into a text, and the whole text would have to be as secret as that. Pass the secret by itself. \
          Only where a parameter is secret too may a text be made around one, as `\"Bearer ${inputs.token}\"` is.";
