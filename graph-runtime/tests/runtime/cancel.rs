@@ -99,6 +99,44 @@ async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
     assert_eq!((finished.output["one"].clone(), calls.lock().unwrap().len()), (json!(1), 2));
 }
 
+#[tokio::test]
+async fn a_cancel_of_a_dead_run_ends_the_runs_inside_it_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let hangs = || {
+        let inner = Interpreted::waiting(&TWICE, |_, _| Box::pin(std::future::pending()));
+        let middle = Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(inner);
+        Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(middle)
+    };
+    let store = SqliteStore::open(&path).await.unwrap();
+    let run = runtime(store.clone()).start_as(id("run"), hangs(), Map::new()).await.unwrap();
+    let status = async |store: &SqliteStore, name: &str| store.find(&id(name)).await.map(|run| run.status).ok();
+    while status(&store, "run-1-1").await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    // The process dies in the innermost call.
+    run.abort();
+    run.await.unwrap_err();
+    drop(store);
+    elsewhere(&path, "run").unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let error = runtime(store.clone()).resume(hangs(), &id("run")).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 0, .. }), "{error}");
+    for name in ["run", "run-1", "run-1-1"] {
+        assert_eq!(status(&store, name).await, Some(Status::Cancelled), "{name}");
+    }
+    // Whoever ignores the cancel goes on in the run inside.
+    let works = || {
+        let inner = Interpreted::new(&TWICE, |_: &Call, _| Ok(json!(1)));
+        let middle = Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(inner);
+        Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(middle)
+    };
+    runtime(store.clone()).resume(works(), &id("run")).await.unwrap().await.unwrap();
+    for name in ["run", "run-1", "run-1-1"] {
+        assert_eq!(status(&store, name).await, Some(Status::Completed), "{name}");
+    }
+}
+
 /// Calls its tool for each item, and then nothing any more.
 const EACH: Program<'static> = Program {
     keys: &[Key { name: "all", initial: None }],
