@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::__private::{Key, Performer, Program, Tool};
 use graph_runtime::record::Status;
 use graph_runtime::store::StoreError;
-use graph_runtime::{Call, Map, RunError, RunId, Runtime, SecretKey, SqliteStore, Store};
+use graph_runtime::{Call, Map, RunError, SqliteStore, Store};
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::{id, runtime};
 
 /// Calls its tool twice.
 const TWICE: Program<'static> = Program {
@@ -33,15 +34,6 @@ const AROUND: Program<'static> = Program {
     ],
     ..PROGRAM
 };
-
-fn id(name: &str) -> RunId {
-    RunId::new(name).unwrap()
-}
-
-fn runtime(store: SqliteStore) -> Runtime {
-    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&[1; 32]));
-    builder.grant("*").unwrap().build().unwrap()
-}
 
 /// Does what another process does that has the file only.
 fn elsewhere(path: &Path, run: &'static str) -> Result<(), StoreError> {
