@@ -1,7 +1,5 @@
 //! Tools that live as long as the program are used through a reference, also by handlers whose futures must be `Send`.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
