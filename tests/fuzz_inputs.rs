@@ -18,6 +18,8 @@ mod corpus;
 mod expected;
 #[path = "fuzz/nasty.rs"]
 mod nasty;
+#[path = "support/random.rs"]
+mod random;
 mod support;
 #[path = "support/tree.rs"]
 mod tree;

@@ -278,6 +278,77 @@ async fn no_way_in_gets_through_the_run_of_a_command_it_is_given() {
     assert!(refused >= 60, "{refused}");
 }
 
+/// Returns a graph with a foreach that executes a command in a directory.
+fn each(over: &Value, command: &str, directory: &Path) -> String {
+    let env = json!({"X": "${inputs.x}"});
+    let properties = json!({"x": {"type": "string"}, "fixed": {"type": "string", "const": "printf fixed; "}});
+    let graph = json!({
+        "version": "1.0.0",
+        "tool_type": "graph",
+        "executor_id": "rye/core/runtimes/state-graph/runtime",
+        "permissions": ["rye.execute.tool.rye.bash"],
+        "config_schema": {"type": "object", "properties": properties, "required": ["x", "fixed"]},
+        "config": {"start": "a", "nodes": {
+            "a": {"type": "foreach", "over": over, "as": "one", "collect": "all", "next": "b",
+                "action": {"item_id": "rye/bash", "params": {"command": command, "env": env, "cwd": directory}}},
+            "b": {"type": "return", "output": "${state.all}"},
+        }},
+    });
+    sign(&format!("{graph}\n"))
+}
+
+fn inputs(x: &str, fixed: &str) -> Map<String, Value> {
+    json!({"x": x, "fixed": fixed}).as_object().unwrap().clone()
+}
+
+#[tokio::test]
+async fn commands_of_constants_run_and_keep_values_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let over = json!(["printf one; true", "echo two | tr -d '\\n'"]);
+    let graph = each(&over, "${inputs.fixed}${one}; printf %s \"$X\"", directory.path());
+    let (compiled, ran) = attempt(&graph, &inputs("$(touch TRACE)", "printf fixed; ")).await;
+    assert!(compiled.graph.is_some(), "{:?}", codes(&compiled));
+    let output = ran.unwrap().unwrap();
+    let shown: Vec<&str> = output.as_array().unwrap().iter().map(|one| one["stdout"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["fixedone$(touch TRACE)", "fixedtwo$(touch TRACE)"]);
+    assert!(!has_trace(directory.path()));
+}
+
+#[tokio::test]
+async fn what_a_constant_does_with_a_value_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    for (over, command) in [
+        (json!(["echo", "eval"]), "${one} \"$X\""),
+        (json!(["echo \"$X\"", "bash -c \"$X\""]), "${one}"),
+        (json!(["a", "X"]), "echo $((${one} + 1))"),
+        (json!([{"run": "echo"}, {"run": "eval"}]), "true; ${one.run} $X"),
+    ] {
+        let (compiled, ran) =
+            attempt(&each(&over, command, directory.path()), &inputs("a[$(touch TRACE)]", "printf fixed; ")).await;
+        assert_eq!((codes(&compiled).as_slice(), ran.is_none()), (&["G0180"][..], true), "{command}");
+    }
+    // There are too many to look at each, so that the run has to.
+    let many: Vec<String> = (0..9).map(|at| format!("echo {at}")).chain(["eval".to_owned()]).collect();
+    let graph = each(&json!(many), "${one} \"$X\"; ${one} \"$X\"", directory.path());
+    let (compiled, ran) = attempt(&graph, &inputs("touch TRACE", "printf fixed; ")).await;
+    let is_refused = matches!(&ran, Some(Err(error)) if error.contains("refused"));
+    assert!(is_refused && codes(&compiled) == ["G0156"], "{:?} {ran:?}", codes(&compiled));
+    assert!(!has_trace(directory.path()));
+}
+
+#[tokio::test]
+async fn another_value_than_an_inputs_constant_starts_no_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = Tree::new();
+    tree.write("graph.yaml", each(&json!(["true"]), "${inputs.fixed}${one}", directory.path()));
+    let library = Library::open(&tree.path(""), Toolbox::new());
+    let machine = library.graph(&tree.path("graph.yaml")).unwrap();
+    let runtime = Runtime::builder().grant("rye.*").unwrap().build().unwrap();
+    let refused = runtime.start(machine, inputs("x", "touch TRACE; ")).await.err().unwrap().to_string();
+    assert!(refused.contains("fixed"), "{refused}");
+    assert!(!has_trace(directory.path()));
+}
+
 /// Draws numbers from a seed.
 struct Draw(u64);
 

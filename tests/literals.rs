@@ -8,6 +8,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test is its answer")]
 
+#[path = "support/random.rs"]
+mod random;
+
 use std::fmt::Write;
 use std::fs;
 use std::time::SystemTime;
@@ -17,6 +20,7 @@ use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::__private::AsView;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{FromValue, IndexMap, Map, MemoryStore, Number, RunId, Runtime, Store, Value, audit};
+use random::Random;
 
 /// How many literals a graph has.
 const IN_A_GRAPH: usize = 50;
@@ -35,8 +39,8 @@ enum Literal {
     Map(Vec<(String, Literal)>),
 }
 
-/// Random numbers: splitmix64.
-struct Dice(u64);
+/// Draws literals.
+struct Dice(Random);
 
 /// Returns a float with a point, and with a sign in its exponent: all readers of YAML take it as a number.
 fn written_for_yaml(text: &str) -> String {
@@ -47,16 +51,8 @@ fn written_for_yaml(text: &str) -> String {
 }
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
+        self.0.below(most)
     }
 
     fn literal(&mut self, levels: u64) -> Literal {
@@ -82,8 +78,8 @@ impl Dice {
             0 => i128::from(self.below(20)) - 10,
             1 => near,
             2 => -near,
-            3 => i128::from(self.next()),
-            _ => i128::from(self.next().cast_signed()),
+            3 => i128::from(self.0.next()),
+            _ => i128::from(self.0.next().cast_signed()),
         };
         number.clamp(i64::MIN.into(), u64::MAX.into()).to_string()
     }
@@ -95,7 +91,7 @@ impl Dice {
             2 => format!("-{}.5e-{}", self.below(100), self.below(30)),
             3 => format!("{}.25e+{}", self.below(100), self.below(200)),
             _ => {
-                let float = f64::from_bits(self.next());
+                let float = f64::from_bits(self.0.next());
                 written_for_yaml(&format!("{:?}", if float.is_finite() { float } else { 0.5 }))
             }
         };
@@ -443,7 +439,8 @@ fn literals_arrive_as_they_are_written() {
             if at >= graphs || found.lock().unwrap().len() > 20 {
                 return;
             }
-            let mut dice = Dice(seed.wrapping_mul(0x1_0000_0000).wrapping_add(at as u64).wrapping_mul(0x9e37_79b9));
+            let mut dice =
+                Dice(Random::new(seed.wrapping_mul(0x1_0000_0000).wrapping_add(at as u64).wrapping_mul(0x9e37_79b9)));
             let literals: Vec<Literal> = (0..IN_A_GRAPH).map(|_| dice.literal(2)).collect();
             let others: Vec<Literal> = (0..IN_A_GRAPH).map(|_| dice.literal(2)).collect();
             // A library keeps what it loaded.

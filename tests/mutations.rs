@@ -29,6 +29,8 @@ mod model;
 mod operators;
 #[path = "mutations/page.rs"]
 mod page;
+#[path = "support/random.rs"]
+mod random;
 mod support;
 #[path = "support/tree.rs"]
 mod tree;

@@ -324,6 +324,9 @@ codes! {
     DENIED_ID = "G0137"(Warn), "a computed id that the permissions do not cover",
         "The `item_id` is computed of words of an `enum`, so all ids that it can be are known, and the graph's `permissions` do not \
          grant one of them. A run that computes that id is denied the call. Grant it, or take the word out of the `enum`.";
+    REPEATED = "G0138"(Warn), "a list that names the same twice",
+        "Each entry of `permissions`, of `env_requires`, of the list that `in` looks into, and of a retry's `on` counts once, so the second \
+         of two that are the same does nothing. Remove it; or another was meant, and is missing.";
     NO_CONTRACT = "G0139"(Allow), "a tool without a contract",
         "The action executes a tool of which neither the tree nor the compiler has a contract, or one whose id is computed. Nothing is \
          known of it: not the types of its parameters and its result, not which of them become code, not which are secret. A tree \
@@ -402,6 +405,17 @@ codes! {
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
         "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer. A graph that runs \
          itself inside on every way, directly or through others, is too deep for any limit: let a condition lead past that.";
+    ANY_TEXT = "G0173"(Warn), "a pattern that every text has, or none",
+        "A `regex` or a `pattern` is looked for anywhere in the text. One that may be empty, as `.*` or `a?`, is found in every text, and \
+         so is the empty text that `contains` looks for; one that asks for something before `^` or behind `$` is found in none. The \
+         comparison tells no text from another. To match the whole text write `^…$`; to ask whether there is one, `op: exists`.";
+    NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that changes nothing",
+        "With `attempts: 1` nothing is tried again, since the number counts the first attempt too, and the other fields of `retry` do \
+         nothing. A `timeout` of a node that is longer than `limits.timeout` never passes: the run ends before. Write another value, or \
+         remove it.";
+    SAME_TARGET = "G0175"(Warn), "an edge that makes no difference",
+        "Wherever the edge is followed, the edges behind it would lead to the same node without it. So its condition decides nothing: either \
+         it is not needed, or one of the edges was to lead elsewhere. An edge with a `description` is taken to be meant.";
     INJECTION = "G0180"(Deny), "a value becomes a part of code",
         "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
          an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
@@ -409,8 +423,8 @@ codes! {
          field that is escaped, an address's in `query`. A command may also execute what it is given beside its text: `eval`, \
          arithmetic, an unquoted variable, an interpreter that reads stdin, variables such as `PATH` and `BASH_ENV`. `rye/exec` \
          starts a program with a list of arguments that no shell reads. Numbers, booleans, the time, and words of an `enum` that are made of \
-         letters, digits and `_ . -` are no danger, and neither is an input of the graph that is declared with the same \
-         `x-sink`: who gives that input writes the code.";
+         letters, digits and `_ . -` are no danger. Neither are texts of the graph itself, as the items of a foreach over a list that stands there \
+         and an input with `const`; nor is an input of the graph that is declared with the same `x-sink`: who gives that input writes the code.";
     SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
         "A template puts a secret into a text, and the whole text would have to be as secret as that. Pass the secret by itself. \
          Only where a parameter is secret too may a text be made around one, as `\"Bearer ${inputs.token}\"` is.";

@@ -575,10 +575,13 @@ impl<'s, 'd> Builder<'s, 'd> {
                 .help("write the fields out");
             } else if !matches!(plain(&name), Some(Plain::Text)) && !is_word(&name) {
                 let message = format!("the key `{name}` is not a text to every YAML reader");
-                self.error(code::AMBIGUOUS_SCALAR, message, span.clone())
-                    .help(format!("put it in quotes: `\"{name}\"`"))
-                    // The name of a field is a text, so it can mean nothing else.
-                    .fix(format!("\"{name}\""), true);
+                let place = Place::new(self.source, span.clone());
+                if let Some(diagnostic) = self.diagnostics.error_once(code::AMBIGUOUS_SCALAR, place, message) {
+                    diagnostic
+                        .help(format!("put it in quotes: `\"{name}\"`"))
+                        // The name of a field is a text, so it can mean nothing else.
+                        .fix(format!("\"{name}\""), true);
+                }
             }
         }
         let Some(Open::Map { key, names, fields, .. }) = self.open.last_mut() else { return };

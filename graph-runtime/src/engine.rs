@@ -235,6 +235,7 @@ impl Engine {
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
         if self.facts.stop.is_cancelled() {
+            self.cancel_inside().await;
             let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
             let end = End { error, signal, ..self.end_of(Status::Cancelled) };
             if let Err(error) = self.end_without_result(end).await {

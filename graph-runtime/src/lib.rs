@@ -94,7 +94,7 @@ pub use observer::{Observer, Progress};
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use record::Status;
 pub use run::{Canceller, Finished, Run};
-pub use runtime::{Builder, Options, Runtime};
+pub use runtime::{BoxFuture, Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
 pub use single::{Single, SingleError, Stepped};
 pub use stop::CancelToken;

@@ -1,5 +1,6 @@
 //! Runs in a store, seen without being at work on them: how one went, which there are, and taking up all that were stopped.
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
 use graph_model::value::Mismatch;
@@ -8,7 +9,7 @@ use crate::error::{ResumeError, StartError};
 use crate::machine::Graph;
 use crate::record::{End, Entry, JournalError, Status};
 use crate::run::{Finished, Run};
-use crate::runtime::{Options, Runtime, add_up, result_of};
+use crate::runtime::{BoxFuture, Options, Runtime, add_up, result_of};
 use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
 use crate::vault::Vault;
 
@@ -140,36 +141,42 @@ impl Runtime {
     /// # Errors
     ///
     /// If there is no such run, its journal was tampered with or is another graph's, or its secrets cannot be read.
-    pub async fn outcome<G: Graph>(&self, graph: &G, run: &RunId) -> Result<RunOutcome<G::Output>, OutcomeError> {
-        let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
-        let code = graph.code();
-        let failed = |source| OutcomeError::Store { run: run.clone(), source };
-        let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-        let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
-        let sealed = store.load(run).await.map_err(failed)?;
-        let journal = self.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
-        if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
-            let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
-            let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
-            return Ok(RunOutcome::Done(Box::new(finished)));
-        }
-        let replayed = add_up(code, graph, &journal).map_err(misfit)?;
-        let at = replayed.standing.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
-        let (nodes, steps) = (at, replayed.standing.steps);
-        Ok(match journal.records.last().map(|record| &record.entry) {
-            Some(Entry::End(End { status: Status::Cancelled, signal, .. })) => {
-                RunOutcome::Cancelled { nodes, steps, signal: *signal }
+    pub fn outcome<'a, G: Graph>(
+        &'a self,
+        graph: &'a G,
+        run: &'a RunId,
+    ) -> BoxFuture<'a, Result<RunOutcome<G::Output>, OutcomeError>> {
+        Box::pin(async move {
+            let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
+            let code = graph.code();
+            let failed = |source| OutcomeError::Store { run: run.clone(), source };
+            let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
+            let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
+            let sealed = store.load(run).await.map_err(failed)?;
+            let journal = self.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
+            if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
+                let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
+                let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
+                return Ok(RunOutcome::Done(Box::new(finished)));
             }
-            Some(Entry::End(End { error, code, node, .. })) => RunOutcome::Failed {
-                error: error.clone().unwrap_or_default(),
-                code: code.clone(),
-                node: node.clone(),
-                steps,
-            },
-            _ => {
-                let RunSummary { holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
-                RunOutcome::Running { nodes, steps, holder, is_cancelling }
-            }
+            let replayed = add_up(code, graph, &journal).map_err(misfit)?;
+            let at = replayed.standing.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
+            let (nodes, steps) = (at, replayed.standing.steps);
+            Ok(match journal.records.last().map(|record| &record.entry) {
+                Some(Entry::End(End { status: Status::Cancelled, signal, .. })) => {
+                    RunOutcome::Cancelled { nodes, steps, signal: *signal }
+                }
+                Some(Entry::End(End { error, code, node, .. })) => RunOutcome::Failed {
+                    error: error.clone().unwrap_or_default(),
+                    code: code.clone(),
+                    node: node.clone(),
+                    steps,
+                },
+                _ => {
+                    let RunSummary { holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
+                    RunOutcome::Running { nodes, steps, holder, is_cancelling }
+                }
+            })
         })
     }
 
@@ -194,32 +201,35 @@ impl Runtime {
     /// # Errors
     ///
     /// If there is no store, or its runs cannot be listed. Runs that were resumed before go on.
-    pub async fn resume_all<G: Graph>(
-        &self,
+    pub fn resume_all<'a, G: Graph>(
+        &'a self,
         how: ResumeAll,
-        mut graph: impl FnMut(&RunSummary) -> Option<G>,
-    ) -> Result<Vec<Resumed<G::Output>>, StoreError> {
-        let ResumeAll { filter, options, at_once } = how;
-        let (mut page, mut all) = (Page::default(), Vec::new());
-        loop {
-            let RunPage { runs, next } = self.runs(&filter, &page).await?;
-            let free = runs.into_iter().filter(|summary| summary.holder.is_none());
-            let chosen: Vec<(RunSummary, G)> =
-                free.filter_map(|summary| graph(&summary).map(|graph| (summary, graph))).collect();
-            let resumed = stream::iter(chosen).map(async |(summary, graph)| {
-                let run = self.resume_with(options.clone(), graph, &summary.run).await;
-                Resumed { summary, run }
-            });
-            let resumed: Vec<_> = resumed.buffered(at_once.max(1)).collect().await;
-            let is_others = |run: &Resumed<G::Output>| {
-                matches!(run.run, Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }))
-            };
-            all.extend(resumed.into_iter().filter(|run| !is_others(run)));
-            match next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(all),
+        mut graph: impl FnMut(&RunSummary) -> Option<G> + Send + 'a,
+    ) -> BoxFuture<'a, Result<Vec<Resumed<G::Output>>, StoreError>> {
+        Box::pin(async move {
+            let ResumeAll { filter, options, at_once } = how;
+            let (mut page, mut all) = (Page::default(), Vec::new());
+            loop {
+                let RunPage { runs, next } = self.runs(&filter, &page).await?;
+                let free = runs.into_iter().filter(|summary| summary.holder.is_none());
+                // The futures are made first: what is awaited names no graph.
+                let chosen: Vec<_> = free
+                    .filter_map(|summary| {
+                        let resumed = self.resume_with(options.clone(), graph(&summary)?, &summary.run);
+                        Some(resumed.map(|run| Resumed { summary, run }))
+                    })
+                    .collect();
+                let resumed: Vec<_> = stream::iter(chosen).buffered(at_once.max(1)).collect().await;
+                let is_others = |run: &Resumed<G::Output>| {
+                    matches!(run.run, Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }))
+                };
+                all.extend(resumed.into_iter().filter(|run| !is_others(run)));
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => return Ok(all),
+                }
             }
-        }
+        })
     }
 }
 

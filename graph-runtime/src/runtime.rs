@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -236,6 +237,12 @@ impl Builder {
     }
 }
 
+/// A future of a [`Runtime`].
+///
+/// Its type names what comes of it and not the graph. A handler of a web framework that awaits it is `Send` for tools of any type,
+/// also where `Actions` is implemented for a `&'static` reference: rustc cannot tell that of a future whose type has the reference in it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 impl Runtime {
     /// Begins to put a runtime together.
     pub fn builder() -> Builder {
@@ -255,9 +262,12 @@ impl Runtime {
     ///
     /// If a capability is not granted, an environment variable is not set, the inputs do not fit, there is a run of this id, the
     /// runtime was shut down, or the store fails. Nothing of the run is kept then.
-    pub async fn start<G: Graph>(&self, graph: G, inputs: G::Inputs) -> Result<Run<G::Output>, StartError> {
-        let run = self.new_id(graph.code())?;
-        self.start_as(run, graph, inputs).await
+    pub fn start<G: Graph>(
+        &self,
+        graph: G,
+        inputs: G::Inputs,
+    ) -> BoxFuture<'static, Result<Run<G::Output>, StartError>> {
+        self.start_with(Options::default(), graph, inputs)
     }
 
     /// As [`Runtime::start`], with an id of the caller's own; a second run with it is refused.
@@ -265,13 +275,13 @@ impl Runtime {
     /// # Errors
     ///
     /// As [`Runtime::start`].
-    pub async fn start_as<G: Graph>(
+    pub fn start_as<G: Graph>(
         &self,
         run: RunId,
         graph: G,
         inputs: G::Inputs,
-    ) -> Result<Run<G::Output>, StartError> {
-        self.start_with(Options { run: Some(run), ..Options::default() }, graph, inputs).await
+    ) -> BoxFuture<'static, Result<Run<G::Output>, StartError>> {
+        self.start_with(Options { run: Some(run), ..Options::default() }, graph, inputs)
     }
 
     /// As [`Runtime::start`], with what holds for this run only.
@@ -279,20 +289,23 @@ impl Runtime {
     /// # Errors
     ///
     /// As [`Runtime::start`].
-    pub async fn start_with<G: Graph>(
+    pub fn start_with<G: Graph>(
         &self,
         options: Options,
         graph: G,
         inputs: G::Inputs,
-    ) -> Result<Run<G::Output>, StartError> {
-        let run = match &options.run {
-            Some(run) => run.clone(),
-            None => self.new_id(graph.code())?,
-        };
-        let (begin, graph) = (self.begin_with(run.clone(), options), Arc::new(graph));
-        let stop = begin.stop.clone();
-        let task = self.launch(begin, Arc::clone(&graph) as _, inputs.view().to_plain_value()).await?;
-        Ok(Run::of(graph, run, stop, Work::Running(task)))
+    ) -> BoxFuture<'static, Result<Run<G::Output>, StartError>> {
+        let (runtime, graph, inputs) = (self.clone(), Arc::new(graph), inputs.view().to_plain_value());
+        Box::pin(async move {
+            let run = match &options.run {
+                Some(run) => run.clone(),
+                None => runtime.new_id(graph.code())?,
+            };
+            let begin = runtime.begin_with(run.clone(), options);
+            let stop = begin.stop.clone();
+            let task = runtime.launch(begin, Arc::clone(&graph) as _, inputs).await?;
+            Ok(Run::of(graph, run, stop, Work::Running(task)))
+        })
     }
 
     /// Begins a run and spawns its task. Whoever asks may stop waiting: what was begun goes on.
@@ -341,8 +354,8 @@ impl Runtime {
     ///
     /// If there is no such run, it is at work elsewhere, its journal was tampered with or is another graph's, or this
     /// runtime grants less than it needs. Nothing was changed then.
-    pub async fn resume<G: Graph>(&self, graph: G, run: &RunId) -> Result<Run<G::Output>, ResumeError> {
-        self.resume_with(Options::default(), graph, run).await
+    pub fn resume<G: Graph>(&self, graph: G, run: &RunId) -> BoxFuture<'static, Result<Run<G::Output>, ResumeError>> {
+        self.resume_with(Options::default(), graph, run)
     }
 
     /// As [`Runtime::resume`], with what holds from here on: `options.max_steps` counts the steps that were made before,
@@ -351,16 +364,19 @@ impl Runtime {
     /// # Errors
     ///
     /// As [`Runtime::resume`].
-    pub async fn resume_with<G: Graph>(
+    pub fn resume_with<G: Graph>(
         &self,
         options: Options,
         graph: G,
         run: &RunId,
-    ) -> Result<Run<G::Output>, ResumeError> {
-        let (begin, graph) = (self.begin_with(run.clone(), options), Arc::new(graph));
-        let stop = begin.stop.clone();
-        let work = self.relaunch(begin, Arc::clone(&graph) as _).await?;
-        Ok(Run::of(graph, run.clone(), stop, work))
+    ) -> BoxFuture<'static, Result<Run<G::Output>, ResumeError>> {
+        let (runtime, graph, run) = (self.clone(), Arc::new(graph), run.clone());
+        Box::pin(async move {
+            let begin = runtime.begin_with(run.clone(), options);
+            let stop = begin.stop.clone();
+            let work = runtime.relaunch(begin, Arc::clone(&graph) as _).await?;
+            Ok(Run::of(graph, run, stop, work))
+        })
     }
 
     /// Stops all runs of this runtime where they stand, and begins no more: [`StartError::ShutDown`] is the answer to whoever asks,

@@ -1,23 +1,17 @@
 //! Random changes of texts: what people do to a file, and what nobody does.
 
-/// Chance that is the same each time (splitmix64).
-pub(crate) struct Chance(u64);
+use crate::random::Random;
+
+/// Chance that is the same each time.
+pub(crate) struct Chance(Random);
 
 impl Chance {
     pub(crate) fn new(seed: usize) -> Self {
-        Self(seed as u64)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(Random::new(seed as u64))
     }
 
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap()
+        usize::try_from(self.0.below(end as u64)).unwrap()
     }
 
     fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {

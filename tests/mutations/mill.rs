@@ -22,24 +22,18 @@ pub(crate) struct Mutant {
     pub(crate) is_wrong: bool,
 }
 
-/// A small generator of numbers, the same on every machine (splitmix64).
-pub(crate) struct Random(u64);
+/// Draws what is changed.
+pub(crate) struct Random(crate::random::Random);
 
 impl Random {
     /// Begins with what a text hashes to, so that one file's mutants do not depend on the others.
     pub(crate) fn of(seed: &str) -> Self {
-        Self(
-            seed.bytes()
-                .fold(0x9e37_79b9_7f4a_7c15, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)),
-        )
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(crate::random::Random::new(seed.bytes().fold(0x9e37_79b9_7f4a_7c15, hash)))
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % (end.max(1) as u64)).unwrap()
+        usize::try_from(self.0.below(end as u64)).unwrap()
     }
 
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {

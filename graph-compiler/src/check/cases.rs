@@ -7,6 +7,8 @@
 
 mod domain;
 
+use std::borrow::Cow;
+
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
@@ -15,9 +17,9 @@ use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::guards;
-use crate::definition::{Edge, EdgeList, Next, Test, compiled};
+use crate::definition::{Edge, EdgeList, Next, Rule, Test, compiled};
 use crate::diagnostic::{Diagnostics, code};
-use domain::{Bounds, Case, Domain, Outcome};
+use domain::{Case, Domain, Known, Outcome};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not judged.
 const MOST_COMBINATIONS: usize = 20_000;
@@ -31,6 +33,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         let Some(Judgement { table, judged, .. }) = facts.judgement(at) else { continue };
         if !same(facts, table, judged, diagnostics) && !shadowed(facts, at, list, judged, diagnostics) {
             uncovered(facts, at, list, table, judged, diagnostics);
+            needless(facts, at, list, judged, diagnostics);
         }
     }
 }
@@ -73,11 +76,13 @@ pub(super) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>>
 
 /// The conditions of a list of edges, with how every comparison comes out in every case of its path.
 struct Table<'d> {
-    paths: Vec<(&'d Path, Domain, Vec<Case>)>,
+    paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
     /// The comparisons: which one, its path, and how it comes out in each case of that.
     tests: Vec<(&'d Test, usize, Vec<Outcome>)>,
     /// The conditions of the edges, over the comparisons' indices.
     conditions: Vec<Condition<usize>>,
+    /// Where the edges lead; nowhere where the run ends.
+    targets: Vec<Option<&'d str>>,
 }
 
 /// What all combinations together say.
@@ -96,6 +101,8 @@ struct Verdict {
     can_hold: bool,
     /// Whether it is followed in any.
     is_followed: bool,
+    /// Whether the run would go elsewhere without it, where it is followed.
+    matters: bool,
     /// The edges that were followed where its condition held too.
     instead: Vec<usize>,
     /// For each path, the cases in which it is followed.
@@ -104,7 +111,7 @@ struct Verdict {
 
 impl<'d> Table<'d> {
     /// Looks at the edges of a node. `None` where there is nothing to decide, or too much.
-    fn of(facts: &Facts<'_>, node: usize, edges: &'d [Edge]) -> Option<Self> {
+    fn of(facts: &Facts<'d>, node: usize, edges: &'d [Edge]) -> Option<Self> {
         let mut tests: Vec<&'d Test> = Vec::new();
         let number = |test: &'d Test, tests: &mut Vec<&'d Test>| {
             tests.push(test);
@@ -125,7 +132,7 @@ impl<'d> Table<'d> {
         if tests.is_empty() || tests.len() > MOST_TESTS {
             return None;
         }
-        let mut paths: Vec<(&'d Path, Domain, Vec<Case>)> = Vec::new();
+        let mut paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)> = Vec::new();
         let mut combinations = 1_usize;
         for test in &tests {
             let path = &test.path.value;
@@ -137,7 +144,7 @@ impl<'d> Table<'d> {
             let nullable = ty.nullable
                 && !facts.is_something(node, Site::Next, path, path.segments.len())
                 && !is_missed(facts, node, path, &of_path);
-            let domain = Domain::cut(&ty, nullable, bounds(facts, path), values(facts, path), &of_path)?;
+            let domain = Domain::cut(&ty, nullable, known(facts, node, path), &of_path)?;
             let cases = domain.cases();
             combinations = combinations.checked_mul(cases.len().max(1)).filter(|&count| count <= MOST_COMBINATIONS)?;
             paths.push((path, domain, cases));
@@ -156,7 +163,8 @@ impl<'d> Table<'d> {
                 (test, at, outcomes)
             })
             .collect();
-        Some(Self { paths, tests, conditions })
+        let targets = edges.iter().map(|edge| edge.to.as_ref().map(|to| to.value.as_str())).collect();
+        Some(Self { paths, tests, conditions, targets })
     }
 
     /// Tries all combinations of cases.
@@ -237,8 +245,14 @@ impl<'d> Table<'d> {
             })
         };
         let mut followed = None;
+        // What would be without the edge that is followed: another is, or the node fails.
+        let mut otherwise = None;
         for (at, condition) in self.conditions.iter().enumerate() {
-            match (decide(condition), followed) {
+            let decided = decide(condition);
+            if followed.is_some() && otherwise.is_none() {
+                otherwise = decided.map(|holds| holds.then_some(at)).transpose();
+            }
+            match (decided, followed) {
                 (Ok(true), None) => {
                     judged.edges[at].can_hold = true;
                     judged.edges[at].is_followed = true;
@@ -256,7 +270,11 @@ impl<'d> Table<'d> {
                 (Ok(false), _) | (Err(()), Some(_)) => {}
             }
         }
-        if followed.is_none() {
+        if let Some(followed) = followed {
+            let target = |edge: usize| self.targets[edge];
+            let is_same = matches!(otherwise, Some(Ok(other)) if target(other) == target(followed));
+            judged.edges[followed].matters |= !is_same;
+        } else {
             judged.open.get_or_insert_with(|| combination.to_vec());
             self.mark(&mut judged.open_cases, combination);
         }
@@ -271,27 +289,32 @@ fn is_missed(facts: &Facts<'_>, node: usize, path: &Path, tests: &[&Test]) -> bo
     !can_be_null && !facts.is_set(node, Site::Next, key) && !tests.iter().any(|test| guards::asks_for_null(test))
 }
 
-/// Returns all values that a state key can have, where they stand in the graph.
-fn values<'f>(facts: &'f Facts<'_>, path: &Path) -> Option<&'f [Value]> {
-    let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return None };
-    facts.types.values[facts.types.key(name)?].as_deref()
-}
-
-/// Returns the least and the greatest value of a number, as far as they are known.
-fn bounds(facts: &Facts<'_>, path: &Path) -> Bounds {
+/// Returns what is known of the values at a path beyond their type.
+fn known<'d>(facts: &Facts<'d>, node: usize, path: &Path) -> Known<'d> {
     match (path.root, path.segments.as_slice()) {
-        (Root::Visit, [number]) if number == "number" => (Some(Value::from(1)), None),
-        (Root::Inputs, segments) => {
-            let mut schema = facts.definition.inputs.as_ref();
-            for segment in segments {
-                schema = schema.and_then(|schema| facts.definition.property(schema, segment));
-            }
-            let Some(schema) = schema else { return (None, None) };
-            let rule =
-                |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword).map(|rule| rule.value.clone());
-            (rule("minimum").or(rule("exclusiveMinimum")), rule("maximum").or(rule("exclusiveMaximum")))
+        (Root::State, [name]) => {
+            let values = facts.types.key(name).and_then(|key| facts.types.values[key].clone());
+            Known { values: values.map(Cow::Owned), ..Known::default() }
         }
-        _ => (None, None),
+        (Root::Visit, [number]) if number == "number" => {
+            // A node that nothing leads back to is visited once.
+            let once = (facts.is_whole() && !facts.is_in_circle(node)).then(|| Cow::Owned(vec![Value::from(1)]));
+            Known { bounds: (Some(Value::from(1)), None), values: once, ..Known::default() }
+        }
+        (Root::Inputs, _) => {
+            let Some(schema) = facts.schema_of_input(path) else { return Known::default() };
+            let rule = |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
+            let value = |keyword: &str| rule(keyword).map(|rule| rule.value.clone());
+            Known {
+                bounds: (
+                    value("minimum").or_else(|| value("exclusiveMinimum")),
+                    value("maximum").or_else(|| value("exclusiveMaximum")),
+                ),
+                values: value("const").map(|constant| Cow::Owned(vec![constant])),
+                rules: &schema.rules,
+            }
+        }
+        _ => Known::default(),
     }
 }
 
@@ -315,7 +338,23 @@ fn same(facts: &Facts<'_>, table: &Table<'_>, judged: &Judged, diagnostics: &mut
             format!("this comparison of `{path}` {always}"),
         );
         diagnostic.label(format!("`{path}` is {}", shown.join(" or ")));
+        if let Some(rule) = refused_by(facts, test) {
+            diagnostic.related(facts.place(&rule.span), format!("`{path}` is declared with `{rule}`"));
+        } else if table.number_of_visits() == Some(*at) {
+            diagnostic.note("no edge leads back to the node, so a run visits it once");
+        }
         diagnostic.help("remove it, or compare with what the value can be");
+    }
+    let listed = table.tests.iter().filter(|(test, ..)| test.operator == Operator::In && !found);
+    for (test, ..) in listed {
+        let list = test.value.value.as_array().into_iter().flatten();
+        let refused = list.filter_map(|value| Some((value, broken_rule(facts, &test.path.value, value)?))).next();
+        let Some((value, rule)) = refused else { continue };
+        let path = &test.path.value;
+        diagnostics
+            .lint(code::ALWAYS_SAME, facts.place(&test.value.span), format!("`{path}` is never `{value}`"))
+            .related(facts.place(&rule.span), format!("it is declared with `{rule}`"))
+            .help("take it out of the list, or write what the value can be");
     }
     if found {
         return true;
@@ -339,6 +378,19 @@ fn same(facts: &Facts<'_>, table: &Table<'_>, judged: &Judged, diagnostics: &mut
         found = true;
     }
     found
+}
+
+/// Returns the rule of an input because of which it is never equal to what it is compared with.
+fn refused_by<'d>(facts: &Facts<'d>, test: &Test) -> Option<&'d Rule> {
+    match test.operator {
+        Operator::Eq | Operator::Ne => broken_rule(facts, &test.path.value, &test.value.value),
+        _ => None,
+    }
+}
+
+/// Returns a rule of the input at a path that a value breaks.
+fn broken_rule<'d>(facts: &Facts<'d>, path: &Path, value: &Value) -> Option<&'d Rule> {
+    facts.schema_of_input(path)?.rules.iter().find(|rule| !rule.holds(value))
 }
 
 /// Reports edges that are never followed, because those before them are wherever their conditions hold.
@@ -370,6 +422,27 @@ fn shadowed(facts: &Facts<'_>, node: usize, list: &EdgeList, judged: &Judged, di
         }
     }
     found
+}
+
+/// Reports the first edge without which the run would go where it goes with it.
+fn needless(facts: &Facts<'_>, node: usize, list: &EdgeList, judged: &Judged, diagnostics: &mut Diagnostics) {
+    let mut edges = list.edges.iter().zip(&judged.edges).enumerate();
+    // Who describes an edge on its own wants to see it in the history of a run.
+    let found =
+        edges.find(|(_, (edge, verdict))| verdict.is_followed && !verdict.matters && edge.description.is_none());
+    let Some((at, (edge, _))) = found else { return };
+    let target = |edge: &Edge| edge.to.as_ref().map(|to| to.value.clone());
+    let name = &facts.definition.nodes[node].name;
+    let leads = target(edge).map_or_else(|| "the run ends".to_owned(), |to| format!("the run goes to `{to}`"));
+    let diagnostic = diagnostics.lint(
+        code::SAME_TARGET,
+        facts.place(&edge.span),
+        format!("this edge of node `{name}` makes no difference: {leads} without it too"),
+    );
+    if let Some(other) = list.edges[at + 1..].iter().find(|other| target(other) == target(edge)) {
+        diagnostic.related(facts.place(&other.span), "this one leads there too");
+    }
+    diagnostic.help("remove it, or let one of the two lead elsewhere");
 }
 
 /// Reports a case in which no edge is followed, so that the run ends.
@@ -426,9 +499,10 @@ mod tests {
     }
 
     /// The cases in words, and how the comparisons come out in each.
-    fn table(kind: Kind, nullable: bool, bounds: Bounds, tests: &[Test]) -> Vec<String> {
+    fn table(kind: Kind, nullable: bool, bounds: domain::Bounds, tests: &[Test]) -> Vec<String> {
         let ty = Type { nullable, ..Type::of(kind) };
-        let domain = Domain::cut(&ty, nullable, bounds, None, &tests.iter().collect::<Vec<_>>()).unwrap();
+        let known = Known { bounds, ..Known::default() };
+        let domain = Domain::cut(&ty, nullable, known, &tests.iter().collect::<Vec<_>>()).unwrap();
         let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
             Outcome::Holds => '+',
             Outcome::Not => '-',

@@ -6,7 +6,7 @@
 
 use graph_model::path::{Path, Root};
 use graph_model::shell::{self, Argument, Danger, Foreign, Origin};
-use graph_model::template::{Piece, Template};
+use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
 
@@ -122,49 +122,58 @@ impl Started<'_, '_> {
     }
 
     fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
-        let command = param("command").and_then(|term| Some((term, self.written(term)?)));
-        let expands = |name: &str| command.as_ref().is_none_or(|(_, written)| shell::expands(&written.text, name));
+        let command = param("command").map(|term| (term, self.written(term)));
+        let texts = command.iter().flat_map(|(_, texts)| texts);
+        let expands = |name: &str| texts.clone().all(|written| shell::expands(&written.text, name));
         let foreign = self.foreign(param, &expands, diagnostics);
-        let Some((term, written)) = command else { return };
-        if let Some(danger) = shell::scan(&written.text, &foreign).first() {
+        let Some((term, texts)) = &command else { return };
+        for written in texts {
+            let Some(danger) = shell::scan(&written.text, &foreign).into_iter().next() else { continue };
             let span = match written.source {
                 Some(text) if danger.range.end <= text.len() && !danger.range.is_empty() => {
                     locate(self.given.facts.definition.source(), &term.span, text, &danger.range)
                 }
                 _ => term.span.clone(),
             };
-            self.report(danger, &span, diagnostics);
+            self.report(&danger, &span, diagnostics);
+            return;
         }
     }
 
     fn check_exec<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
         let foreign = self.foreign(param, &|_| false, diagnostics);
-        let Some(program) = param("program").and_then(|term| Some((term, self.written(term)?))) else { return };
-        let mut terms = vec![program.0];
-        let mut texts = vec![(program.1.text, false)];
+        let Some(program) = param("program") else { return };
+        let mut terms = vec![program];
+        let own = |texts: Vec<Written<'_>>| texts.into_iter().map(|written| (written.text, false)).collect();
+        let mut calls = vec![Vec::new()];
+        extend(&mut calls, own(self.written(program)));
         match param("args").map(|term| (term, &term.kind)) {
             Some((_, TermKind::List(list))) => {
                 for term in list {
                     terms.push(term);
-                    texts.push(match (self.untrusted(term), self.written(term)) {
-                        (Untrusted::Nothing, Some(written)) => (written.text, false),
-                        (Untrusted::Behind(beginning), _) => (beginning, true),
-                        _ => (String::new(), true),
-                    });
+                    let texts = self.written(term);
+                    let texts = match self.untrusted(term) {
+                        Untrusted::Nothing if !texts.is_empty() => own(texts),
+                        Untrusted::Behind(beginning) => vec![(beginning, true)],
+                        _ => vec![(String::new(), true)],
+                    };
+                    extend(&mut calls, texts);
                 }
             }
             // How many there are shows only when the graph runs, and what each of them is.
             Some((term, TermKind::Template { .. })) if !self.untrusted(term).is_nothing() => {
                 terms.push(term);
-                texts.push((String::new(), true));
+                extend(&mut calls, vec![(String::new(), true)]);
             }
             _ => {}
         }
-        let arguments: Vec<Argument<'_>> =
-            texts.iter().map(|(text, is_foreign)| Argument { text, is_foreign: *is_foreign }).collect();
-        if let Some(danger) = shell::scan_program(&arguments, &foreign).first() {
-            let term = terms.get(danger.range.start).copied().unwrap_or(program.0);
-            self.report(danger, &term.span, diagnostics);
+        for call in calls {
+            let arguments: Vec<Argument<'_>> =
+                call.iter().map(|(text, is_foreign)| Argument { text, is_foreign: *is_foreign }).collect();
+            let Some(danger) = shell::scan_program(&arguments, &foreign).into_iter().next() else { continue };
+            let term = terms.get(danger.range.start).copied().unwrap_or(program);
+            self.report(&danger, &term.span, diagnostics);
+            return;
         }
     }
 
@@ -268,30 +277,80 @@ impl Started<'_, '_> {
         }
     }
 
-    /// Returns a text that the graph writes, with numbers in the place of what cannot be code; nothing where it is not known.
-    fn written<'t>(&self, term: &'t Term) -> Option<Written<'t>> {
-        match &term.kind {
+    /// Returns the texts that a value can be, as far as the graph writes them, with numbers in the place of what cannot be code;
+    /// none where they are not known.
+    fn written<'t>(&self, term: &'t Term) -> Vec<Written<'t>> {
+        let (text, pieces) = match &term.kind {
             // The text of the file has `$${` where this has `${`, so places in it are others.
             TermKind::Literal(Value::String(text)) => {
-                Some(Written { text: text.clone(), source: Some(text.as_str()).filter(|text| !text.contains("${")) })
+                let source = Some(text.as_str()).filter(|text| !text.contains("${"));
+                return vec![Written { text: text.clone(), source }];
+            }
+            TermKind::Template { template: Template::Whole(expression), .. } => {
+                return match self.constants(expression) {
+                    Some(texts) => texts.into_iter().map(|text| Written { text, source: None }).collect(),
+                    None => Vec::new(),
+                };
             }
             TermKind::Template { text, template: Template::Mixed(pieces) } if self.untrusted(term).is_nothing() => {
-                let mut written = String::new();
-                let is_same = !text.contains("$${");
-                for piece in pieces {
-                    match piece {
-                        Piece::Text(piece) => written.push_str(piece),
-                        Piece::Expression(expression) => {
-                            let length = if is_same { place_of(text, expression).len() } else { 1 };
-                            written.push_str(&"0".repeat(length));
-                        }
-                    }
-                }
-                Some(Written { text: written, source: Some(text.as_str()).filter(|_| is_same) })
+                (text, pieces)
             }
-            _ => None,
+            _ => return Vec::new(),
+        };
+        let mut is_same = !text.contains("$${");
+        let mut texts = vec![String::new()];
+        for piece in pieces {
+            let alternatives = match piece {
+                Piece::Text(piece) => vec![piece.clone()],
+                Piece::Expression(expression) => match self.constants(expression) {
+                    Some(constants) => {
+                        is_same = false;
+                        constants
+                    }
+                    None => {
+                        let length = if is_same { place_of(text, expression).len() } else { 1 };
+                        vec!["0".repeat(length)]
+                    }
+                },
+            };
+            if texts.len().saturating_mul(alternatives.len()) > sinks::MOST_CONSTANTS {
+                return Vec::new();
+            }
+            let longer = |text: &String| alternatives.iter().map(|more| format!("{text}{more}")).collect::<Vec<_>>();
+            texts = texts.iter().flat_map(longer).collect();
         }
+        let source = Some(text.as_str()).filter(|_| is_same);
+        texts.into_iter().map(|text| Written { text, source }).collect()
     }
+
+    /// Returns the texts of the values that an expression can have, where all of them stand in the graph.
+    fn constants(&self, expression: &Expression) -> Option<Vec<String>> {
+        let mut texts = Vec::new();
+        for path in &expression.paths {
+            for value in self.given.constants(path)? {
+                let text = match value {
+                    Value::Null => String::new(),
+                    Value::String(text) => text,
+                    other => other.to_string(),
+                };
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
+            }
+        }
+        Some(texts)
+    }
+}
+
+/// Adds an argument to each of some calls of a program; of several that it can be, each makes a call of its own.
+fn extend(calls: &mut Vec<Vec<(String, bool)>>, texts: Vec<(String, bool)>) {
+    let is_too_much = calls.len().saturating_mul(texts.len()) > sinks::MOST_CONSTANTS;
+    // What is not looked at counts as somebody else's.
+    let texts = if is_too_much { vec![(String::new(), true)] } else { texts };
+    *calls = calls
+        .iter()
+        .flat_map(|call| texts.iter().map(move |text| call.iter().cloned().chain([text.clone()]).collect()))
+        .collect();
 }
 
 /// A text that the graph writes.

@@ -45,8 +45,8 @@ fn problem(left: &Type, test: &Test) -> Option<String> {
     let is_known = !matches!(left.kind, Kind::Any | Kind::Never);
     match test.operator {
         Operator::Exists => None,
-        Operator::Eq | Operator::Ne => never_equal(left, &test.value.value)
-            .then(|| format!("`{path}` is {shown}, which is never equal to {}", write(&test.value.value))),
+        Operator::Eq | Operator::Ne => misfit(left, &test.value.value)
+            .map(|why| format!("`{path}` is {shown}, which is never equal to {}{why}", write(&test.value.value))),
         Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
             let right_orders = matches!(right.kind, Kind::Integer | Kind::Number | Kind::String);
             let same = match (&left.kind, &right.kind) {
@@ -60,8 +60,8 @@ fn problem(left: &Type, test: &Test) -> Option<String> {
         Operator::In => match &test.value.value {
             Value::Array(list) => list
                 .iter()
-                .find(|element| never_equal(left, element))
-                .map(|element| format!("`{path}` is {shown}, which is never equal to {}", write(element))),
+                .find_map(|element| Some((element, misfit(left, element)?)))
+                .map(|(element, why)| format!("`{path}` is {shown}, which is never equal to {}{why}", write(element))),
             _ => Some(format!("`in` needs a list of values, not {right}")),
         },
         Operator::Contains => match &left.kind {
@@ -86,15 +86,45 @@ fn problem(left: &Type, test: &Test) -> Option<String> {
 
 /// Whether no value of the type equals `value`, whatever it is.
 fn never_equal(ty: &Type, value: &Value) -> bool {
+    misfit(ty, value).is_some()
+}
+
+/// Says why no value of the type equals `value`: empty where the two are of different types as a whole.
+fn misfit(ty: &Type, value: &Value) -> Option<String> {
     let other = Type::of_value(value);
-    match (&ty.kind, &other.kind) {
+    let whole = |differ: bool| differ.then(String::new);
+    match (&ty.kind, value) {
         // A comparison with null asks whether there is a value.
-        (Kind::Any | Kind::Never, _) | (_, Kind::Never) => false,
-        (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => false,
-        (Kind::Enum(texts), Kind::String) => !infer::is_member(value, texts),
-        (Kind::List(_), Kind::List(_)) | (Kind::Map(_) | Kind::Object(_), Kind::Object(_)) => false,
-        (one, two) => one != two,
+        (Kind::Any | Kind::Never, _) | (_, Value::Null) => None,
+        (Kind::Integer | Kind::Number, Value::Number(_)) => None,
+        (Kind::Enum(texts), Value::String(_)) => whole(!infer::is_member(value, texts)),
+        (Kind::List(items), Value::Array(list)) => {
+            list.iter().find_map(|element| misfit_inside("an element", items, element))
+        }
+        (Kind::Map(values), Value::Object(map)) => {
+            map.iter().find_map(|(name, part)| misfit_inside(&format!("`{name}`"), values, part))
+        }
+        (Kind::Object(fields), Value::Object(map)) => {
+            let field = |name: &String| fields.iter().find(|field| field.name == *name);
+            // An object has the fields of its type and no others.
+            let mut parts = map.iter().filter(|(_, part)| !part.is_null());
+            let wrong = parts.find_map(|(name, part)| match field(name) {
+                Some(field) => misfit_inside(&format!("`{name}`"), &field.ty, part),
+                None => Some(format!(": it has no field `{name}`")),
+            });
+            let missing = || fields.iter().find(|field| !field.ty.nullable && !map.contains_key(&field.name));
+            wrong.or_else(|| missing().map(|field| format!(": it always has `{}`", field.name)))
+        }
+        _ => whole(ty.kind != other.kind),
     }
+}
+
+fn misfit_inside(which: &str, ty: &Type, part: &Value) -> Option<String> {
+    let inside = misfit(ty, part)?;
+    Some(match inside.strip_prefix(": ") {
+        Some(inside) => format!(": {which}: {inside}"),
+        None => format!(": {which} is {} there", ty.clone().not_null()),
+    })
 }
 
 fn write(value: &Value) -> String {

@@ -15,7 +15,7 @@ use super::Items;
 use super::cases::{self, Judgement};
 use super::flow::{Flow, Moment};
 use super::infer::{self, Types};
-use super::web::Web;
+use super::web::{Web, groups};
 use crate::definition::{
     Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction, Schema,
     Spanned, Term, TermKind, Test,
@@ -50,6 +50,8 @@ pub(super) struct Facts<'d> {
     judgements: Vec<OnceLock<Option<Judgement<'d>>>>,
     /// Where the conditions let nodes lead, once somebody has asked.
     web: OnceLock<Web>,
+    /// For each node, whether its edges lead back to it in the end, whatever their conditions say, once somebody has asked.
+    circles: OnceLock<Vec<bool>>,
 }
 
 /// Where a node may lead, by index.
@@ -289,6 +291,7 @@ impl<'d> Facts<'d> {
             unreadable: definition.unreadable.iter().map(String::as_str).collect(),
             judgements: nodes.iter().map(|_| OnceLock::new()).collect(),
             web: OnceLock::new(),
+            circles: OnceLock::new(),
         };
         facts.is_whole = facts.leads_to_nodes();
         facts.flow = Flow::analyse(&facts);
@@ -321,6 +324,20 @@ impl<'d> Facts<'d> {
     /// Returns what the conditions of a node's edges come to; `None` where they say nothing, or too much.
     pub(super) fn judgement(&self, node: usize) -> Option<&Judgement<'d>> {
         self.judgements[node].get_or_init(|| cases::judge(self, node)).as_ref()
+    }
+
+    /// Whether the edges of a node lead back to it in the end, whatever their conditions say.
+    pub(super) fn is_in_circle(&self, node: usize) -> bool {
+        let circles = self.circles.get_or_init(|| {
+            let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).collect();
+            let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
+            let mut circles = vec![false; next.len()];
+            for group in groups(&next) {
+                group.iter().for_each(|&node| circles[node] = group.len() > 1 || next[node].contains(&node));
+            }
+            circles
+        });
+        circles[node]
     }
 
     /// Returns where the conditions let nodes lead.

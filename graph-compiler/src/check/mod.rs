@@ -10,6 +10,7 @@ mod cached;
 mod cases;
 mod commands;
 mod conditions;
+mod conducts;
 mod correlated;
 mod dollars;
 mod exits;
@@ -22,6 +23,7 @@ mod items;
 mod literals;
 mod look_alike;
 mod loops;
+mod matches;
 mod no_end;
 mod not_secret;
 mod parameters;
@@ -29,6 +31,7 @@ mod permissions;
 mod plain_texts;
 mod reads;
 mod refused;
+mod repeated;
 mod secrets;
 mod set;
 mod shadowed;
@@ -166,6 +169,9 @@ const LINTS: &[Rule] = &[
     widened::check,
     cases::check,
     words::check,
+    matches::check,
+    conducts::check,
+    repeated::check,
     not_secret::check,
     items::check_contracts,
     items::check_similar,
@@ -293,7 +299,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
-        timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms),
+        timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms.as_ref()).map(|timeout| timeout.value),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
         cached: conduct.is_some_and(Conduct::caches),

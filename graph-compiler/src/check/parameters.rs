@@ -73,6 +73,7 @@ impl Given<'_, '_> {
     ) {
         // There may be many of both.
         let by_name: HashMap<&str, &Field> = fields.iter().map(|field| (field.name.as_str(), field)).collect();
+        let mut has_unclear = false;
         for (key, term) in given {
             match by_name.get(key.value.as_str()).copied() {
                 // Null is left out, so that the default applies (R74).
@@ -82,6 +83,8 @@ impl Given<'_, '_> {
                     self.check_value(term, &field.ty, &whose, field.default.is_some(), diagnostics);
                 }
                 None if self.looks == Looks::ForNothing => {}
+                // Which parameter it is meant to be is not clear, and that was said.
+                None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.facts.place(&key.span)) => has_unclear = true,
                 None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.facts.definition.source()) => {
                     // It is only counted.
                     diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), String::new());
@@ -99,7 +102,7 @@ impl Given<'_, '_> {
                 }
             }
         }
-        if self.looks == Looks::ForNothing {
+        if self.looks == Looks::ForNothing || has_unclear {
             return;
         }
         let given: HashSet<&str> = given.iter().map(|(key, _)| key.value.as_str()).collect();

@@ -6,10 +6,11 @@
 use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Expression, Template};
+use graph_model::value::Value;
 
 use super::Reachable;
 use super::facts::{Facts, Site};
-use crate::definition::{Call, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
+use crate::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
 use crate::types::{Kind, Type};
@@ -90,6 +91,18 @@ fn ids(facts: &Facts<'_>, call: &Call) -> Option<Vec<String>> {
         ids = ids.iter().flat_map(|id| words.iter().map(move |word| format!("{id}{word}"))).collect();
     }
     Some(ids)
+}
+
+/// The most values that are looked at of a path whose values stand in the graph.
+pub(super) const MOST_CONSTANTS: usize = 64;
+
+/// Returns the part of a value that fields lead to; null where there is none, nothing where it is not looked for.
+fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
+    let Some((field, rest)) = fields.split_first() else { return Some(value.clone()) };
+    match value {
+        Value::Object(map) => map.get(field).map_or(Some(Value::Null), |part| part_of(part, rest)),
+        _ => None,
+    }
 }
 
 /// What a call gives to its tool.
@@ -176,9 +189,34 @@ impl Given<'_, '_> {
         match path.root {
             // The time has no letters but `T` and `Z`.
             Root::Now => Type::of(Kind::Integer),
+            // The author wrote all that can stand there.
+            _ if self.constants(path).is_some() => Type::never(),
             Root::Local if self.site == Site::Hook => of_event(path),
             _ => self.facts.type_of_path(self.node, self.site, path),
         }
+    }
+
+    /// Returns all values that a path can lead to, where they stand in the graph and nobody can choose others: neither who starts
+    /// a run, resumes or forks it, nor a tool.
+    ///
+    /// A state key that nothing writes is not among them: a fork, or a node that is executed by itself, gives it any value.
+    pub(super) fn constants(&self, path: &Path) -> Option<Vec<Value>> {
+        let values = match (path.root, self.site) {
+            (Root::Inputs, _) => {
+                let rules = &self.facts.schema_of_input(path)?.rules;
+                let constant = rules.iter().find(|rule| rule.keyword == "const")?;
+                vec![constant.value.clone(), Value::Null]
+            }
+            (Root::Local, Site::Item) => {
+                let NodeKind::Foreach(each) = &self.facts.definition.nodes[self.node].kind else { return None };
+                let part = path.segments.get(1..).unwrap_or_default();
+                let items = each.over.literal()?;
+                items.as_array()?.iter().map(|item| part_of(item, part)).collect::<Option<_>>()?
+            }
+            _ => return None,
+        };
+        let is_plain = |value: &Value| !value.is_array() && !value.is_object();
+        (values.len() <= MOST_CONSTANTS && values.iter().all(is_plain)).then_some(values)
     }
 
     /// Whether a graph's input is declared as code of this kind itself, so that who gives it answers for it.

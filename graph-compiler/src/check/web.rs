@@ -207,7 +207,7 @@ impl Web {
 }
 
 /// Returns the nodes that lead to each other in groups, each after those that it leads to (Tarjan, without recursion).
-fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+pub(super) fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const NEW: usize = usize::MAX;
     let count = next.len();
     let (mut order, mut low, mut open) = (vec![NEW; count], vec![0; count], vec![false; count]);

@@ -9,7 +9,7 @@ use super::reader::{Fields, Reader, Spanned};
 use super::template::{self, Names, locate};
 use crate::diagnostic::{Place, code};
 use crate::source::Span;
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 
 /// A comparison.
 #[derive(Debug, Clone)]
@@ -95,6 +95,9 @@ fn parse_test(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Tree, names: 
         None => Spanned { value: Value::Null, span: fields.span.clone() },
     };
     let (path, operator) = (path?, operator?);
+    if let (Operator::In, Some((_, Tree { node: Node::List(list), .. }))) = (operator, given) {
+        reader.note_repeated("`in`", list);
+    }
     if given.is_none() && operator != Operator::Exists {
         let place = Place::new(reader.source, fields.span.clone());
         reader

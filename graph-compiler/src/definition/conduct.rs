@@ -12,8 +12,10 @@ use crate::tree::{Node, Tree};
 pub struct Conduct {
     /// How a call that failed is tried again.
     pub retry: Option<Retry>,
+    /// The fields of `retry` that say how its further attempts are made.
+    pub pauses: Vec<Spanned<String>>,
     /// How long a call may take, in milliseconds.
-    pub timeout_ms: Option<u64>,
+    pub timeout_ms: Option<Spanned<u64>>,
     /// Where an agent is to do it (R11).
     pub remote: Option<String>,
     /// Whether the node may look at what its last visit returned.
@@ -57,9 +59,22 @@ pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
         let value = reader.boolean(tree, "`cache_result`")?;
         Some(Spanned { value, span: tree.span.clone() })
     });
+    let timeout = |tree: &Tree, reader: &mut Reader<'_>| {
+        let value = duration::parse(reader, tree, "`timeout`")?;
+        Some(Spanned { value, span: tree.span.clone() })
+    };
+    let retry = fields.get("retry");
+    let pauses = match retry.map(|tree| &tree.node) {
+        Some(Node::Map(fields)) => {
+            let keys = fields.iter().map(|(key, _)| key).filter(|key| key.name != "attempts");
+            keys.map(|key| Spanned { value: key.name.clone(), span: key.span.clone() }).collect()
+        }
+        _ => Vec::new(),
+    };
     Conduct {
-        retry: fields.get("retry").and_then(|tree| parse_retry(reader, tree)),
-        timeout_ms: fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`")),
+        retry: retry.and_then(|tree| parse_retry(reader, tree)),
+        pauses,
+        timeout_ms: fields.get("timeout").and_then(|tree| timeout(tree, reader)),
         remote,
         feedback: fields.get("feedback").and_then(|tree| reader.boolean(tree, "`feedback`")).unwrap_or(true),
         env: Vec::new(),
@@ -137,5 +152,6 @@ fn categories(reader: &mut Reader<'_>, tree: &Tree) -> Vec<String> {
             .error(code::INERT_FIELD, place, "`on` lists no failures, so nothing would be tried again")
             .help("name some, as `on: [transient, rate_limited]`, or remove `retry`");
     }
+    reader.note_repeated("`on`", list);
     list.iter().filter_map(|tree| reader.word(tree, "a category of failures", &words)).map(str::to_owned).collect()
 }

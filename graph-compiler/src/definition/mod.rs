@@ -31,8 +31,8 @@ pub use condition::Test;
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
-pub(crate) use patterns::compiled;
-pub use reader::Spanned;
+pub(crate) use patterns::{FoundIn, compiled, found_in};
+pub use reader::{Repeated, Spanned};
 pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind, Sink};
 pub(crate) use template::locate;
@@ -61,6 +61,8 @@ pub struct Definition {
     pub permissions: Option<Spanned<Vec<Spanned<Pattern>>>>,
     /// The environment variables that must be set, each once, the graph's own first (R280).
     pub env: Vec<String>,
+    /// What its lists name more than once.
+    pub repeated: Vec<Repeated>,
     /// The schema of its inputs.
     pub inputs: Option<Schema>,
     /// Where the file says that it is a graph; the place of what the file as a whole lacks.
@@ -197,7 +199,7 @@ struct Reading {
 
 fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, reading: &mut Reading) -> Option<Definition> {
     let source = Arc::clone(origin.source());
-    let mut reader = Reader { source: &source, diagnostics, patterns: Patterns::default() };
+    let mut reader = Reader { source: &source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
     let fields = reader.map(&file.root, "a graph")?;
     let head = match is_graph(&mut reader, &fields) {
         None if reading.is_unfinished => 0..0,
@@ -251,6 +253,7 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
         description: description.map(|text| text.value),
         permissions,
         env: env.names,
+        repeated: reader.repeated,
         inputs,
         head,
         start,
@@ -356,7 +359,9 @@ const MOST_WILDCARDS: usize = 1_000;
 
 fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanned<Pattern>>> {
     let (mut patterns, mut wild) = (Vec::new(), 0);
-    for item in reader.list(tree, "`permissions`") {
+    let list = reader.list(tree, "`permissions`");
+    reader.note_repeated("`permissions`", list);
+    for item in list {
         let Some(text) = reader.text(item, "a permission") else { continue };
         wild += usize::from(text.value.contains(['*', '?', '[']));
         if wild > MOST_WILDCARDS {
@@ -391,6 +396,7 @@ impl Env {
             tree::Node::String(_) => std::slice::from_ref(tree),
             _ => reader.list(tree, "`env_requires`"),
         };
+        reader.note_repeated("`env_requires`", items);
         for item in items {
             let Some(name) = reader.text(item, "an environment variable's name") else { continue };
             let is_odd = |character: char| {
@@ -454,7 +460,7 @@ pub(crate) fn parse_trusted_contract(
     let file = tree::parse(source, diagnostics)?;
     diagnostics.extend(tree::read_again(source, &file));
     let tree = &file.root;
-    let mut reader = Reader { source, diagnostics, patterns: Patterns::default() };
+    let mut reader = Reader { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
     let fields = reader.map(tree, "a contract")?;
     reader.slips(
         &fields,

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Class, Hir, HirKind, Look, LookSet};
 
 /// How large all different patterns of a file may be together, in states of their programs. One class of letters, `\pL`, has
 /// about 700.
@@ -104,6 +104,73 @@ pub(crate) fn compiled(pattern: &str) -> Option<Regex> {
     Some(regex)
 }
 
+/// In which texts a pattern is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FoundIn {
+    /// In each, whatever it is.
+    Every,
+    /// In none.
+    None,
+    /// In some, as far as is known.
+    Some,
+}
+
+/// Says in which texts a pattern that was checked is found.
+///
+/// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in none, for a reason that is
+/// harder to see counts as [`FoundIn::Some`].
+pub(crate) fn found_in(pattern: &str) -> FoundIn {
+    let Ok(hir) = regex_syntax::parse(pattern) else { return FoundIn::Some };
+    // The beginning and the end are places that every text has.
+    let beginning = [Look::Start, Look::StartLF, Look::StartCRLF];
+    let end = [Look::End, Look::EndLF, Look::EndCRLF];
+    if is_empty_at(&hir, &beginning) || is_empty_at(&hir, &end) {
+        FoundIn::Every
+    } else if is_impossible(&hir) {
+        FoundIn::None
+    } else {
+        FoundIn::Some
+    }
+}
+
+/// Whether a pattern matches without a character at each place where these assertions hold.
+fn is_empty_at(hir: &Hir, holding: &[Look]) -> bool {
+    match hir.kind() {
+        HirKind::Empty => true,
+        HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Look(look) => holding.contains(look),
+        HirKind::Repetition(repetition) => repetition.min == 0 || is_empty_at(&repetition.sub, holding),
+        HirKind::Capture(capture) => is_empty_at(&capture.sub, holding),
+        HirKind::Concat(parts) => parts.iter().all(|part| is_empty_at(part, holding)),
+        HirKind::Alternation(parts) => parts.iter().any(|part| is_empty_at(part, holding)),
+    }
+}
+
+/// Whether a pattern can match nothing: it has a class without characters, or asks for a character before the beginning of
+/// the text or behind its end.
+fn is_impossible(hir: &Hir) -> bool {
+    // Of a pattern that cannot match, as an empty class, the shortest match has no length.
+    let Some(_) = hir.properties().minimum_len() else { return true };
+    let takes_one = |part: &Hir| part.properties().minimum_len().is_some_and(|shortest| shortest > 0);
+    let asks = |looks: LookSet, look: Look| looks.contains(look);
+    match hir.kind() {
+        HirKind::Concat(parts) => {
+            let is_behind_end = |at: usize| {
+                asks(parts[at].properties().look_set_suffix(), Look::End) && parts[at + 1..].iter().any(takes_one)
+            };
+            let is_before_beginning = |at: usize| {
+                asks(parts[at].properties().look_set_prefix(), Look::Start) && parts[..at].iter().any(takes_one)
+            };
+            let is_misplaced = |at: usize| is_behind_end(at) || is_before_beginning(at);
+            (0..parts.len()).any(is_misplaced) || parts.iter().any(is_impossible)
+        }
+        HirKind::Alternation(parts) => parts.iter().all(is_impossible),
+        HirKind::Capture(capture) => is_impossible(&capture.sub),
+        HirKind::Repetition(repetition) => repetition.min > 0 && is_impossible(&repetition.sub),
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +196,93 @@ mod tests {
         assert_eq!(found[999], "too large together");
         assert!(found.iter().filter(|one| **one == "good").count() < 10);
         assert_eq!(said(&mut patterns, &large(0)), "good", "the same again costs nothing");
+    }
+
+    #[test]
+    fn what_is_found_in_every_text_or_in_none_is_told() {
+        for (found, patterns) in [
+            (
+                FoundIn::Every,
+                &[
+                    "",
+                    "^",
+                    "$",
+                    ".*",
+                    "^.*",
+                    "a?",
+                    "(a|)",
+                    "(?m)^",
+                    "(?:x*)(?:y*)$",
+                    "(?i)a*",
+                    "\\A",
+                    "()",
+                    "(?:$x)?",
+                    "a*^",
+                ][..],
+            ),
+            (
+                FoundIn::None,
+                &[
+                    "$^x",
+                    "a^b",
+                    "a$b",
+                    "x(^a)",
+                    "(a$)b",
+                    "(^a|^b)?c^d",
+                    "[^\\s\\S]",
+                    "$.",
+                    ".^",
+                    "a[^\\d\\D]+",
+                    "$^x|a^",
+                    "\\z\\d",
+                ],
+            ),
+            (
+                FoundIn::Some,
+                &[
+                    "a",
+                    "^$",
+                    "$^",
+                    "^.*$",
+                    ".",
+                    ".+",
+                    "\\b",
+                    "\\B",
+                    "^a*$",
+                    "x*^a",
+                    "a$(b?)",
+                    "(?m)a$\nb",
+                    "(?m)a\n^b",
+                    "a|$^x",
+                    "(a|^)b",
+                    "(a(b$|c))d",
+                ],
+            ),
+        ] {
+            for pattern in patterns {
+                assert_eq!(found_in(pattern), found, "{pattern:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_regex_crate_agrees_on_where_patterns_are_found() {
+        let texts = ["", "a", "b", "ab", "a\nb", "\n", "xa", "cd", "1", " ", "ä", "abc abc", "x\r\ny"];
+        let parts = ["", "a", "^", "$", ".", "(a|)", r"[^\s\S]", "(?:^|x)", "(?m:^)"];
+        for one in parts {
+            for two in parts {
+                for three in parts {
+                    let pattern = format!("{one}{two}{three}");
+                    let regex = Regex::new(&pattern).unwrap();
+                    let count = texts.iter().filter(|text| regex.is_match(text)).count();
+                    match found_in(&pattern) {
+                        FoundIn::Every => assert_eq!(count, texts.len(), "{pattern:?}"),
+                        FoundIn::None => assert_eq!(count, 0, "{pattern:?}"),
+                        FoundIn::Some => {}
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Taking a tree apart, and saying what is wrong with its shape.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,6 +56,19 @@ pub(super) struct Reader<'a> {
     pub(super) diagnostics: &'a mut Diagnostics,
     /// The regular expressions that were read.
     pub(super) patterns: Patterns,
+    /// What lists name more than once.
+    pub(super) repeated: Vec<Repeated>,
+}
+
+/// A value that a list names more than once, where once says the same.
+#[derive(Debug, Clone)]
+pub struct Repeated {
+    /// Whose list it is, as messages show it.
+    pub whose: &'static str,
+    /// Where the value stands first.
+    pub first: Span,
+    /// Where it stands again.
+    pub again: Span,
 }
 
 impl Reader<'_> {
@@ -152,6 +167,23 @@ impl Reader<'_> {
                 "{what} cannot contain {character:?}; it is made of characters that can be seen and plain spaces"
             );
             self.diagnostics.error(code::BAD_NAME, place, message);
+        }
+    }
+
+    /// Notes which values a list names more than once. Whether they are what the list should hold is not asked here.
+    pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[Tree]) {
+        let mut known: HashMap<String, &Span> = HashMap::new();
+        for tree in list {
+            // Texts and numbers of the same digits are told apart by the quotes.
+            match known.entry(tree.to_value().to_string()) {
+                Entry::Occupied(first) => {
+                    let (first, again) = ((*first.get()).clone(), tree.span.clone());
+                    self.repeated.push(Repeated { whose, first, again });
+                }
+                Entry::Vacant(place) => {
+                    place.insert(&tree.span);
+                }
+            }
         }
     }
 

@@ -42,6 +42,19 @@ pub enum TermKind {
 }
 
 impl Term {
+    /// Returns the value, where no part of it is a text with templates in it.
+    pub(crate) fn literal(&self) -> Option<Value> {
+        match &self.kind {
+            TermKind::Unreadable | TermKind::Template { .. } => None,
+            TermKind::Literal(value) => Some(value.clone()),
+            TermKind::List(list) => list.iter().map(Self::literal).collect::<Option<Vec<_>>>().map(Value::Array),
+            TermKind::Object(fields) => {
+                let field = |(key, term): &(Spanned<String>, Self)| Some((key.value.clone(), term.literal()?));
+                fields.iter().map(field).collect::<Option<Map<_, _>>>().map(Value::Object)
+            }
+        }
+    }
+
     /// Returns the value as the author wrote it, templates as texts; the runtime reads it again.
     pub fn to_value(&self) -> Value {
         match &self.kind {

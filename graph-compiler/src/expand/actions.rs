@@ -99,8 +99,8 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
     quote! {
         /// The tools that the graph calls. What is missing or mistyped is an error of the program that implements it.
         ///
-        /// Implement it for a type that owns what the tools need, and not for a reference to one. Runs that share a pool or a
-        /// client share the tools: `sharing` of the machine takes an `Arc` of them.
+        /// Implement it for a type that owns what the tools need. Runs that share a pool or a client share the tools: `sharing` of
+        /// the machine takes an `Arc` of them. For tools that are a `static`, it may be implemented for a `&'static` reference.
         pub trait Actions: Send + Sync + 'static #(#inner)* {
             #(#methods)*
         }

@@ -91,6 +91,39 @@ struct Follower {
 
 type Tainted = Option<Origin>;
 
+/// What the arguments of an interpreter are, by their indices.
+#[derive(Default)]
+struct Given {
+    /// Whether an option has its code, or says which argument has.
+    has_code: bool,
+    code: Vec<usize>,
+    operands: Vec<usize>,
+}
+
+impl Given {
+    /// Reads the letters of the argument at `at`, each of which is an option. Returns the index of the last argument that belongs to
+    /// them.
+    fn letters(&mut self, program: Interpreter, letters: &str, mut at: usize, is_whole: bool) -> usize {
+        for (place, letter) in letters.char_indices() {
+            let end = place + letter.len_utf8();
+            let (letter, has_argument_behind) = (&letters[place..end], end == letters.len() && is_whole);
+            if program.code.contains(&letter) {
+                self.has_code = true;
+                // `-c` of a shell takes the first operand, whatever letters stand beside it.
+                if !program.is_shell {
+                    at += usize::from(has_argument_behind);
+                    self.code.push(at);
+                    break;
+                }
+            } else if program.takes.contains(&letter) {
+                at += usize::from(has_argument_behind);
+                break;
+            }
+        }
+        at
+    }
+}
+
 impl Follower {
     fn new(foreign: &Foreign) -> Self {
         let variables = foreign.variables.iter().map(|name| (name.clone(), Origin::Variable(name.clone()))).collect();
@@ -891,124 +924,32 @@ impl Follower {
         input: Option<&Origin>,
     ) -> Tainted {
         let arguments = &words[1..];
-        let mut has_code = false;
-        let mut operands = Vec::new();
-        let mut code = Vec::new();
-        let mut at = 0;
-        while at < arguments.len() {
-            let word = &arguments[at];
-            let known = word.beginning();
-            let is_long = known.starts_with("--") && known.len() > 2;
-            let is_option = known.starts_with('-') && known.len() > 1 && known != "--" && operands.is_empty();
-            if !is_option {
-                // An operand that begins with a value of somebody else may be an option, as which it is judged below.
-                if known != "--" || texts[at].as_deref() != Some("--") {
-                    operands.push(at);
-                }
-                at += 1;
-                continue;
-            }
-            let option = known.split('=').next().unwrap_or_default().to_owned();
-            let is_whole = texts[at].is_some();
-            let is_named = |list: &[&str]| list.contains(&option.as_str());
-            if is_named(program.code) {
-                has_code = true;
-                if known.contains('=') || !is_whole {
-                    code.push(at);
-                } else {
-                    at += 1;
-                    code.push(at);
-                }
-            } else if is_named(program.takes) {
-                at += usize::from(is_whole && !known.contains('='));
-            } else if !is_long {
-                let letters = &known[1..];
-                for (place, letter) in letters.char_indices() {
-                    let is_last = place + letter.len_utf8() == letters.len();
-                    let mut buffer = [0; 4];
-                    let letter: &str = letter.encode_utf8(&mut buffer);
-                    if program.code.contains(&letter) {
-                        has_code = true;
-                        // `-c` of a shell takes the first operand, whatever letters stand beside it.
-                        if is_last && is_whole || program.is_shell {
-                            if !program.is_shell {
-                                at += 1;
-                                code.push(at);
-                            }
-                        } else {
-                            code.push(at);
-                        }
-                        if !program.is_shell {
-                            break;
-                        }
-                    } else if program.takes.contains(&letter) {
-                        at += usize::from(is_last && is_whole);
-                        break;
-                    }
-                }
-                let tainted = self.peek(word);
-                if tainted.is_some() && !program.takes.iter().any(|takes| letters.starts_with(takes)) {
-                    code.push(at.min(arguments.len() - 1));
-                }
-            }
-            at += 1;
+        let given = self.given(program, arguments, texts);
+        if program.is_shell && given.has_code {
+            let script = given.operands.first();
+            return script.and_then(|&script| self.code_of_shell(name, arguments, texts, script, input));
         }
-        let mut operands = operands.into_iter();
-        let mut printed = None;
-        if program.is_shell && has_code {
-            if let Some(script) = operands.next() {
-                let positional = self.any(arguments.get(script + 1..).unwrap_or_default());
-                if self.positional.is_none() {
-                    self.positional = positional;
-                }
-                let word = &arguments[script];
-                let tainted = self.peek(word);
-                self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
-                match texts[script].as_deref() {
-                    Some(text) => printed = self.nested(text, &word.range, input),
-                    None if tainted.is_none() => {
-                        // The code is put together from what is the author's own; what it does with the values cannot be seen.
-                        let given = self.any(arguments).or(input.cloned());
-                        self.report_if(&given, || How::Unreadable, &word.range);
-                    }
-                    None => {}
-                }
-            }
-            return printed;
+        for word in given.code.iter().filter_map(|&at| arguments.get(at)) {
+            self.code_of(name, word);
         }
-        for at in code {
-            if let Some(word) = arguments.get(at) {
-                let tainted = self.peek(word);
-                self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
-            }
-        }
-        let first = operands.next();
+        let first = given.operands.first().copied();
         let has_operand = first.is_some_and(|at| texts[at].as_deref() != Some("-"));
-        match program.operand {
-            Operand::Script if !has_code => {
-                if let Some(at) = first.filter(|_| has_operand) {
-                    let reads = texts.iter().flatten().any(|text| program.is_shell && text == "-s");
-                    if !reads {
-                        self.script(&arguments[at], input, name);
-                        if program.is_shell && self.positional.is_none() {
-                            // The script is another text, whose own parameters these are.
-                            printed = self.any(arguments);
-                        }
-                        return printed;
-                    }
+        let mut has_code = given.has_code;
+        match (program.operand, first) {
+            (Operand::Script, Some(at)) if !has_code && has_operand => {
+                let reads = texts.iter().flatten().any(|text| program.is_shell && text == "-s");
+                if !reads {
+                    self.script(&arguments[at], input, name);
+                    // The script is another text, whose own parameters these are.
+                    let is_first = program.is_shell && self.positional.is_none();
+                    return if is_first { self.any(arguments) } else { None };
                 }
             }
-            Operand::Code if !has_code => {
-                if let Some(at) = first {
-                    let tainted = self.peek(&arguments[at]);
-                    self.report_if(&tainted, || How::Code(name.to_owned()), &arguments[at].range);
-                }
-            }
-            Operand::SecondIsCode => {
-                for at in operands {
+            (Operand::Code, Some(at)) if !has_code => self.code_of(name, &arguments[at]),
+            (Operand::SecondIsCode, _) => {
+                for &at in given.operands.iter().skip(1) {
                     has_code = true;
-                    let tainted = self.peek(&arguments[at]);
-                    self.report_if(&tainted, || How::Code(name.to_owned()), &arguments[at].range);
+                    self.code_of(name, &arguments[at]);
                 }
             }
             _ => {}
@@ -1016,16 +957,89 @@ impl Follower {
         let is_stdin = program.reads_stdin
             && !has_code
             && (program.operand != Operand::Script || !has_operand || program.is_shell);
-        if is_stdin
-            && program.is_shell
+        if is_stdin { self.code_on_stdin(name, program, &words[0], input) } else { None }
+    }
+
+    /// Tells the options of an interpreter from its operands.
+    fn given(&mut self, program: Interpreter, arguments: &[Word], texts: &[Option<String>]) -> Given {
+        let mut given = Given::default();
+        let mut at = 0;
+        while let Some(word) = arguments.get(at) {
+            let known = word.beginning();
+            let is_long = known.starts_with("--") && known.len() > 2;
+            let is_option = known.starts_with('-') && known.len() > 1 && known != "--" && given.operands.is_empty();
+            let is_whole = texts[at].is_some();
+            let option = known.split('=').next().unwrap_or_default();
+            if !is_option {
+                // An operand that begins with a value of somebody else may be an option, as which it is judged below.
+                if known != "--" || texts[at].as_deref() != Some("--") {
+                    given.operands.push(at);
+                }
+            } else if program.code.contains(&option) {
+                given.has_code = true;
+                at += usize::from(is_whole && !known.contains('='));
+                given.code.push(at);
+            } else if program.takes.contains(&option) {
+                at += usize::from(is_whole && !known.contains('='));
+            } else if !is_long {
+                let letters = &known[1..];
+                at = given.letters(program, letters, at, is_whole);
+                let tainted = self.peek(word);
+                if tainted.is_some() && !program.takes.iter().any(|takes| letters.starts_with(takes)) {
+                    given.code.push(at.min(arguments.len() - 1));
+                }
+            }
+            at += 1;
+        }
+        given
+    }
+
+    /// Judges the code that a shell is given as an argument, as by `-c`, and reads it.
+    fn code_of_shell(
+        &mut self,
+        name: &str,
+        arguments: &[Word],
+        texts: &[Option<String>],
+        script: usize,
+        input: Option<&Origin>,
+    ) -> Tainted {
+        let positional = self.any(arguments.get(script + 1..).unwrap_or_default());
+        if self.positional.is_none() {
+            self.positional = positional;
+        }
+        let word = &arguments[script];
+        let tainted = self.peek(word);
+        self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
+        match texts[script].as_deref() {
+            Some(text) => return self.nested(text, &word.range, input),
+            None if tainted.is_none() => {
+                // The code is put together from what is the author's own; what it does with the values cannot be seen.
+                let given = self.any(arguments).or(input.cloned());
+                self.report_if(&given, || How::Unreadable, &word.range);
+            }
+            None => {}
+        }
+        None
+    }
+
+    /// Judges the code that an interpreter reads from stdin.
+    fn code_on_stdin(&mut self, name: &str, program: Interpreter, command: &Word, input: Option<&Origin>) -> Tainted {
+        let mut printed = None;
+        if program.is_shell
             && let Some((text, range)) = self.here.take()
         {
-            printed = printed.or(self.nested(&text, &range, None));
+            printed = self.nested(&text, &range, None);
         }
-        if is_stdin && let Some(origin) = input {
-            self.report(origin, How::Code(name.to_owned()), &words[0].range);
+        if let Some(origin) = input {
+            self.report(origin, How::Code(name.to_owned()), &command.range);
         }
         printed
+    }
+
+    /// Judges an argument that is code of a program.
+    fn code_of(&mut self, name: &str, word: &Word) {
+        let tainted = self.peek(word);
+        self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
     }
 
     /// Judges the arguments of `ssh`: all behind the host become the command of a shell.

@@ -16,9 +16,10 @@ use super::{Ended, Engine};
 use crate::code::{Code, Tool};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::machine::{Machine, Request};
-use crate::record::Parent;
+use crate::record::{Journal, Parent, Status};
 use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken, run_span};
+use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
@@ -42,25 +43,13 @@ impl Engine {
             let inputs = request.arguments.take::<Value>("");
             let id = nested_id(&self.facts.id, job.step, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());
-            let mut ceiling = self.facts.ceiling.clone();
-            ceiling.push(self.code().permissions.clone());
-            let begin = Begin {
-                run: id.clone(),
-                parent: Some(Parent {
-                    run: self.facts.id.clone(),
-                    step: job.step,
-                    node: self.code().node(job.at.node).name.clone(),
-                    item: job.item.map(|(index, _)| index),
-                }),
-                depth: Some(depth),
-                ceiling,
-                deadline: self.facts.deadline,
-                stop: self.facts.stop.clone(),
-                max_steps: None,
-                capabilities: None,
-                durability: self.durability,
-                ignores_cancel: self.facts.ignores_cancel,
+            let parent = Parent {
+                run: self.facts.id.clone(),
+                step: job.step,
+                node: self.code().node(job.at.node).name.clone(),
+                item: job.item.map(|(index, _)| index),
             };
+            let begin = self.begin_inside(id.clone(), parent, depth);
             let runtime = Runtime::of(&self.runtime);
             let span = run_span(&id, &machine.code().id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
@@ -80,6 +69,84 @@ impl Engine {
             };
             self.take_nested(&id, ended, is_plain, made)
         })
+    }
+
+    /// Returns what a run inside this one begins or goes on with.
+    fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
+        let mut ceiling = self.facts.ceiling.clone();
+        ceiling.push(self.code().permissions.clone());
+        Begin {
+            run,
+            parent: Some(parent),
+            depth: Some(depth),
+            ceiling,
+            deadline: self.facts.deadline,
+            stop: self.facts.stop.clone(),
+            max_steps: None,
+            capabilities: None,
+            durability: self.durability,
+            ignores_cancel: self.facts.ignores_cancel,
+        }
+    }
+
+    /// Ends the runs inside this one, which was cancelled, that have not ended.
+    ///
+    /// There are some if the process died that made the calls: a run that is cancelled before it is resumed makes none of them again.
+    pub(super) fn cancel_inside(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            if let Err(error) = self.try_cancel_inside().await {
+                tracing::warn!(run = %self.facts.id, %error, "cannot list the runs inside a run that was cancelled");
+            }
+        })
+    }
+
+    async fn try_cancel_inside(&self) -> Result<(), StoreError> {
+        let Some(store) = self.runtime.store.as_ref().filter(|_| self.journal.is_some()) else { return Ok(()) };
+        let within = Within::Run(self.facts.id.clone());
+        let filter = RunFilter { statuses: vec![Status::Running], within, ..RunFilter::default() };
+        let mut page = Page::default();
+        loop {
+            let RunPage { runs, next } = store.runs(&filter, &page).await?;
+            for RunSummary { run, graph, .. } in runs {
+                if let Err(error) = self.cancel_one_inside(&**store, &run, &graph).await {
+                    tracing::warn!(%run, error, "cannot cancel a run inside a run that was cancelled");
+                }
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn cancel_one_inside(&self, store: &dyn Store, run: &RunId, graph: &str) -> Result<(), String> {
+        let machine = self.graph_inside(graph).ok_or("the program has no such graph")?;
+        let key = self.runtime.key.as_ref().ok_or("the runtime has no key")?.public();
+        let records = store.load(run).await.map_err(|error| error.to_string())?;
+        let journal = Journal::verify(run, &records, &key).map_err(|error| error.to_string())?;
+        let parent = journal.start.parent.ok_or("its journal names no parent")?;
+        let begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
+        let span = run_span(run, &machine.code().id);
+        let taken = Runtime::of(&self.runtime).take_up(begin, machine).instrument(span.clone()).await;
+        match taken.map_err(|error| error.to_string())? {
+            Taken::Ended(_) => Ok(()),
+            // The wish is there already: it makes no call.
+            Taken::Unfinished(engine) => match drive_apart(*engine, span).await {
+                Ok(_) | Err(RunError::Cancelled { .. }) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+
+    /// Returns the graph of this id among those that the run's graph nests.
+    fn graph_inside(&self, id: &str) -> Option<Arc<dyn Machine>> {
+        let rows = (0_u16..).zip(&self.code().tools);
+        let named = |(at, row): (u16, &Tool)| match row.by {
+            Performer::Graph => self.machine.nested(at).filter(|graph| graph.code().id.as_str() == id),
+            _ if is_computed(row) => self.machine.nested_called(&ItemId::new(id).ok()?).ok().flatten(),
+            _ => None,
+        };
+        rows.into_iter().find_map(named)
     }
 
     fn take_nested(

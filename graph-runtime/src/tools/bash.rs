@@ -3,13 +3,11 @@
 //! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there;
 //! nothing is looked at for templates again.
 
-use std::path::Path;
-
 use graph_model::shell;
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
-use super::process::{self, Limits, Running};
+use super::process::{self, Limits, Setting};
 use crate::call::Call;
 use crate::error::ActionError;
 
@@ -37,12 +35,16 @@ crate::__object!(Params {
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
     let params = Params::from_value(params)?;
     let limits = Limits::of(params.timeout, params.output_limit)?;
-    let running = spawn(call, &params)?;
-    let ended = process::finish(running, params.stdin.map(String::into_bytes), limits).await?;
-    match ended.failure(&params.ok_exit_codes) {
-        None => Ok(ended.to_value()),
-        Some(failure) => Err(failure),
+    guard(call, &params)?;
+    if params.command.contains('\0') {
+        return Err(ActionError::permanent("a command cannot contain a zero byte"));
     }
+    // Not in the `PATH` of the call: whoever chooses that would choose what is started.
+    let mut process = Command::new(process::find_in_path("bash")?);
+    process.arg("-c").arg(&params.command);
+    let Params { command, cwd, env, stdin, ok_exit_codes, .. } = params;
+    let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
+    setting.execute(call, process, "bash", |name| shell::expands(&command, name)).await
 }
 
 /// Refuses a command in which values that somebody else chose would be read as code.
@@ -62,29 +64,9 @@ fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
     }
 }
 
-fn spawn(call: &Call, params: &Params) -> Result<Running, ActionError> {
-    guard(call, params)?;
-    // Not in the `PATH` of the call: whoever chooses that would choose what is started.
-    let mut command = Command::new(process::find_in_path("bash")?);
-    command.arg("-c").arg(&params.command);
-    process::small_environment(&mut command, call);
-    let expands = |name: &str| shell::expands(&params.command, name);
-    process::environment(&mut command, params.env.as_ref(), call.untrusted().part("env"), expands)?;
-    if let Some(cwd) = &params.cwd {
-        if !Path::new(cwd).is_dir() {
-            return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
-        }
-        command.current_dir(cwd);
-    }
-    if params.command.contains('\0') {
-        return Err(ActionError::permanent("a command cannot contain a zero byte"));
-    }
-    process::start(&mut command, params.stdin.is_some())
-        .map_err(|error| ActionError::permanent(format!("bash could not be started: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
     use serde_json::json;

@@ -7,7 +7,7 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
-use super::process::{self, Limits};
+use super::process::{self, Limits, Setting};
 use crate::call::Call;
 use crate::error::ActionError;
 
@@ -43,22 +43,10 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
         return Err(ActionError::permanent("an argument cannot contain a zero byte"));
     }
     command.args(&params.args);
-    process::small_environment(&mut command, call);
+    let Params { program, cwd, env, stdin, ok_exit_codes, .. } = params;
+    let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
     // No shell expands anything: a variable is there for the program to read.
-    process::environment(&mut command, params.env.as_ref(), call.untrusted().part("env"), |_| false)?;
-    if let Some(cwd) = &params.cwd {
-        if !Path::new(cwd).is_dir() {
-            return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
-        }
-        command.current_dir(cwd);
-    }
-    let running = process::start(&mut command, params.stdin.is_some())
-        .map_err(|error| ActionError::permanent(format!("`{}` could not be started: {error}", params.program)))?;
-    let ended = process::finish(running, params.stdin.map(String::into_bytes), limits).await?;
-    match ended.failure(&params.ok_exit_codes) {
-        None => Ok(ended.to_value()),
-        Some(failure) => Err(failure),
-    }
+    setting.execute(call, command, &format!("`{program}`"), |_| false).await
 }
 
 /// Returns the path of a program: an absolute one as it is, a name where `PATH` has it.

@@ -25,6 +25,42 @@ use crate::call::Call;
 use crate::error::ActionError;
 use crate::tools::seconds;
 
+/// How a process is started, whichever it is.
+pub(super) struct Setting {
+    pub(super) cwd: Option<String>,
+    pub(super) env: Option<IndexMap<String, String>>,
+    pub(super) stdin: Option<String>,
+    pub(super) limits: Limits,
+    pub(super) ok_exit_codes: Vec<i64>,
+}
+
+impl Setting {
+    /// Starts a process and waits for its end. `shown` is how messages call it, and `expands` says which variables it reads itself.
+    pub(super) async fn execute(
+        self,
+        call: &Call,
+        mut command: Command,
+        shown: &str,
+        expands: impl Fn(&str) -> bool,
+    ) -> Result<Value, ActionError> {
+        small_environment(&mut command, call);
+        environment(&mut command, self.env.as_ref(), call.untrusted().part("env"), expands)?;
+        if let Some(cwd) = &self.cwd {
+            if !Path::new(cwd).is_dir() {
+                return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
+            }
+            command.current_dir(cwd);
+        }
+        let running = start(&mut command, self.stdin.is_some())
+            .map_err(|error| ActionError::permanent(format!("{shown} could not be started: {error}")))?;
+        let ended = finish(running, self.stdin.map(String::into_bytes), self.limits).await?;
+        match ended.failure(&self.ok_exit_codes) {
+            None => Ok(ended.to_value()),
+            Some(failure) => Err(failure),
+        }
+    }
+}
+
 /// What a process sees of the program's environment, besides what the graph requires and what it is given.
 const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::__private::{Key, Performer, Program, Tool};
 use graph_runtime::record::Status;
 use graph_runtime::store::StoreError;
-use graph_runtime::{Call, Map, RunError, RunId, Runtime, SecretKey, SqliteStore, Store};
+use graph_runtime::{Call, Map, RunError, SqliteStore, Store};
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::{id, runtime};
 
 /// Calls its tool twice.
 const TWICE: Program<'static> = Program {
@@ -33,15 +34,6 @@ const AROUND: Program<'static> = Program {
     ],
     ..PROGRAM
 };
-
-fn id(name: &str) -> RunId {
-    RunId::new(name).unwrap()
-}
-
-fn runtime(store: SqliteStore) -> Runtime {
-    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&[1; 32]));
-    builder.grant("*").unwrap().build().unwrap()
-}
 
 /// Does what another process does that has the file only.
 fn elsewhere(path: &Path, run: &'static str) -> Result<(), StoreError> {
@@ -97,6 +89,44 @@ async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
     }
     let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
     assert_eq!((finished.output["one"].clone(), calls.lock().unwrap().len()), (json!(1), 2));
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_dead_run_ends_the_runs_inside_it_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let hangs = || {
+        let inner = Interpreted::waiting(&TWICE, |_, _| Box::pin(std::future::pending()));
+        let middle = Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(inner);
+        Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(middle)
+    };
+    let store = SqliteStore::open(&path).await.unwrap();
+    let run = runtime(store.clone()).start_as(id("run"), hangs(), Map::new()).await.unwrap();
+    let status = async |store: &SqliteStore, name: &str| store.find(&id(name)).await.map(|run| run.status).ok();
+    while status(&store, "run-1-1").await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    // The process dies in the innermost call.
+    run.abort();
+    run.await.unwrap_err();
+    drop(store);
+    elsewhere(&path, "run").unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let error = runtime(store.clone()).resume(hangs(), &id("run")).await.unwrap().await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 0, .. }), "{error}");
+    for name in ["run", "run-1", "run-1-1"] {
+        assert_eq!(status(&store, name).await, Some(Status::Cancelled), "{name}");
+    }
+    // Whoever ignores the cancel goes on in the run inside.
+    let works = || {
+        let inner = Interpreted::new(&TWICE, |_: &Call, _| Ok(json!(1)));
+        let middle = Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(inner);
+        Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(middle)
+    };
+    runtime(store.clone()).resume(works(), &id("run")).await.unwrap().await.unwrap();
+    for name in ["run", "run-1", "run-1-1"] {
+        assert_eq!(status(&store, name).await, Some(Status::Completed), "{name}");
+    }
 }
 
 /// Calls its tool for each item, and then nothing any more.

@@ -9,45 +9,30 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, Sealed, Status};
 use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
 use graph_runtime::{
-    ActionError, Activation, Call, Durability, Map, MemoryStore, Next, Options, RunError, RunId, Runtime, SecretKey,
-    Store, Value, audit,
+    ActionError, Activation, Call, Durability, Map, MemoryStore, Next, Options, RunError, RunId, SecretKey, Store,
+    Value, audit,
 };
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::journal::forged;
-
-const KEY: [u8; 32] = [1; 32];
-
-fn id() -> RunId {
-    RunId::new("run").unwrap()
-}
-
-fn runtime(store: impl Store) -> Runtime {
-    Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap().build().unwrap()
-}
+use crate::support::{KEY, id, kinds, runtime};
 
 fn with(durability: Durability) -> Options {
-    Options { run: Some(id()), durability, ..Options::default() }
+    Options { run: Some(id("run")), durability, ..Options::default() }
 }
 
 fn entries(records: &[Sealed]) -> Vec<Entry> {
     records.iter().map(|sealed| serde_json::from_str::<Record>(&sealed.body).unwrap().entry).collect()
 }
 
-fn kinds(records: &[Sealed]) -> Vec<String> {
-    let kind =
-        |sealed: &Sealed| serde_json::from_str::<Value>(&sealed.body).unwrap()["kind"].as_str().unwrap().to_owned();
-    records.iter().map(kind).collect()
-}
-
 /// A journal that ends after so many of its records, as a crash leaves it: with the token of the record that is last then.
 async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStore {
-    let mut kept = store.load(&id()).await.unwrap()[..records].to_vec();
+    let mut kept = store.load(&id("run")).await.unwrap()[..records].to_vec();
     let last = kept.last_mut().unwrap();
     last.end = tokens.of(last.seq);
     let cut = MemoryStore::new();
-    drop(cut.create(&id(), "test/graph", kept).await.unwrap());
+    drop(cut.create(&id("run"), "test/graph", kept).await.unwrap());
     cut
 }
 
@@ -131,15 +116,15 @@ fn round(size: usize) -> Interpreted {
 
 fn proven(machine: &Interpreted, records: &[Sealed]) -> Result<Status, String> {
     let key = SecretKey::from_seed(&KEY).public();
-    audit(machine, &id(), records, &key, None).map(|audit| audit.status).map_err(|error| error.to_string())
+    audit(machine, &id("run"), records, &key, None).map(|audit| audit.status).map_err(|error| error.to_string())
 }
 
 #[tokio::test]
 async fn a_run_is_taken_up_from_its_last_snapshot_as_from_its_beginning() {
     let whole = MemoryStore::new();
     let tokens = Tokens::over(&whole, u64::MAX);
-    let first = runtime(tokens.clone()).start_as(id(), round(10_000), Map::new()).await.unwrap().await.unwrap();
-    let records = whole.load(&id()).await.unwrap();
+    let first = runtime(tokens.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
+    let records = whole.load(&id("run")).await.unwrap();
     let snapshots = kinds(&records).iter().filter(|kind| *kind == "snapshot").count();
     assert!((5..=13).contains(&snapshots), "{snapshots} snapshots in {} records", records.len());
     let size = |entry: &str| {
@@ -154,24 +139,24 @@ async fn a_run_is_taken_up_from_its_last_snapshot_as_from_its_beginning() {
             continue;
         }
         let store = cut(&whole, &tokens, length).await;
-        assert_eq!(proven(&round(10_000), &store.load(&id()).await.unwrap()), Ok(Status::Running), "{length}");
-        let again = runtime(store.clone()).resume(round(10_000), &id()).await.unwrap().await.unwrap();
+        assert_eq!(proven(&round(10_000), &store.load(&id("run")).await.unwrap()), Ok(Status::Running), "{length}");
+        let again = runtime(store.clone()).resume(round(10_000), &id("run")).await.unwrap().await.unwrap();
         assert_eq!(
             (again.output, again.state, again.steps),
             (first.output.clone(), first.state.clone(), 41),
             "{length}"
         );
-        assert_eq!(proven(&round(10_000), &store.load(&id()).await.unwrap()), Ok(Status::Completed), "{length}");
+        assert_eq!(proven(&round(10_000), &store.load(&id("run")).await.unwrap()), Ok(Status::Completed), "{length}");
     }
 }
 
 #[tokio::test]
 async fn a_small_run_has_no_snapshots_and_one_that_is_larger_than_all_before_waits() {
     let (small, large) = (MemoryStore::new(), MemoryStore::new());
-    runtime(small.clone()).start_as(id(), round(10), Map::new()).await.unwrap().await.unwrap();
-    assert!(!kinds(&small.load(&id()).await.unwrap()).contains(&"snapshot".to_owned()));
-    runtime(large.clone()).start_as(id(), round(1_000_000), Map::new()).await.unwrap().await.unwrap();
-    let records = large.load(&id()).await.unwrap();
+    runtime(small.clone()).start_as(id("run"), round(10), Map::new()).await.unwrap().await.unwrap();
+    assert!(!kinds(&small.load(&id("run")).await.unwrap()).contains(&"snapshot".to_owned()));
+    runtime(large.clone()).start_as(id("run"), round(1_000_000), Map::new()).await.unwrap().await.unwrap();
+    let records = large.load(&id("run")).await.unwrap();
     let first = kinds(&records).iter().position(|kind| kind == "snapshot").unwrap();
     let before: usize = records[..first].iter().map(|record| record.body.len()).sum();
     assert!(
@@ -226,9 +211,9 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
     let (whole, called) = (MemoryStore::new(), Called::default());
     let tokens = Tokens::over(&whole, u64::MAX);
     let machine = || doubling(&called, None);
-    let first = runtime(tokens.clone()).start_as(id(), machine(), list()).await.unwrap().await.unwrap();
+    let first = runtime(tokens.clone()).start_as(id("run"), machine(), list()).await.unwrap().await.unwrap();
     assert_eq!(first.output, doubled());
-    let records = whole.load(&id()).await.unwrap();
+    let records = whole.load(&id("run")).await.unwrap();
     let parts = kinds(&records).iter().filter(|kind| *kind == "calls").count();
     assert!(parts > 2, "{:?}", kinds(&records));
     assert_eq!(proven(&machine(), &records), Ok(Status::Completed));
@@ -239,13 +224,13 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
             .iter()
             .map(|entry| if let Entry::Calls(calls) = entry { calls.done.len() } else { 0 })
             .sum();
-        assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Running));
-        let again = runtime(store.clone()).resume(machine(), &id()).await.unwrap().await.unwrap();
+        assert_eq!(proven(&machine(), &store.load(&id("run")).await.unwrap()), Ok(Status::Running));
+        let again = runtime(store.clone()).resume(machine(), &id("run")).await.unwrap().await.unwrap();
         assert_eq!((again.output, again.steps), (doubled(), 2));
         let repeated: Vec<_> = called.lock().unwrap().drain(..).collect();
         assert_eq!(repeated.len(), 7 - done, "{done} of 7 were done");
         assert!(repeated.iter().all(|call| keys.contains(call)), "each with the key that it had");
-        assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+        assert_eq!(proven(&machine(), &store.load(&id("run")).await.unwrap()), Ok(Status::Completed));
     }
 }
 
@@ -310,7 +295,7 @@ async fn most_not_durable(width: u64, durability: Durability) -> (u64, usize) {
     };
     let many = Map::from_iter([("list".to_owned(), Value::from(vec![1; 30]))]);
     runtime(store.clone()).start_with(with(durability), machine, many).await.unwrap().await.unwrap();
-    let records = store.inner.load(&id()).await.unwrap();
+    let records = store.inner.load(&id("run")).await.unwrap();
     (most.load(Ordering::SeqCst), kinds(&records).iter().filter(|kind| *kind == "calls").count())
 }
 
@@ -328,15 +313,15 @@ async fn no_more_finished_items_than_are_made_at_once_wait_for_the_disk() {
 #[tokio::test]
 async fn items_that_were_done_when_another_failed_are_not_called_again() {
     let (store, called) = (MemoryStore::new(), Called::default());
-    runtime(store.clone()).start_as(id(), doubling(&called, Some(4)), list()).await.unwrap().await.unwrap_err();
+    runtime(store.clone()).start_as(id("run"), doubling(&called, Some(4)), list()).await.unwrap().await.unwrap_err();
     let before: BTreeSet<_> = called.lock().unwrap().drain(..).collect();
-    let again = runtime(store.clone()).resume(doubling(&called, None), &id()).await.unwrap().await.unwrap();
+    let again = runtime(store.clone()).resume(doubling(&called, None), &id("run")).await.unwrap().await.unwrap();
     assert_eq!(again.output, doubled());
     let after: BTreeSet<_> = called.lock().unwrap().drain(..).collect();
     let twice: Vec<_> = before.intersection(&after).map(|(item, _)| *item).collect();
     assert_eq!(twice, [Some(3)], "only the one that failed");
     assert_eq!(before.union(&after).count(), 7);
-    assert_eq!(proven(&doubling(&called, None), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+    assert_eq!(proven(&doubling(&called, None), &store.load(&id("run")).await.unwrap()), Ok(Status::Completed));
 }
 
 #[tokio::test]
@@ -344,7 +329,7 @@ async fn a_store_that_fails_while_items_are_at_work_stops_the_run_and_no_more_ar
     let (store, called) = (MemoryStore::new(), Called::default());
     let many: Map<String, Value> = Map::from_iter([("list".to_owned(), Value::from(vec![3; 500]))]);
     let failing = runtime(Tokens::over(&store, 1));
-    let error = failing.start_as(id(), doubling(&called, None), many).await.unwrap().await.unwrap_err();
+    let error = failing.start_as(id("run"), doubling(&called, None), many).await.unwrap().await.unwrap_err();
     assert!(matches!(error, RunError::Store { step: 1, .. }), "{error}");
     let made = called.lock().unwrap().len();
     assert!(made < 20, "{made} calls were made");
@@ -361,8 +346,8 @@ fn found_in(machine: &Interpreted, records: &[Sealed], kind: &str, from: &str, t
 #[tokio::test]
 async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_rest_does_not() {
     let (store, called) = (MemoryStore::new(), Called::default());
-    runtime(store.clone()).start_as(id(), round(10_000), Map::new()).await.unwrap().await.unwrap();
-    let (machine, records) = (round(10_000), store.load(&id()).await.unwrap());
+    runtime(store.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
+    let (machine, records) = (round(10_000), store.load(&id("run")).await.unwrap());
     assert_eq!(proven(&machine, &forged(&records, |_, body| body.to_owned())), Ok(Status::Completed));
     for (from, to, why) in [
         ("\"keys\":{\"n\":", "\"keys\":{\"n\":1", "it says that `n` is something else than what was written to it"),
@@ -377,8 +362,8 @@ async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_r
         assert!(found.contains(why), "{found}");
     }
     let store = MemoryStore::new();
-    runtime(store.clone()).start_as(id(), doubling(&called, None), list()).await.unwrap().await.unwrap();
-    let (machine, records) = (doubling(&called, None), store.load(&id()).await.unwrap());
+    runtime(store.clone()).start_as(id("run"), doubling(&called, None), list()).await.unwrap().await.unwrap();
+    let (machine, records) = (doubling(&called, None), store.load(&id("run")).await.unwrap());
     for (from, to, why) in [
         ("{\"double\":2}", "{\"double\":3}", "node `each` returned something else than when its call was done"),
         ("\"step\":1", "\"step\":2", "visit 2 is not one of the next step"),
@@ -425,14 +410,14 @@ fn fork(called: &Arc<Mutex<Vec<String>>>, slow: Result<Value, &'static str>) -> 
 async fn a_node_that_was_done_when_its_sibling_failed_is_not_visited_again() {
     let (store, called) = (MemoryStore::new(), Arc::default());
     let failing = fork(&called, Err("not today"));
-    runtime(store.clone()).start_as(id(), failing, Map::new()).await.unwrap().await.unwrap_err();
-    assert_eq!(kinds(&store.load(&id()).await.unwrap()), ["start", "step", "calls", "end"]);
+    runtime(store.clone()).start_as(id("run"), failing, Map::new()).await.unwrap().await.unwrap_err();
+    assert_eq!(kinds(&store.load(&id("run")).await.unwrap()), ["start", "step", "calls", "end"]);
     called.lock().unwrap().clear();
     let machine = || fork(&called, Ok(json!({"said": "slow"})));
-    let again = runtime(store.clone()).resume(machine(), &id()).await.unwrap().await.unwrap();
+    let again = runtime(store.clone()).resume(machine(), &id("run")).await.unwrap().await.unwrap();
     assert_eq!(again.output, json!({"a": "quick", "b": "slow"}));
     assert_eq!(*called.lock().unwrap(), ["slow"]);
-    assert_eq!(proven(&machine(), &store.load(&id()).await.unwrap()), Ok(Status::Completed));
+    assert_eq!(proven(&machine(), &store.load(&id("run")).await.unwrap()), Ok(Status::Completed));
 }
 
 #[tokio::test]
@@ -442,7 +427,7 @@ async fn in_every_mode_a_run_comes_to_the_same_journal_and_its_end_is_durable_be
         let runtime = runtime(Tokens::over(&store, u64::MAX));
         let run = runtime.start_with(with(durability), round(10), Map::new()).await.unwrap();
         let finished = run.await.unwrap();
-        let records = store.load(&id()).await.unwrap();
+        let records = store.load(&id("run")).await.unwrap();
         assert_eq!(records.len(), 43, "{durability:?}: start, 41 steps, end");
         assert_eq!(proven(&round(10), &records), Ok(Status::Completed));
         assert_eq!(finished.steps, 41);
@@ -460,14 +445,14 @@ async fn what_a_crash_leaves_of_a_run_is_what_its_mode_promises() {
         let failing = runtime(Tokens::over(&store, appends));
         let error = failing.start_with(with(durability), round(10), Map::new()).await.unwrap().await.unwrap_err();
         let RunError::Store { step, .. } = error else { panic!("{durability:?}: {error}") };
-        let records = store.load(&id()).await.unwrap();
+        let records = store.load(&id("run")).await.unwrap();
         let steps = records.len() - 1;
         assert!((least..=most).contains(&steps), "{durability:?}: {steps} steps");
         if durability == Durability::Sync {
             assert_eq!(step, 8, "the step that could not be written is told at once");
         }
         assert_eq!(proven(&round(10), &records), Ok(Status::Running), "a beginning of what happened, and whole");
-        let again = runtime(store.clone()).resume(round(10), &id()).await.unwrap().await.unwrap();
+        let again = runtime(store.clone()).resume(round(10), &id("run")).await.unwrap().await.unwrap();
         assert_eq!(again.steps, 41, "{durability:?}");
     }
 }
@@ -497,9 +482,9 @@ async fn a_run_that_is_cancelled_has_all_its_steps_in_the_store_in_every_mode() 
         *stop.lock().unwrap() = Some(run.canceller());
         let error = run.await.unwrap_err();
         assert!(matches!(error, RunError::Cancelled { steps: 5, .. }), "{error}");
-        let records = store.load(&id()).await.unwrap();
+        let records = store.load(&id("run")).await.unwrap();
         assert_eq!(kinds(&records), ["start", "step", "step", "step", "step", "step", "end"], "{durability:?}");
-        let again = runtime(store.clone()).resume(round(10), &id()).await.unwrap().await.unwrap();
+        let again = runtime(store.clone()).resume(round(10), &id("run")).await.unwrap().await.unwrap();
         assert_eq!(again.steps, 41);
     }
 }

@@ -22,5 +22,6 @@ mod meaning;
 mod recovery;
 mod service;
 mod single;
+mod support;
 mod tools;
 mod travel;

@@ -1,12 +1,13 @@
 //! The values that a path may have, cut into cases that no comparison of a list of edges tells apart further.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
 use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Value, View};
 
-use crate::definition::Test;
+use crate::definition::{Rule, Test};
 use crate::types::{Kind, Type};
 
 /// Comparisons that cannot be decided by cases alone, as `contains`: at most so many on one path.
@@ -15,12 +16,25 @@ const MOST_OPEN: usize = 4;
 /// The minimum and the maximum of a number, as the schema writes them; both may occur.
 pub(super) type Bounds = (Option<Value>, Option<Value>);
 
+/// What is known of the values at a path beyond their type.
+#[derive(Default)]
+pub(super) struct Known<'d> {
+    /// The least and the greatest number.
+    pub(super) bounds: Bounds,
+    /// All values that there can be.
+    pub(super) values: Option<Cow<'d, [Value]>>,
+    /// What the schema of the inputs says.
+    pub(super) rules: &'d [Rule],
+}
+
 /// What is known of the values at a path, and how comparisons cut them.
-pub(super) struct Domain {
+pub(super) struct Domain<'d> {
     kind: Kind,
     nullable: bool,
     /// The least and the greatest number, where the inputs' schema says so; both may occur.
     bounds: Bounds,
+    /// What the inputs' schema says of the value: one that breaks it is none that there can be.
+    rules: &'d [Rule],
     numbers: Vec<Value>,
     texts: Vec<String>,
     /// Whether texts are ordered, and not only compared for equality.
@@ -62,25 +76,20 @@ impl From<bool> for Outcome {
     }
 }
 
-impl Domain {
+impl<'d> Domain<'d> {
     /// Cuts the values of a type by all comparisons of one path. `None` if too much of them would be left open.
-    pub(super) fn cut(
-        ty: &Type,
-        nullable: bool,
-        bounds: Bounds,
-        values: Option<&[Value]>,
-        tests: &[&Test],
-    ) -> Option<Self> {
+    pub(super) fn cut(ty: &Type, nullable: bool, known: Known<'d>, tests: &[&Test]) -> Option<Self> {
         let mut domain = Self {
             kind: ty.kind.clone(),
             nullable,
-            bounds,
+            bounds: known.bounds,
+            rules: known.rules,
             numbers: Vec::new(),
             texts: Vec::new(),
             ordered: false,
             open: Vec::new(),
             booleans: matches!(ty.kind, Kind::Boolean),
-            values: values.map(<[Value]>::to_vec),
+            values: known.values.map(Cow::into_owned),
         };
         for test in tests {
             let value = &test.value.value;
@@ -143,7 +152,7 @@ impl Domain {
             Kind::Boolean => cases.extend(self.both()),
             Kind::Integer | Kind::Number => cases.extend(self.number_cases()),
             Kind::String => cases.extend(self.text_cases()),
-            Kind::Enum(texts) => cases.extend(texts.iter().map(|text| Case::Exactly(Value::String(text.clone())))),
+            Kind::Enum(texts) => cases.extend(self.texts(texts)),
             Kind::List(_) | Kind::Map(_) | Kind::Object(_) => cases.extend(self.with_bits(Case::Something)),
             Kind::Any => {
                 cases.extend(self.booleans.then(|| self.both()).into_iter().flatten());
@@ -171,10 +180,16 @@ impl Domain {
     }
 
     fn text_cases(&self) -> Vec<Case> {
-        let exactly = self.texts.iter().map(|text| Case::Exactly(Value::String(text.clone())));
+        let exactly = self.texts(&self.texts);
         let count = if self.ordered { self.texts.len() } else { 0 };
         let others = (0..=count).flat_map(|upper| self.with_bits(move |bits| Case::Text(upper, bits)));
         exactly.chain(others).collect()
+    }
+
+    /// Returns those of some texts that there can be.
+    fn texts<'t>(&'t self, texts: &'t [String]) -> impl Iterator<Item = Case> + 't {
+        let values = texts.iter().map(|text| Value::String(text.clone()));
+        values.filter(|value| self.rules.iter().all(|rule| rule.holds(value))).map(Case::Exactly)
     }
 
     fn with_bits(&self, case: impl Fn(u8) -> Case) -> Vec<Case> {
@@ -185,6 +200,7 @@ impl Domain {
         let is_whole = !matches!(self.kind, Kind::Integer) || floor(number) == ceil(number);
         let (min, max) = &self.bounds;
         is_whole
+            && self.rules.iter().all(|rule| rule.holds(number))
             && min.as_ref().is_none_or(|min| !less(number, min))
             && max.as_ref().is_none_or(|max| !less(max, number))
     }
@@ -312,7 +328,7 @@ impl Domain {
     }
 }
 
-impl fmt::Debug for Domain {
+impl fmt::Debug for Domain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.cases())
     }

@@ -1,0 +1,38 @@
+//! What a node says of how its calls are made changes something.
+
+use std::time::Duration;
+
+use graph_model::duration::shown;
+
+use super::facts::Facts;
+use crate::diagnostic::{Diagnostics, code};
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    let limit = facts.definition.settings.timeout_ms;
+    for node in &facts.definition.nodes {
+        let Some(conduct) = node.conduct() else { continue };
+        // One attempt says that nothing is tried again, not even what the engine would try again by itself.
+        let is_only_one = conduct.retry.as_ref().is_some_and(|retry| retry.attempts == 1);
+        for field in conduct.pauses.iter().filter(|_| is_only_one) {
+            diagnostics
+                .lint(
+                    code::NO_EFFECT,
+                    facts.place(&field.span),
+                    format!("`{field}` does nothing: the first attempt of node `{}` is its last", node.name),
+                )
+                .help("`attempts` counts the first one too: write 2 or more, or `retry: 1` alone");
+        }
+        let written = conduct.timeout_ms.as_ref().zip(limit);
+        if let Some((timeout, limit)) = written.filter(|(timeout, limit)| timeout.value > *limit) {
+            let duration = |milliseconds| shown(Duration::from_millis(milliseconds));
+            diagnostics
+                .lint(
+                    code::NO_EFFECT,
+                    facts.place(&timeout.span),
+                    format!("`timeout` of node `{}` is longer than a run may take", node.name),
+                )
+                .label(format!("{}, and `limits.timeout` is {}", duration(timeout.value), duration(limit)))
+                .help("write less, or raise `limits.timeout`");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Patterns and parts of texts tell some texts from others.
+
+use graph_model::operator::Operator;
+use graph_model::value::Value;
+
+use super::facts::{Facts, Site, tests};
+use crate::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
+use crate::diagnostic::{Diagnostics, code};
+use crate::types::Kind;
+
+pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in facts.definition.nodes.iter().enumerate() {
+        tests(node).into_iter().for_each(|test| check_test(facts, (at, Site::Next), test, diagnostics));
+    }
+    for (at, hook) in facts.definition.hooks.iter().enumerate() {
+        hook.condition.tests(&mut |test| check_test(facts, (at, Site::Hook), test, diagnostics));
+    }
+    if let Some(inputs) = &facts.definition.inputs {
+        check_schema(facts, inputs, diagnostics);
+    }
+}
+
+fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+    let Value::String(text) = &test.value.value else { return };
+    let path = &test.path.value;
+    let (found, what) = match test.operator {
+        Operator::Regex => (found_in(text), "pattern"),
+        // A list can have an empty text as an element.
+        Operator::Contains if text.is_empty() => match facts.type_of_path(node, site, path).kind {
+            Kind::String | Kind::Enum(_) => (FoundIn::Every, "text"),
+            _ => return,
+        },
+        _ => return,
+    };
+    let place = facts.place(&test.value.span);
+    match found {
+        FoundIn::Some => {}
+        FoundIn::Every => {
+            diagnostics
+                .lint(code::ANY_TEXT, place, format!("this {what} is found in every text"))
+                .help(format!("to ask whether there is a value, write `{{ path: {path}, op: exists }}`"));
+        }
+        FoundIn::None => {
+            diagnostics.lint(code::ANY_TEXT, place, format!("this {what} is found in no text")).help(
+                "`^` is the beginning of the text, and `$` its end; nothing stands before the one or behind the other",
+            );
+        }
+    }
+}
+
+/// Looks at the patterns of the inputs.
+fn check_schema(facts: &Facts<'_>, schema: &Schema, diagnostics: &mut Diagnostics) {
+    for rule in schema.rules.iter().filter(|rule| rule.keyword == "pattern") {
+        let found = rule.value.as_str().map_or(FoundIn::Some, found_in);
+        let (message, help) = match found {
+            FoundIn::Some => continue,
+            FoundIn::Every => ("this pattern is found in every text", "remove it, or write what the text must be"),
+            FoundIn::None => ("this pattern is found in no text, so no value fits", "write what the text must be"),
+        };
+        diagnostics.lint(code::ANY_TEXT, facts.place(&rule.span), message).help(help);
+    }
+    match &schema.kind {
+        SchemaKind::List(inner) | SchemaKind::Map(inner) => check_schema(facts, inner, diagnostics),
+        SchemaKind::Object(properties) => {
+            properties.iter().for_each(|property| check_schema(facts, &property.schema, diagnostics));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,23 @@
+//! What several of these tests begin with.
+
+use graph_runtime::record::Sealed;
+use graph_runtime::{RunId, Runtime, SecretKey, Store, Value};
+
+/// The key that signs the journals.
+pub(crate) const KEY: [u8; 32] = [1; 32];
+
+pub(crate) fn id(name: &str) -> RunId {
+    RunId::new(name).unwrap()
+}
+
+/// A runtime with a store, which grants everything.
+pub(crate) fn runtime(store: impl Store) -> Runtime {
+    Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap().build().unwrap()
+}
+
+/// The kinds of some records.
+pub(crate) fn kinds(records: &[Sealed]) -> Vec<String> {
+    let kind =
+        |sealed: &Sealed| serde_json::from_str::<Value>(&sealed.body).unwrap()["kind"].as_str().unwrap().to_owned();
+    records.iter().map(kind).collect()
+}
