@@ -44,7 +44,7 @@ use crate::settle::{self, Failed, Route};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-pub(crate) use perform::{denied, element, failed};
+pub(crate) use perform::{NO_GRAPH, denied, element, failed, no_spaces, timed_out};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 

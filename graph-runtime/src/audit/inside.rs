@@ -16,6 +16,7 @@ use crate::code::{Foreach, Kind, Tool};
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
+use crate::runtime::granted;
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
 use crate::travel::Past;
@@ -322,7 +323,7 @@ pub(super) struct Inside {
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
     inputs: Option<Value>,
-    /// What held for the run around it, session by session.
+    /// What held for the run around it, in each session that can have made the call.
     sessions: Vec<Session>,
     /// What the graph around it permits.
     permissions: Grants,
@@ -364,7 +365,7 @@ impl Walk<'_> {
             attempts: visit.calls.max(1),
             named: None,
             inputs: None,
-            sessions: self.sessions.clone(),
+            sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
             permissions: self.code.permissions.clone(),
             said: Said::Nothing,
         };
@@ -441,22 +442,22 @@ impl Inside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        // It begins in one of the sessions of the run around it.
-        let is_below = |session: &Session| session.depth.checked_sub(1).is_some_and(|depth| start.depth == Some(depth));
-        if !self.sessions.iter().any(is_below) {
-            return Err("it may nest graphs deeper than the run around it, or less deep".to_owned());
-        }
-        if start.limit.is_some() || start.capabilities.is_some() {
-            return Err("it was given options, which a run inside another is not".to_owned());
-        }
-        for Session { granted, .. } in &run.sessions {
-            let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
-            let covers = |outer: &Session| {
-                let mut patterns = granted.patterns().iter();
-                patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
-            };
-            if !self.sessions.iter().any(covers) {
-                return Err(format!("it was granted more than the run around it, `{}`", self.parent.run));
+        // In each session of the run around it, the call begins it, or takes it up, at most once.
+        let mut around = self.sessions.iter();
+        for own in &run.sessions {
+            let mut may_nest = false;
+            let is_granted = around.any(|outer| {
+                let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
+                may_nest |= is_below;
+                is_below && self.grants(machine, outer, own)
+            });
+            if !is_granted && may_nest {
+                return Err(format!("it was granted more than the run around it, `{}`, or less", self.parent.run));
+            }
+            if !is_granted {
+                return Err(
+                    "it may nest graphs deeper than the run around it, or less deep, or went on more often".to_owned()
+                );
             }
         }
         let Some(inputs) = self.inputs.as_ref().filter(|_| run.audit.is_recomputed) else { return Ok(()) };
@@ -467,6 +468,22 @@ impl Inside {
         } else {
             Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
         }
+    }
+
+    /// Whether a session of the run around it grants what one of its own was granted.
+    fn grants(&self, machine: &dyn Machine, outer: &Session, own: &Session) -> bool {
+        if outer.says_all {
+            let expected = granted(machine, &[outer.granted.clone(), self.permissions.clone()]);
+            return own
+                .granted
+                .patterns()
+                .iter()
+                .map(|pattern| pattern.as_str())
+                .eq(expected.iter().map(String::as_str));
+        }
+        let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
+        let mut patterns = own.granted.patterns().iter();
+        patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
     }
 
     /// Fails unless the visit was told what its last run came to.

@@ -214,7 +214,7 @@ impl Engine {
         let graph = match (tool.by, &request.id) {
             (Performer::Graph, _) => {
                 let graph = machine.nested(request.tool);
-                Some(graph.ok_or_else(|| Failure::permanent("the program has no such graph"))?)
+                Some(graph.ok_or_else(|| Failure::permanent(NO_GRAPH))?)
             }
             (Performer::Program, Some(id)) => machine.nested_called(id)?,
             (Performer::Program | Performer::Items, _) => None,
@@ -224,7 +224,7 @@ impl Engine {
             return self.bounded(node.timeout, nested).await?.map(Some);
         }
         match tool.by {
-            Performer::Graph => Err(Box::new(Failure::permanent("the program has no such graph"))),
+            Performer::Graph => Err(Box::new(Failure::permanent(NO_GRAPH))),
             Performer::Items => {
                 let items = self.run_items(tool, request);
                 self.bounded(node.timeout, items).await?.map(Some)
@@ -339,9 +339,7 @@ impl Engine {
 
     pub(super) async fn run_items(&self, tool: &Tool, mut request: Request) -> Result<Value, Box<Failure>> {
         let Some(items) = &self.runtime.items else {
-            let message =
-                format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name());
-            return Err(Box::new(Failure::permanent(message)));
+            return Err(Box::new(Failure::permanent(no_spaces(tool))));
         };
         let params = match request.arguments.take::<Value>("") {
             Value::Object(params) => params,
@@ -363,8 +361,7 @@ impl Engine {
             biased;
             done = work => Ok(done),
             () = self.runtime.clock.sleep(bound) => {
-                let shown = graph_model::duration::shown(bound);
-                Err(Box::new(Failure::of(Category::Transient, format!("it timed out after {shown}"))))
+                Err(Box::new(Failure::of(Category::Transient, timed_out(bound))))
             }
         }
     }
@@ -558,6 +555,19 @@ impl Engine {
             }
         }
     }
+}
+
+/// What a call of a graph says that the program does not have.
+pub(crate) const NO_GRAPH: &str = "the program has no such graph";
+
+/// Says that a call took longer than it may.
+pub(crate) fn timed_out(limit: Duration) -> String {
+    format!("it timed out after {}", graph_model::duration::shown(limit))
+}
+
+/// Says that a runtime has no spaces for an action on items.
+pub(crate) fn no_spaces(tool: &Tool) -> String {
+    format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name())
 }
 
 /// Says that a run may not make a call; `is_none` if it was granted nothing at all.

@@ -250,8 +250,8 @@ struct RecordedVisit {
     next: Vec<String>,
     /// How many steps the run was allowed then.
     limit: Option<u64>,
-    /// The calls: one, or one for each item.
-    calls: Vec<RecordedCall>,
+    /// The calls: one, or one for each item; none of an item that could not be called for.
+    calls: Vec<Option<RecordedCall>>,
 }
 
 struct RecordedCall {
@@ -279,7 +279,13 @@ impl Recorded {
         }
     }
 
-    fn calls(&mut self, past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemTime) -> Vec<RecordedCall> {
+    fn calls(
+        &mut self,
+        past: &Past<'_>,
+        visit: &Visit,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Vec<Option<RecordedCall>> {
         let Some(state) = past.state() else { return Vec::new() };
         let (code, clock) = (past.code(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
@@ -300,11 +306,11 @@ impl Recorded {
                     Some(error) if visit.result.is_null() => failure(error, None),
                     _ => Answer::Result(visit.result.clone()),
                 };
-                vec![known(request, answer)]
+                vec![Some(known(request, answer))]
             }
             Ok(Plan::Each { items, .. }) => {
                 let collected = visit.changes.values().next().and_then(Value::as_array);
-                let each = (0..).zip(&items).filter_map(|(index, item)| {
+                let each = (0..).zip(&items).map(|(index, item)| {
                     let request = past.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
                     let failed = visit.items.iter().find(|failed| failed.item == index);
                     let place = || collected?.get(usize::try_from(index).ok()?).cloned();
@@ -683,7 +689,7 @@ impl Walk<'_> {
         let (tool, arguments) = told(code, request);
         let identity = identity(&tool, &arguments);
         let place = item.and_then(|item| usize::try_from(item).ok()).unwrap_or_default();
-        let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place));
+        let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place)?.as_ref());
         let shown = |arguments: &Value| (!self.hides).then(|| arguments.clone());
         let departure = match was {
             Some(was) if was.identity == identity => None,
@@ -706,7 +712,7 @@ impl Walk<'_> {
         }
         // Two parts of the recording are borrowed: the call that was made there, and the answers that are left.
         let own = pair.and_then(|pair| {
-            let call = self.recorded.visits[pair].calls.get_mut(place)?;
+            let call = self.recorded.visits[pair].calls.get(place)?.as_ref()?;
             Some(RecordedCall {
                 identity: call.identity.clone(),
                 tool: String::new(),
