@@ -162,7 +162,7 @@ fn prove(
     }
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
-    let mut last = None;
+    let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     // One record is in memory at a time: a long journal is many times as large when it is read.
     for at in 1..verified.len() {
         let Some(record) = verified.record(at) else { break };
@@ -171,14 +171,20 @@ fn prove(
             vault.unseal_record(code, &mut record)?;
         }
         let Record { seq, at, entry, .. } = record;
-        let time = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
-        misfit(seq, time.and_then(|time| walk.take(seq, &entry, time)))?;
+        let parsed = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
+        time = misfit(seq, parsed)?;
+        misfit(seq, walk.take(seq, &entry, time))?;
         last = match entry {
             Entry::End(end) => Some((end, at)),
             _ => None,
         };
     }
-    misfit(verified.len() as u64 - 1, walk.stands())?;
+    let seq = verified.len() as u64 - 1;
+    misfit(seq, walk.stands())?;
+    if let Some(inside) = &mut walk.inside.take() {
+        inside.extend(walk.open_calls(seq, time));
+        walk.inside = Some(std::mem::take(inside));
+    }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
     let failed = last.as_ref().and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
     let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
@@ -496,7 +502,7 @@ impl<'m> Walk<'m> {
             }
             let to = self.visit(visit, activation, at, frontier.len() == 1)?;
             if let Some(mut inside) = self.inside.take() {
-                inside.extend(self.calls_of_graphs(seq, visit, activation, at));
+                inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
                 self.inside = Some(inside);
             }
             // Of several nodes, hooks are told of none.

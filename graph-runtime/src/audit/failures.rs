@@ -20,6 +20,9 @@ use crate::error::{Category, StartError};
 use crate::machine::{Machine, Request};
 use crate::runtime::{accepts_inputs, not_granted, required_environment};
 
+/// What a run says begins so that had taken all its steps.
+const EXCEEDED: &str = "Max steps exceeded (";
+
 /// What a call can come to.
 pub(super) struct Prospects {
     /// The failures that the engine makes itself.
@@ -111,7 +114,7 @@ impl Own {
             }
             Says::Listed(before, all) => error.strip_prefix(before).is_some_and(|rest| is_some_of(rest, all)),
             Says::Exceeded(inner) => {
-                let limit = error.strip_prefix("Max steps exceeded (").and_then(|rest| rest.strip_suffix(')'));
+                let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
                 limit.is_some_and(|limit| limit <= most_extended(inner.code()) && error == exceeded(limit))
             }
@@ -138,7 +141,11 @@ impl Own {
             _ => (error, None),
         };
         let text = |name: &str| data.get(name).and_then(Value::as_str);
-        let is_text = |name: &str, is: &str| text(name).is_none_or(|said| said == is || said.contains(HIDDEN));
+        let is_text = |name: &str, is: &str| match data.get(name) {
+            Some(said) => said.as_str().is_some_and(|said| said == is || said.contains(HIDDEN)),
+            // In the place of an item, the failure itself says these.
+            None => runs.item.is_some(),
+        };
         let known = ["success", "status", "graph_run_id", "steps", "error", "node", "state"];
         data.keys().all(|name| known.contains(&name.as_str()))
             && data.get("success") == Some(&Value::Bool(false))
@@ -149,6 +156,11 @@ impl Own {
             && is_text("error", message)
             && is_text("status", "error")
     }
+}
+
+/// Whether a failure says that a run inside had come to an end.
+pub(super) fn says_ended(error: &str) -> bool {
+    inside(error).is_some() || error.starts_with(EXCEEDED)
 }
 
 /// Takes apart how a node of a graph failed: what happened, at which node, and in which run.
@@ -235,8 +247,11 @@ impl Walk<'_> {
                 let no_spaces = Own::permanent(Says::Exactly(no_spaces(tool)));
                 Prospects { own: timeout.into_iter().chain([no_spaces]).collect(), asks: true, succeeds: true }
             }
-            // A tool may say what the engine says, and mean something else by it.
-            _ => Prospects { own: Vec::new(), asks: true, succeeds: true },
+            _ => match self.lane.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
+                Some(refusal) => Prospects::only([refusal]),
+                // A tool may say what the engine says, and mean something else by it.
+                None => Prospects { own: Vec::new(), asks: true, succeeds: true },
+            },
         }
     }
 

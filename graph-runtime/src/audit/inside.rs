@@ -11,6 +11,7 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
+use super::failures::says_ended;
 use super::{Audit, Proven, Session, Walk, misfit, prove};
 use crate::code::{Foreach, Kind, Tool};
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
@@ -91,10 +92,12 @@ pub(crate) async fn prove_tree(
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
-        for attempt in 1..=call.attempts {
+        for attempt in 1..=call.attempts.unwrap_or(u64::MAX) {
             let id = call.id(attempt);
             let records = match store.load(&id).await {
                 Ok(records) => records,
+                // Where nobody knows how often the call was made, the runs that it began end here.
+                Err(StoreError::NotFound(_)) if call.attempts.is_none() => break,
                 // A call may fail before its run begins.
                 Err(StoreError::NotFound(_)) => continue,
                 Err(source) => return Err(AuditError::Store { run: id, source }),
@@ -317,8 +320,8 @@ pub(super) struct Inside {
     tool: u16,
     /// The graph's id, where the node computes it.
     id: Option<ItemId>,
-    /// How often it was made at most.
-    attempts: u64,
+    /// How often it was made at most; none where nobody knows.
+    attempts: Option<u64>,
     /// The run that the visit names as that of its last call; of a foreach none is named.
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
@@ -340,11 +343,18 @@ enum Said {
 }
 
 impl Walk<'_> {
-    /// Returns the calls of graphs that a visit made, which names the run that the graph allows.
+    /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
+    pub(super) fn open_calls(&self, seq: u64, at: SystemTime) -> Vec<Inside> {
+        let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
+        numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at)).collect()
+    }
+
+    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
-        visit: &Visit,
+        step: u64,
+        visit: Option<&Visit>,
         activation: &Activation,
         at: SystemTime,
     ) -> Vec<Inside> {
@@ -359,10 +369,10 @@ impl Walk<'_> {
         let is_graph = |id: &ItemId| graph_of(self.machine, call.tool, Some(id)).is_some();
         let one = |item| Inside {
             seq,
-            parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
+            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item },
             tool: call.tool,
             id: None,
-            attempts: visit.calls.max(1),
+            attempts: visit.map(|visit| visit.calls.max(1)),
             named: None,
             inputs: None,
             sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
@@ -378,9 +388,13 @@ impl Walk<'_> {
         if let Kind::Action(_) = &node.kind {
             let mut one = one(None);
             if is_computed {
-                let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+                let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
+                let now = Now::known_at(&clock, told);
                 one.id = match plan(&now) {
-                    Some(Plan::Call(request)) => request.id.filter(is_graph),
+                    // Of a call that is not written down, nobody knows when it was planned.
+                    Some(Plan::Call(request)) if visit.is_some() || now.known().is_none() => {
+                        request.id.filter(is_graph)
+                    }
                     _ => None,
                 };
             }
@@ -388,6 +402,10 @@ impl Walk<'_> {
             one.inputs = match plan(&now) {
                 Some(Plan::Call(request)) => given(request, &now),
                 _ => None,
+            };
+            let Some(visit) = visit else {
+                one.said = self.done_before(step, None);
+                return if is_computed && one.id.is_none() { Vec::new() } else { vec![one] };
             };
             one.said = match &visit.error {
                 // With a result, it is not the call that failed.
@@ -399,9 +417,13 @@ impl Walk<'_> {
             // Of a call that failed before its run began there is nothing to find.
             return if one.named.is_some() { vec![one] } else { Vec::new() };
         }
-        let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+        let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
+        let now = Now::known_at(&clock, told);
         let Some(Plan::Each { items, .. }) = plan(&now) else { return Vec::new() };
-        let collected = visit.changes.values().next().and_then(Value::as_array);
+        if visit.is_none() && now.known().is_some() {
+            return Vec::new();
+        }
+        let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = one(Some(index));
             // Each call of a foreach is told the time by itself, and nobody writes that down.
@@ -414,15 +436,26 @@ impl Walk<'_> {
                 given(request, &now)
             });
             one.id = computed.filter(|id| is_computed && is_graph(id));
-            let failed = visit.items.iter().find(|failed| failed.item == index);
+            let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
                 Some(failed) => Said::Failure(failed.error.clone()),
+                None if visit.is_none() => self.done_before(step, Some(index)),
                 None => place().map_or(Said::Nothing, Said::Result),
             };
             one
         });
         each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
+    }
+}
+
+impl Walk<'_> {
+    /// Returns what a call of the next step was told that is written down by itself.
+    fn done_before(&self, step: u64, item: Option<u64>) -> Said {
+        match self.done.get(&(step, item)) {
+            Some(done) if self.state.is_some() => Said::Result(done.result.clone()),
+            _ => Said::Nothing,
+        }
     }
 }
 
@@ -492,6 +525,9 @@ impl Inside {
         let Some(run) = last else {
             return match &self.said {
                 Said::Result(_) => Err(format!("node `{node}` was told of a run of which there is no journal")),
+                Said::Failure(said) if says_ended(said) => {
+                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                }
                 Said::Failure(_) | Said::Nothing => Ok(()),
             };
         };
@@ -520,7 +556,12 @@ impl Inside {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
             Said::Failure(said) => {
-                let Some((error, at)) = &run.failed else { return Ok(()) };
+                let Some((error, at)) = &run.failed else {
+                    return match says_ended(said) {
+                        true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),
+                        false => Ok(()),
+                    };
+                };
                 let error = failure_inside(error, at.as_deref(), id);
                 let is_hidden = said.contains(HIDDEN) && !outer.code().settings.secrets.is_empty();
                 if *said == error || is_hidden || said.starts_with("cannot resume run") {

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
-use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
+use graph_model::value::{AsView, MOST_LEVELS, Map, Mismatch, Value, View, describe};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
@@ -250,10 +250,10 @@ impl Engine {
                 slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
-                let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
-                    let name = slot.call.tool();
-                    Failure::permanent(format!("the parameters of `{name}` do not fit: {mismatch}"))
-                })?;
+                let calling = slot
+                    .lane
+                    .call(request.tool, &mut request.arguments, &slot.call)
+                    .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
                 self.bounded(node.timeout, Answer(calling)).await??;
                 let answer = judge(tool, slot.lane.outcome())?;
                 if is_thread {
@@ -563,6 +563,11 @@ pub(crate) const NO_GRAPH: &str = "the program has no such graph";
 /// Says that a call took longer than it may.
 pub(crate) fn timed_out(limit: Duration) -> String {
     format!("it timed out after {}", graph_model::duration::shown(limit))
+}
+
+/// Says that the parameters of a call do not fit its tool.
+pub(crate) fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
+    format!("the parameters of `{tool}` do not fit: {mismatch}")
 }
 
 /// Says that a runtime has no spaces for an action on items.

@@ -589,8 +589,14 @@ impl Walk<'_> {
                 // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
                 let asks = matches!(node.kind, Kind::Foreach(Foreach { collect: Some(_), .. }))
                     && (items.is_empty() || node.on_error.is_none());
-                if is_unknown && asks {
-                    return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+                let is_same = self.replay.deviations.len() == said;
+                match self.failed_to_route(activation.node, pair).filter(|_| is_unknown && asks && is_same) {
+                    // The same calls came to the same, which its edges could not be asked of.
+                    Some(failure) => answer = Some(Answer::Failure(failure, None)),
+                    None if is_unknown && asks => {
+                        return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+                    }
+                    None => {}
                 }
                 results = Some(each);
             }
@@ -647,6 +653,14 @@ impl Walk<'_> {
             Next::All(activations) => activations,
         };
         Ok(Made { visit, next })
+    }
+
+    /// Returns how a visit failed on what its calls returned, if its node can fail so and leads elsewhere then.
+    fn failed_to_route(&self, node: u16, pair: Option<usize>) -> Option<Failure> {
+        let was = &self.recorded.visits[pair?].visit;
+        let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
+        let is_own = self.code.node(node).on_error.is_some() && self.code.may_fail_to_route(node, error);
+        is_own.then(|| failure_of(was, error))
     }
 
     fn blank(&self, step: u64, activation: &Activation) -> Visit {
