@@ -562,8 +562,9 @@ impl<'d> Facts<'d> {
         };
         let (mut ty, mut done) = (root, path.segments.len() - segments.len());
         for segment in segments {
-            // A part that does not exist is reported by its own rule, and has no type that another could object to.
-            let Ok(mut part) = ty.step(segment) else { return Type::any() };
+            // A part that no value has is reported by its own rule. When the graph runs, it is null. Were it any value here, a key
+            // that is assigned a part of itself, which another node gives it, would lose its type.
+            let Ok(mut part) = ty.step(segment) else { return Type::null() };
             if let (Kind::List(items), false) = (&ty.kind, ty.nullable)
                 && self.has_element(node, site, path, done)
             {
@@ -622,6 +623,12 @@ impl<'d> Facts<'d> {
     /// Whether one of several paths is sure to lead to something at a place, whichever it is.
     pub(super) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
         self.is_one_set(node, site, paths) && paths.iter().all(|path| !self.type_where_set(path).nullable)
+    }
+
+    /// Whether one of the paths into the state may lead to null although the key that it begins with is set.
+    pub(super) fn is_null_where_set(&self, paths: &[Path]) -> bool {
+        let mut of_state = paths.iter().filter(|path| path.root == Root::State);
+        of_state.any(|path| self.type_where_set(path).nullable)
     }
 
     /// Returns what is known of the value at a path where the state key or input that it begins with is there.

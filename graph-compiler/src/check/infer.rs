@@ -9,7 +9,7 @@ use graph_model::value::Value;
 
 use super::facts::{Facts, Site};
 use super::web::Web;
-use super::widened::loses;
+use super::widened::{self, Loss, loses};
 use crate::definition::{Definition, Foreach, NodeDefinition, NodeKind, Return, SchemaKind, Term, TermKind};
 use crate::graph::{Exit, Key};
 use crate::source::Span;
@@ -28,6 +28,8 @@ pub(super) struct Types {
     /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
     /// its type, and what was known before. A key that is read to write it would hide that afterwards.
     pub(super) losses: Vec<Option<(Span, Type, Type)>>,
+    /// The same inside the terms that keys are written with, by where these begin in the file.
+    pub(super) inner_losses: HashMap<usize, Loss>,
     by_name: HashMap<String, usize>,
     /// Where each input is among the fields of `inputs`.
     inputs_by_name: HashMap<String, usize>,
@@ -46,6 +48,7 @@ impl Types {
             values: Vec::new(),
             least: Vec::new(),
             losses: Vec::new(),
+            inner_losses: HashMap::new(),
             by_name: HashMap::new(),
             inputs_by_name,
         };
@@ -248,6 +251,18 @@ fn learn_from(facts: &mut Facts<'_>, (at, index): Writer) -> Option<(usize, bool
         }
         (None, _) => return None,
     };
+    let over = match &node.kind {
+        NodeKind::Foreach(each) => Some((Site::Over, &each.over)),
+        _ => None,
+    };
+    let value = assignment.map(|(index, assignment)| (Site::Assign(index), &assignment.value));
+    for (site, term) in value.into_iter().chain(over) {
+        let mut losses = Vec::new();
+        widened::inside(facts, (at, site), term, &mut losses);
+        if let Some(loss) = losses.into_iter().next() {
+            facts.types.inner_losses.entry(term.span.start).or_insert(loss);
+        }
+    }
     let key = facts.types.key(name)?;
     let had_secret = facts.types.keys[key].ty.has_secret();
     let mut has_grown = false;

@@ -240,10 +240,12 @@ impl Given<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
-        // A key that is not set on every way is another rule's, and this follows from it.
+        // A key that is not set on every way is another rule's, and this follows from it; but not where a key that is set may be
+        // null all the same.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
         let key = last.and_then(|path| self.facts.flow.key(self.facts, path.segments.first()?));
-        if key.is_some_and(|key| !self.facts.is_set(self.node, self.site, key)) {
+        let is_unset = key.is_some_and(|key| !self.facts.is_set(self.node, self.site, key));
+        if is_unset && !self.facts.is_null_where_set(&expression.paths) {
             return;
         }
         let diagnostic = diagnostics

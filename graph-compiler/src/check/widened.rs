@@ -1,11 +1,27 @@
 //! What is known of a value is not lost without a word: where values of two known types meet and nothing is known of the result.
 
+use graph_model::template::Template;
+
 use super::facts::{Facts, Site, terms};
 use super::infer::type_of_term;
-use crate::definition::{NodeKind, Term, TermKind};
+use crate::definition::{NodeKind, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
 use crate::types::{Kind, Type};
+
+/// Values of two known types that meet inside a term, where nothing is known of the result.
+#[derive(Debug, Clone)]
+pub(super) struct Loss {
+    span: Span,
+    message: String,
+    label: String,
+}
+
+impl Loss {
+    fn report(&self, facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+        diagnostics.lint(code::WIDENED, facts.place(&self.span), self.message.clone()).label(self.label.clone());
+    }
+}
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     // The terms of which something is said already.
@@ -13,7 +29,13 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate() {
         // What a tool without contract is given stays what it is; what one with a contract takes is its own rule's.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {
-            if inside(facts, (at, site), term, diagnostics) {
+            let mut losses = Vec::new();
+            inside(facts, (at, site), term, &mut losses);
+            if losses.is_empty() {
+                losses.extend(facts.types.inner_losses.get(&term.span.start).cloned());
+            }
+            losses.iter().for_each(|loss| loss.report(facts, diagnostics));
+            if !losses.is_empty() {
                 told.push(&term.span);
             }
         }
@@ -83,86 +105,59 @@ fn keys(facts: &Facts<'_>, told: &[&Span], diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Looks at lists with elements of several types, and at fallbacks of another type. Returns whether it said something.
-fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) -> bool {
+/// Looks for lists with elements of several types, and for fallbacks of another type.
+pub(super) fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, losses: &mut Vec<Loss>) {
     match &term.kind {
         TermKind::List(list) => {
-            let mut is_told = false;
-            for term in list {
-                is_told |= inside(facts, (node, site), term, diagnostics);
+            list.iter().for_each(|term| inside(facts, (node, site), term, losses));
+            if list.len() > 1 {
+                let types = list.iter().map(|term| (term, type_of_term(facts, node, site, term)));
+                losses.extend(first_loss(types).map(|(term, one, two)| Loss {
+                    span: term.span.clone(),
+                    message: format!("the list holds {one} and {two}, so the type of its elements is not known"),
+                    label: format!("this is {two}"),
+                }));
             }
-            let types = list.iter().map(|term| (term, type_of_term(facts, node, site, term)));
-            let mut before: Option<Type> = None;
-            for (term, ty) in types {
-                let Some(known) = before.take() else {
-                    before = Some(ty);
-                    continue;
-                };
-                let joined = known.clone().join(ty.clone());
-                if loses(&known, &ty, &joined) {
-                    let (one, two) = (plain(&known), plain(&ty));
-                    diagnostics
-                        .lint(
-                            code::WIDENED,
-                            facts.place(&term.span),
-                            format!("the list holds {one} and {two}, so the type of its elements is not known"),
-                        )
-                        .label(format!("this is {two}"));
-                    return true;
-                }
-                before = Some(joined);
-            }
-            is_told
         }
-        TermKind::Object(fields) => {
-            let mut is_told = false;
-            for (_, term) in fields {
-                is_told |= inside(facts, (node, site), term, diagnostics);
-            }
-            is_told
+        TermKind::Object(fields) => fields.iter().for_each(|(_, term)| inside(facts, (node, site), term, losses)),
+        TermKind::Template { template: Template::Whole(expression), text } if expression.paths.len() > 1 => {
+            let paths = expression.paths.iter().zip(&expression.ranges);
+            let types = paths.map(|(path, range)| ((path, range), facts.type_of_path(node, site, path).not_null()));
+            losses.extend(first_loss(types).map(|((path, range), one, two)| Loss {
+                span: locate(facts.definition.source(), &term.span, text, range),
+                message: format!("`{path}` is {two} and what it stands in for {one}, so the type is not known"),
+                label: format!("this is {two}"),
+            }));
         }
-        TermKind::Template { template, text } => {
-            use graph_model::template::Template;
-            let Template::Whole(expression) = template else { return false };
-            let mut before: Option<Type> = None;
-            for (path, range) in expression.paths.iter().zip(&expression.ranges) {
-                let ty = facts.type_of_path(node, site, path).not_null();
-                let Some(known) = before.take() else {
-                    before = Some(ty);
-                    continue;
-                };
-                let joined = known.clone().join(ty.clone());
-                if loses(&known, &ty, &joined) {
-                    let span = crate::definition::locate(facts.definition.source(), &term.span, text, range);
-                    let (one, two) = (plain(&known), plain(&ty));
-                    diagnostics
-                        .lint(
-                            code::WIDENED,
-                            facts.place(&span),
-                            format!("`{path}` is {two} and what it stands in for {one}, so the type is not known"),
-                        )
-                        .label(format!("this is {two}"));
-                    return true;
-                }
-                before = Some(joined);
-            }
-            false
-        }
-        TermKind::Literal(_) | TermKind::Unreadable => false,
+        TermKind::Template { .. } | TermKind::Literal(_) | TermKind::Unreadable => {}
     }
+}
+
+/// Returns the first of several values whose type is known, as is that of those before it, and not that of both together; with
+/// the type of those before it and its own.
+fn first_loss<T>(mut types: impl Iterator<Item = (T, Type)>) -> Option<(T, Type, Type)> {
+    let (_, mut known) = types.next()?;
+    for (value, ty) in types {
+        let joined = known.clone().join(ty.clone());
+        if loses(&known, &ty, &joined) {
+            return Some((value, plain(&known), plain(&ty)));
+        }
+        known = joined;
+    }
+    None
 }
 
 /// Whether two types that say something meet in one that says less than either.
 pub(super) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     match (&one.kind, &two.kind, &joined.kind) {
-        (Kind::Any | Kind::Never, ..) | (_, Kind::Any | Kind::Never, _) => false,
+        (Kind::Any, ..) | (_, Kind::Any, _) => false,
         (_, _, Kind::Any) => true,
         (Kind::List(one), Kind::List(two), Kind::List(joined))
         | (Kind::Map(one), Kind::Map(two), Kind::Map(joined)) => loses(one, two, joined),
         // An object among maps is one more map: all its fields are values.
-        (Kind::Object(fields), Kind::Map(values), Kind::Map(joined))
-        | (Kind::Map(values), Kind::Object(fields), Kind::Map(joined)) => {
-            values.kind != Kind::Any && fields.iter().any(|field| loses(&field.ty, values, joined))
+        (Kind::Object(fields), Kind::Map(values), _) | (Kind::Map(values), Kind::Object(fields), _) => {
+            let values = std::iter::once(((), (**values).clone()));
+            first_loss(values.chain(fields.iter().map(|field| ((), field.ty.clone())))).is_some()
         }
         (Kind::Object(ones), Kind::Object(twos), Kind::Object(joined)) => joined.iter().any(|field| {
             let named = |fields: &[crate::types::Field]| {

@@ -6,6 +6,9 @@ use serde_json::json;
 use super::dice::Dice;
 use super::schema::{kind, object, schema, takes_null, value};
 
+/// The beginning of the ids that graphs compute.
+pub(crate) const COMPUTED: &str = "t/d";
+
 /// What there is to be called.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
@@ -13,17 +16,21 @@ pub(crate) struct World {
     pub(crate) is_typed: bool,
     /// The tools with contracts: id, parameters, result.
     pub(crate) tools: Vec<(String, Value, Value)>,
+    /// The tools that are called by computed ids only: id, parameters, result.
+    pub(crate) computed: Vec<(String, Value, Value)>,
     /// The graphs: id, inputs, and the output.
     pub(crate) graphs: Vec<(String, Value, Value)>,
 }
 
 impl World {
     pub(crate) fn new(dice: &mut Dice, is_typed: bool) -> Self {
-        let tool = |at: usize, dice: &mut Dice| {
+        let tool = |id: String, dice: &mut Dice| {
             let result = if is_typed || !dice.one_in(4) { object(dice, 2, is_typed) } else { json!({}) };
-            (format!("t/c{at}"), object(dice, 2, is_typed), result)
+            (id, object(dice, 2, is_typed), result)
         };
-        Self { is_typed, tools: (0..5).map(|at| tool(at, dice)).collect(), graphs: Vec::new() }
+        let tools = (0..5).map(|at| tool(format!("t/c{at}"), dice)).collect();
+        let computed = (0..2).map(|at| tool(format!("{COMPUTED}{at}"), dice)).collect();
+        Self { is_typed, tools, computed, graphs: Vec::new() }
     }
 }
 
@@ -82,14 +89,22 @@ fn may_fit(from: &Value, to: &Value) -> bool {
             let (from, to) = (from["enum"].as_array(), to["enum"].as_array());
             from.into_iter().flatten().all(|word| word.is_null() || to.is_some_and(|to| to.contains(word)))
         }
-        (Some("array"), Some("array")) => may_fit(&from["items"], &to["items"]),
+        (Some("array"), Some("array")) => {
+            may_fit(&from["items"], &to["items"]) && (takes_null(&to["items"]) || !takes_null(&from["items"]))
+        }
         (Some("object"), Some("object")) => {
-            let fields = from["properties"].as_object();
-            to["properties"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .all(|(name, one)| fields.and_then(|fields| fields.get(name)).is_none_or(|from| may_fit(from, one)))
+            let is_required =
+                |name: &String| to["required"].as_array().is_some_and(|required| required.contains(&json!(name)));
+            let values = (&from["additionalProperties"], &to["additionalProperties"]);
+            match (from["properties"].as_object(), to["properties"].as_object()) {
+                (Some(ones), Some(twos)) => twos.iter().all(|(name, two)| match ones.get(name) {
+                    Some(one) => may_fit(one, two),
+                    None => !is_required(name),
+                }),
+                (None, Some(twos)) => twos.iter().all(|(name, two)| !is_required(name) && may_fit(values.0, two)),
+                (Some(ones), None) => ones.values().all(|one| may_fit(one, values.1)),
+                (None, None) => may_fit(values.0, values.1),
+            }
         }
         (one, two) => one == two,
     }
@@ -99,7 +114,7 @@ fn may_fit(from: &Value, to: &Value) -> bool {
 fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
     let fitting: Vec<&Known> = known.iter().filter(|(_, from)| may_fit(from, to)).collect();
     // Now and then one that does not fit, for the checker to refuse.
-    let path = |dice: &mut Dice| match dice.below(40) {
+    let path = |dice: &mut Dice| match dice.below(60) {
         0 => dice.pick(known),
         _ => dice.pick(&fitting).copied(),
     };
@@ -123,7 +138,7 @@ fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
             let mut map = Map::new();
             for (name, property) in to["properties"].as_object().into_iter().flatten() {
                 let is_required = to["required"].as_array().is_some_and(|list| list.contains(&json!(name)));
-                if (is_required && !dice.one_in(60)) || dice.one_in(2) {
+                if (is_required && !dice.one_in(120)) || dice.one_in(2) {
                     map.insert(name.clone(), term(dice, known, property, depth - 1));
                 }
             }
@@ -182,8 +197,8 @@ pub(crate) struct Made {
 /// Makes a graph.
 pub(crate) fn graph(dice: &mut Dice, world: &World) -> Made {
     let mut inputs = object(dice, 3, world.is_typed);
-    // Of these an id can be computed.
-    inputs["properties"]["id"] = json!({"enum": ["c0", "c1"], "default": "c0"});
+    // The ids that are computed end with one of these.
+    inputs["properties"]["id"] = json!({"enum": ["0", "1"], "default": "0"});
     let count = 2 + dice.below(6);
     let mut writer = Writer { dice, world, keys: Vec::new(), known: Vec::new(), continues: false };
     writer.continues = writer.dice.one_in(4);
@@ -314,12 +329,11 @@ impl Writer<'_> {
 
     fn callee(&mut self) -> Callee {
         match self.dice.below(12) {
-            0 => {
-                // Of a computed id nothing is known; what is found at run time may refuse what it is given.
-                if self.world.is_typed {
-                    return self.callee();
-                }
-                Callee { id: "t/${inputs.id}".into(), params: json!({}), result: None }
+            // Nothing is known of what such a call returns, so not where all types are to be known.
+            0 | 3 | 4 if !self.world.is_typed => {
+                // The parameters are those of one of the tools, so that some calls fit the tool that is called.
+                let (_, params, _) = &self.world.computed[self.dice.below(2)];
+                Callee { id: format!("{COMPUTED}${{inputs.id}}"), params: params.clone(), result: None }
             }
             1 | 2 => match self.dice.pick(&self.world.graphs) {
                 Some((id, inputs, output)) => {
@@ -341,7 +355,7 @@ impl Writer<'_> {
         let mut params = json!({});
         for (name, property) in of.params["properties"].as_object().into_iter().flatten() {
             let is_required = of.params["required"].as_array().is_some_and(|list| list.contains(&json!(name)));
-            if (is_required && !self.dice.one_in(60)) || self.dice.one_in(2) {
+            if (is_required && !self.dice.one_in(120)) || self.dice.one_in(2) {
                 params[name] = term(self.dice, known, property, 3);
             }
         }

@@ -24,7 +24,7 @@ use graph_runtime::{ActionError, Call, Map, Runtime, Value};
 use serde_json::json;
 
 use dice::Dice;
-use graphs::{Made, World, graph};
+use graphs::{COMPUTED, Made, World, graph};
 
 /// What the tools of the tests say where they fail.
 const FAILURE: &str = "the tool has no luck";
@@ -37,6 +37,8 @@ struct Seen {
     contracts: HashMap<String, (Value, Value)>,
     is_typed: bool,
     calls: u64,
+    /// How many of the calls were to an id that the run computed.
+    computed: u64,
     /// Graphs by their ids.
     graphs: HashMap<String, Value>,
     /// The graph of each run, and the keys that were set.
@@ -54,14 +56,15 @@ impl Stage {
 }
 
 impl Tools for Stage {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
         let mut seen = self.seen();
         seen.calls += 1;
         let params = Value::Object(params);
         let Some((takes, returns)) = seen.contracts.get(call.tool()).cloned() else {
             return Box::pin(async { Err(ActionError::permanent(FAILURE)) });
         };
-        if let Some(why) = schema::misfit(&takes, &params).filter(|_| !row.id.is_empty()) {
+        seen.computed += u64::from(call.tool().starts_with(COMPUTED));
+        if let Some(why) = schema::misfit(&takes, &params) {
             seen.wrong.push(format!("`{}` got {params}: {why}", call.tool()));
         }
         let dice = seen.dice.get_or_insert_with(|| Dice::new(0));
@@ -107,11 +110,12 @@ fn written(node: &Value) -> Vec<String> {
     assigned.chain(node["collect"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the key that a warning says was read alone and that is not among those that were set.
-fn unset(warning: &str, keys: &BTreeSet<String>) -> Option<String> {
-    let path = warning.strip_prefix("`${state.")?.strip_suffix("}` found nothing")?;
-    let key = path.split(['.', ' ']).next()?;
-    (!path.contains("||") && !keys.contains(key)).then(|| key.to_owned())
+/// Returns the keys that a warning says were read, where nothing else could be read in their place and none of them was set.
+fn unset(warning: &str, set: &BTreeSet<String>) -> Option<String> {
+    let paths = warning.strip_prefix("`${")?.strip_suffix("}` found nothing")?;
+    let key = |path: &str| path.strip_prefix("state.")?.split('.').next().map(str::to_owned);
+    let keys: Vec<String> = paths.split(" || ").map(key).collect::<Option<_>>()?;
+    (!keys.iter().any(|key| set.contains(key))).then(|| keys.join("` and `state."))
 }
 
 /// Whether a failure is none of the graph's.
@@ -147,7 +151,7 @@ impl Tree {
         }
         write("graphs.toml", signed(&format!("[lints]\n{}\n", levels.join("\n"))));
         let mut contracts = HashMap::new();
-        for (id, params, result) in &world.tools {
+        for (id, params, result) in world.tools.iter().chain(&world.computed) {
             let contract = json!({
                 "version": "1.0.0", "tool_type": "rust", "config_schema": params, "result_schema": result,
             });
@@ -182,7 +186,7 @@ impl Tree {
         if let (Err(error), true) = (&loaded, shows()) {
             for diagnostic in &error.diagnostics {
                 if diagnostic.severity == graph_compiler::diagnostic::Severity::Error {
-                    eprintln!("refused: {} {}", diagnostic.code.id, diagnostic.message);
+                    eprintln!("refused: {} {} {}", self.number, diagnostic.code.id, diagnostic.message);
                 }
             }
         }
@@ -212,6 +216,7 @@ struct Sum {
     runs: u64,
     succeeded: u64,
     calls: u64,
+    computed: u64,
 }
 
 #[test]
@@ -244,6 +249,7 @@ fn no_tool_gets_a_value_that_its_contract_refuses() {
                 let mut seen = tree.stage.seen();
                 sum.succeeded += u64::from(ended.is_ok());
                 sum.calls += std::mem::take(&mut seen.calls);
+                sum.computed += std::mem::take(&mut seen.computed);
                 seen.runs.clear();
                 let mut found = std::mem::take(&mut seen.wrong);
                 if let Err(error) = ended
@@ -269,5 +275,81 @@ fn no_tool_gets_a_value_that_its_contract_refuses() {
     }
     assert!(wrong.is_empty(), "{} of {sum:?}:\n{}", wrong.len(), wrong.join("\n\n"));
     assert!(sum.calls > sum.checked, "the graphs call too little: {sum:?}");
+    assert!(sum.computed > 0 || wanted < 150, "no tool is called by a computed id: {sum:?}");
     assert!(sum.succeeded * 3 > sum.runs, "too few runs succeed: {sum:?}");
+}
+
+#[test]
+fn a_computed_id_is_held_to_its_contract_before_the_call() {
+    let tree = Tree::new(&mut Dice::new(1), false);
+    let contract = json!({
+        "version": "1.0.0",
+        "tool_type": "rust",
+        "config_schema": {
+            "type": "object",
+            "properties": {
+                "number": {"type": "integer"},
+                "list": {"type": "array", "items": {"type": "string"}},
+                "word": {"enum": ["red", "blue"]},
+            },
+            "required": ["number"],
+        },
+    });
+    fs::create_dir_all(tree.directory.path().join("tools/e")).unwrap();
+    fs::write(tree.directory.path().join("tools/e/f.yaml"), signed(&format!("{contract:#}\n"))).unwrap();
+    let value = json!({});
+    let graph = json!({
+        "version": "1.0.0",
+        "tool_type": "graph",
+        "executor_id": "rye/core/runtimes/state-graph/runtime",
+        "category": "g",
+        "permissions": ["rye.execute.tool.*"],
+        "config_schema": {
+            "type": "object",
+            "properties": {"which": {"type": "string"}, "number": value, "list": value, "word": value},
+            "required": ["which"],
+        },
+        "config": {"start": "a", "nodes": {
+            "a": {
+                "action": {"item_id": "e/${inputs.which}", "params": {
+                    "number": "${inputs.number}", "list": "${inputs.list}", "word": "${inputs.word}",
+                }},
+                "next": "b",
+            },
+            "b": {"type": "return"},
+        }},
+    });
+    let path = tree.directory.path().join("computed.yaml");
+    fs::write(&path, signed(&format!("{graph:#}\n"))).unwrap();
+    {
+        let mut seen = tree.stage.seen();
+        seen.graphs.insert("g/computed".into(), graph);
+        seen.contracts.insert("e/f".into(), (contract["config_schema"].clone(), json!({"type": "object"})));
+        // One that has luck.
+        seen.dice = Some(Dice::new(3));
+    }
+    let loaded = Library::open(tree.directory.path(), tree.stage.clone()).graph(&path).unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let run = |inputs: Value| {
+        let runtime = Runtime::builder().observer(tree.stage.clone()).grant("*").unwrap().build().unwrap();
+        let ended = tokio.block_on(async {
+            runtime.start(loaded.clone(), inputs.as_object().cloned().unwrap()).await.unwrap().await.map(|_| ())
+        });
+        let calls = std::mem::take(&mut tree.stage.seen().calls);
+        (ended.err().map(|error| error.to_string()).unwrap_or_default(), calls)
+    };
+    let fit = run(json!({"which": "f", "number": 21, "list": ["a"], "word": "red"}));
+    assert_eq!(fit, (String::new(), 1));
+    for (inputs, place) in [
+        (json!({"which": "f", "number": "many"}), "`number`"),
+        (json!({"which": "f", "list": ["a"]}), "`number`"),
+        (json!({"which": "f", "number": 1.5}), "`number`"),
+        (json!({"which": "f", "number": 1, "list": ["a", null]}), "`list.1`"),
+        (json!({"which": "f", "number": 1, "list": "a"}), "`list`"),
+        (json!({"which": "f", "number": 1, "word": "green"}), "`word`"),
+    ] {
+        let (error, calls) = run(inputs.clone());
+        assert!(calls == 0 && error.contains(place), "{inputs}: {calls} calls, {error}");
+    }
+    assert!(tree.stage.seen().wrong.is_empty());
 }
