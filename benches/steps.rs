@@ -1,7 +1,8 @@
 //! What a step costs: in memory, beyond the tool's own future, compiled and interpreted; its routing alone; an item of a
 //! parallel foreach; and durable, over a bare commit.
 //!
-//! Run with `cargo bench --bench steps`. Each group has its reference in it: what counts is the difference or the ratio.
+//! Run with `cargo bench --bench steps`. Each group has its reference in it: what counts is the difference or the ratio. `once NAME
+//! COUNT` does one thing so many times, for tools that count instructions, whatever else the machine does.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -359,10 +360,34 @@ fn measured(times: usize, mut once: impl FnMut() -> f64) -> Figure {
     Figure { least: all[0], median: all[times / 2] }
 }
 
+/// Does one thing `count` times and prints nothing, for tools that count instructions: what two counts differ by is what the
+/// difference costs.
+fn once(name: &str, count: u64) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio starts");
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
+    match name {
+        "step" => time(&tokio, &runtime, Countdown::new(Counter::from(count))),
+        "assignment" => time(&tokio, &runtime, Tally::new(Counter::from(count))),
+        "interpreted" => time_interpreted(&tokio, &runtime, "countdown.yaml", count),
+        "item" => time_sweep(&tokio, &runtime, count),
+        "first-edge" => routed(EDGES[0].1, count),
+        "second-edge" => routed(EDGES[1].1, count),
+        other => {
+            eprintln!("`{other}` is not measured; name step, assignment, interpreted, item, first-edge or second-edge");
+            std::process::exit(2);
+        }
+    };
+}
+
 criterion_group!(benches, in_memory, routing, durable);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [word, name, count] = &arguments[..]
+        && word == "once"
+    {
+        return once(name, count.parse().expect("a count"));
+    }
     if arguments.first().is_none_or(|first| first == "pairs") {
         pairs();
     }

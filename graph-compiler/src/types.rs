@@ -1,6 +1,6 @@
 //! Types: what is known of a value before the program runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use graph_model::secret::Mask;
@@ -433,7 +433,9 @@ fn join_kinds(one: Kind, two: Kind) -> Kind {
         (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => Kind::Number,
         (Kind::String, Kind::Enum(_)) | (Kind::Enum(_), Kind::String) => Kind::String,
         (Kind::Enum(mut one), Kind::Enum(two)) => {
-            one.extend(two.into_iter().filter(|text| !one.contains(text)).collect::<Vec<_>>());
+            let known: HashSet<&String> = one.iter().collect();
+            let new: Vec<String> = two.into_iter().filter(|text| !known.contains(text)).collect();
+            one.extend(new);
             Kind::Enum(one)
         }
         (Kind::List(one), Kind::List(two)) => Kind::List(Box::new(one.join(*two))),
@@ -448,22 +450,22 @@ fn join_kinds(one: Kind, two: Kind) -> Kind {
 }
 
 fn join_fields(mut one: Vec<Field>, two: Vec<Field>) -> Vec<Field> {
+    let places: HashMap<String, usize> =
+        two.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect();
+    let mut two: Vec<Option<Field>> = two.into_iter().map(Some).collect();
     for field in &mut one {
-        if !two.iter().any(|other| other.name == field.name) {
-            field.ty.nullable = true;
-        }
-    }
-    for other in two {
-        match one.iter_mut().find(|field| field.name == other.name) {
-            Some(field) => {
+        match places.get(&field.name).and_then(|&place| two[place].take()) {
+            Some(other) => {
                 let ty = std::mem::replace(&mut field.ty, Type::null());
                 field.ty = ty.join(other.ty);
                 // A default that only one side has says nothing about the values of the other.
                 field.default = None;
             }
-            None => one.push(Field { ty: other.ty.or_null(), default: None, ..other }),
+            None => field.ty.nullable = true,
         }
     }
+    let others = two.into_iter().flatten();
+    one.extend(others.map(|other| Field { ty: other.ty.or_null(), default: None, ..other }));
     one
 }
 

@@ -577,8 +577,8 @@ fn copies_of(facts: &Facts<'_>, node: usize, path: &Path) -> Vec<Path> {
         _ => true,
     };
     let copy = |(at, assignment): (usize, &Assignment)| {
-        let source = copied(&assignment.value).filter(|source| source.root == path.root && is_same(at, source))?;
-        let rest = path.segments.strip_prefix(source.segments.as_slice())?;
+        let source = copied(&assignment.value).filter(|source| source.root == path.root)?;
+        let rest = path.segments.strip_prefix(source.segments.as_slice()).filter(|_| is_same(at, source))?;
         let segments = std::iter::once(assignment.key.to_string()).chain(rest.iter().cloned()).collect();
         Some(Path { root: Root::State, segments })
     };

@@ -10,17 +10,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
     let count = facts.definition.nodes.len();
     let onward = |node| facts.successors(node).chain(facts.error_successor(node));
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for node in 0..count {
+        onward(node).for_each(|next| before[next].push(node));
+    }
     let mut ends: Vec<bool> = (0..count).map(|node| facts.may_end(node)).collect();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        // Backwards, since most edges lead forwards in the file.
-        for node in (0..count).rev() {
-            if !ends[node] && onward(node).any(|next| ends[next]) {
-                ends[node] = true;
-                changed = true;
-            }
-        }
+    let mut waiting: Vec<usize> = (0..count).filter(|&node| ends[node]).collect();
+    while let Some(node) = waiting.pop() {
+        waiting.extend(before[node].iter().copied().filter(|&one| !std::mem::replace(&mut ends[one], true)));
     }
     let mut reported = ends;
     for node in 0..count {

@@ -1,13 +1,15 @@
 //! What is known of a value is not lost without a word: where values of two known types meet and nothing is known of the result.
 
+use std::collections::{HashMap, HashSet};
+
 use graph_model::template::Template;
 
 use super::facts::{Facts, Site, terms};
 use super::infer::type_of_term;
-use crate::definition::{NodeKind, Term, TermKind, locate};
+use crate::definition::{Assignment, NodeKind, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
-use crate::types::{Kind, Type};
+use crate::types::{Field, Kind, Type};
 
 /// Values of two known types that meet inside a term, where nothing is known of the result.
 #[derive(Debug, Clone)]
@@ -25,7 +27,7 @@ impl Loss {
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     // The terms of which something is said already.
-    let mut told = Vec::new();
+    let mut told = HashSet::new();
     for (at, node) in facts.definition.nodes.iter().enumerate() {
         // What a tool without contract is given stays what it is; what one with a contract takes is its own rule's.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {
@@ -36,7 +38,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             }
             losses.iter().for_each(|loss| loss.report(facts, diagnostics));
             if !losses.is_empty() {
-                told.push(&term.span);
+                told.insert(term.span.start);
             }
         }
     }
@@ -44,26 +46,32 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Looks at what is written to each key.
-fn keys(facts: &Facts<'_>, told: &[&Span], diagnostics: &mut Diagnostics) {
-    let initial = facts.definition.state.iter();
-    let mut written: Vec<(&str, Span, Type)> =
-        initial.map(|(key, value)| (key.value.as_str(), value.span.clone(), Type::of_value(&value.value))).collect();
+fn keys(facts: &Facts<'_>, told: &HashSet<usize>, diagnostics: &mut Diagnostics) {
+    // What is written to each key, in the order of the file.
+    let mut written: Vec<Vec<(Span, Type)>> = vec![Vec::new(); facts.types.keys.len()];
+    let mut write = |key: &str, span: &Span, ty: Type| {
+        if let Some(key) = facts.types.key(key) {
+            written[key].push((span.clone(), ty));
+        }
+    };
+    for (key, value) in &facts.definition.state {
+        write(key.value.as_str(), &value.span, Type::of_value(&value.value));
+    }
     for (at, node) in facts.definition.nodes.iter().enumerate() {
-        for (index, assignment) in node.assign().iter().enumerate() {
-            let ty = type_of_term(facts, at, Site::Assign(index), &assignment.value);
-            written.push((assignment.key.value.as_str(), assignment.value.span.clone(), ty));
+        for (index, Assignment { key, value }) in node.assign().iter().enumerate() {
+            write(key.value.as_str(), &value.span, type_of_term(facts, at, Site::Assign(index), value));
         }
         if let NodeKind::Foreach(each) = &node.kind
             && let Some(key) = &each.collect
         {
-            written.push((key.value.as_str(), key.span.clone(), super::infer::collected(facts, at)));
+            write(key.value.as_str(), &key.span, super::infer::collected(facts, at));
         }
     }
-    for key in &facts.types.keys {
-        let mut all = written.iter().filter(|(name, ..)| *name == key.name);
-        let Some((_, mut before, mut ty)) = all.next().cloned() else { continue };
+    for ((key, all), loss) in facts.types.keys.iter().zip(&written).zip(&facts.types.losses) {
+        let Some(((first, ty), all)) = all.split_first() else { continue };
+        let (mut before, mut ty) = (first.clone(), ty.clone());
         let mut is_said = false;
-        for (_, span, other) in all {
+        for (span, other) in all {
             let joined = ty.clone().join(other.clone());
             if loses(&ty, other, &joined) {
                 diagnostics
@@ -89,8 +97,7 @@ fn keys(facts: &Facts<'_>, told: &[&Span], diagnostics: &mut Diagnostics) {
             ty = joined;
         }
         // Where a key is read to write it, what is known of it in the end hides which values met.
-        let loss = facts.types.key(&key.name).and_then(|key| facts.types.losses[key].as_ref());
-        if let Some((span, one, two)) = loss.filter(|(span, ..)| !is_said && !told.contains(&span)) {
+        if let Some((span, one, two)) = loss.as_ref().filter(|(span, ..)| !is_said && !told.contains(&span.start)) {
             let message = format!(
                 "`state.{}` gets {} here and {} elsewhere, so its type is not known",
                 key.name,
@@ -159,17 +166,19 @@ pub(super) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
             let values = std::iter::once(((), (**values).clone()));
             first_loss(values.chain(fields.iter().map(|field| ((), field.ty.clone())))).is_some()
         }
-        (Kind::Object(ones), Kind::Object(twos), Kind::Object(joined)) => joined.iter().any(|field| {
-            let named = |fields: &[crate::types::Field]| {
-                fields.iter().find(|other| other.name == field.name).map(|field| field.ty.clone())
-            };
-            match (named(ones), named(twos)) {
-                (Some(one), Some(two)) => loses(&one, &two, &field.ty),
+        (Kind::Object(ones), Kind::Object(twos), Kind::Object(joined)) => {
+            let (ones, twos) = (by_name(ones), by_name(twos));
+            joined.iter().any(|field| match (ones.get(&*field.name), twos.get(&*field.name)) {
+                (Some(one), Some(two)) => loses(one, two, &field.ty),
                 _ => false,
-            }
-        }),
+            })
+        }
         _ => false,
     }
+}
+
+fn by_name(fields: &[Field]) -> HashMap<&str, &Type> {
+    fields.iter().map(|field| (field.name.as_str(), &field.ty)).collect()
 }
 
 fn plain(ty: &Type) -> Type {

@@ -199,6 +199,8 @@ impl Engine {
     }
 
     /// Makes a call once. Returns what it returned, where that is not in the lane.
+    ///
+    /// What only some calls wait for is boxed: the future is moved for each call, and each place of a foreach holds one.
     async fn attempt(
         &self,
         job: &Job<'_>,
@@ -226,7 +228,7 @@ impl Engine {
         match tool.by {
             Performer::Graph => Err(Box::new(Failure::permanent(NO_GRAPH))),
             Performer::Items => {
-                let items = self.run_items(tool, request);
+                let items = Box::pin(self.run_items(tool, request));
                 self.bounded(node.timeout, items).await?.map(Some)
             }
             Performer::Program => {
@@ -237,7 +239,8 @@ impl Engine {
                 }
                 let asked = Asked { code: machine.code(), node: job.at.node, tool, request: &mut request };
                 if let Some(key) = self.runtime.cache_key(asked) {
-                    let found = self.bounded(node.timeout, self.runtime.cached(&key, &mut made.warnings)).await?;
+                    let cached = Box::pin(self.runtime.cached(&key, &mut made.warnings));
+                    let found = self.bounded(node.timeout, cached).await?;
                     if found.is_some() {
                         made.cached = true;
                         return Ok(found);
@@ -259,7 +262,7 @@ impl Engine {
                 if is_thread {
                     let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
                     let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
-                    let answer = self.bounded(node.timeout, followed).await??;
+                    let answer = self.bounded(node.timeout, Box::pin(followed)).await??;
                     return failed(true, answer.view()).map_or(Ok(Some(answer)), Err);
                 }
                 Ok(answer)
@@ -397,7 +400,7 @@ impl Engine {
             let pause = failure.retry_after.unwrap_or_else(|| backoff::pause(retry, attempt, self.lot(job, attempt)));
             return self.pause(pause, made).await;
         }
-        let control = self.error_hooks(job, failure, &class, attempt).await;
+        let control = Box::pin(self.error_hooks(job, failure, &class, attempt)).await;
         // A node that says itself how it is tried again is not tried again by default.
         let control = control.or_else(|| {
             (node.retry.is_none() && class.retryable).then_some(Control::Retry { max_retries: BUILTIN_RETRIES })

@@ -87,9 +87,11 @@ impl Observer for Stage {
             }
             Event::StepCompleted { run, node, error, warnings, .. } => {
                 let Some((graph, mut keys)) = seen.runs.remove(run.as_str()) else { return };
-                let written = written(&seen.graphs[&graph]["config"]["nodes"][*node]);
-                if error.is_none() {
-                    keys.extend(written);
+                let definition = &seen.graphs[&graph]["config"]["nodes"][*node];
+                // Where the run goes on along its edges, a foreach that failed has collected what there was, or an empty list.
+                let collects_all = definition["type"] == "foreach" && definition.get("on_error").is_none();
+                if error.is_none() || collects_all {
+                    keys.extend(written(definition));
                 }
                 for key in warnings.iter().filter_map(|warning| unset(warning, &keys)) {
                     seen.wrong.push(format!("node `{node}` read `state.{key}`, which nothing had set"));
