@@ -77,7 +77,7 @@ struct Directed {
     /// Whether what is not told another time is told that of the next day: hooks may look at the clock, and nobody writes that down.
     is_tomorrow: AtomicBool,
     /// How often each call was made.
-    attempts: Mutex<HashMap<(String, u64, Option<u64>), u64>>,
+    attempts: Mutex<HashMap<CallPlace, u64>>,
     /// The visit that was begun last.
     at: Mutex<(String, u64)>,
     /// How many visits of each run are committed, and whether it has ended.
@@ -91,6 +91,9 @@ struct Directed {
     /// Whether it is that time before.
     is_before: AtomicBool,
 }
+
+/// Where a call is made: the run, the visit and the item.
+type CallPlace = (String, u64, Option<u64>);
 
 /// What a call does.
 enum Answer {

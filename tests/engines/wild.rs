@@ -37,7 +37,10 @@ const MOST_RECORDS: usize = 30;
 
 /// Answers by chance that fit the contracts, and failures.
 #[derive(Clone, Default)]
-struct Chance(Arc<Mutex<(u64, HashMap<String, Vec<Value>>)>>);
+struct Chance(Arc<Mutex<(u64, Given)>>);
+
+/// What each tool returned.
+type Given = HashMap<String, Vec<Value>>;
 
 impl Chance {
     fn lot(&self) -> Lot {
