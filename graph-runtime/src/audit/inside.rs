@@ -50,7 +50,7 @@ pub enum AuditError {
 /// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
 /// that what it came to is what the visit was told.
 ///
-/// What a call gets that asks for the time is not written down, and so not compared. Nor is a failure whose text has a secret
+/// What a call gets that asks for the time is not written down, and so not compared but of the one call of a visit. Nor is a failure whose text has a secret
 /// cut out, or one of a run that was given up before it ended.
 ///
 /// # Errors
@@ -326,6 +326,8 @@ pub(super) struct Inside {
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
     inputs: Option<Value>,
+    /// What the last call gave of a visit that was told the time.
+    last_inputs: Option<Value>,
     /// What held for the run around it, in each session that can have made the call.
     sessions: Vec<Session>,
     /// What the graph around it permits.
@@ -375,6 +377,7 @@ impl Walk<'_> {
             attempts: visit.map(|visit| visit.calls.max(1)),
             named: None,
             inputs: None,
+            last_inputs: None,
             sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
             permissions: self.code.permissions.clone(),
             said: Said::Nothing,
@@ -403,6 +406,13 @@ impl Walk<'_> {
                 Some(Plan::Call(request)) => given(request, &now),
                 _ => None,
             };
+            one.last_inputs =
+                visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds).and_then(|told| {
+                    match plan(&Now::known_at(&clock, Some(told))) {
+                        Some(Plan::Call(request)) => Some(first(request)),
+                        _ => None,
+                    }
+                });
             let Some(visit) = visit else {
                 one.said = self.done_before(step, None);
                 return if is_computed && one.id.is_none() { Vec::new() } else { vec![one] };
@@ -493,7 +503,10 @@ impl Inside {
                 );
             }
         }
-        let Some(inputs) = self.inputs.as_ref().filter(|_| run.audit.is_recomputed) else { return Ok(()) };
+        // A call that is made again after a resume finds its run, which was given another time.
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.sessions.len() == 1;
+        let last = self.last_inputs.as_ref().filter(|_| is_last);
+        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
         // Defaults are applied, as they were when the run began.
         let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
         if given.inputs().to_plain_value() == start.inputs {
