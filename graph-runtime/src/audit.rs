@@ -5,6 +5,7 @@
 //! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
 
 mod ends;
+mod failures;
 mod hooks;
 mod inside;
 mod visits;
@@ -23,6 +24,7 @@ use graph_model::timestamp;
 use graph_model::value::{Value, canonical_json};
 
 use crate::code::{Code, Foreach, Kind};
+use crate::engine::nested::is_nested_id;
 use crate::engine::{Ended, Finished, denied, state_value};
 use crate::machine::{Activation, Cells, Lane, Machine, Request};
 use crate::record::{
@@ -131,8 +133,12 @@ struct Proven {
 #[derive(Debug, Clone)]
 struct Session {
     granted: Grants,
+    /// Whether that is all that bounds the run.
+    says_all: bool,
     /// How many graphs may nest below the run.
     depth: u32,
+    /// How deep its caller said that graphs may nest, if it said that.
+    said_depth: Option<u32>,
 }
 
 fn prove(
@@ -150,13 +156,13 @@ fn prove(
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
     // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
     let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
-    misfit(0, begins(code, &start, key, vault.as_deref()))?;
+    misfit(0, begins(code, run, &start, key, vault.as_deref()))?;
     if let Some(vault) = &vault {
         vault.unseal_start(code, &mut start)?;
     }
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
     let mut walk = Walk::begin(machine, run, &start, is_recomputed, looks_inside)?;
-    let mut last = None;
+    let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     // One record is in memory at a time: a long journal is many times as large when it is read.
     for at in 1..verified.len() {
         let Some(record) = verified.record(at) else { break };
@@ -165,14 +171,20 @@ fn prove(
             vault.unseal_record(code, &mut record)?;
         }
         let Record { seq, at, entry, .. } = record;
-        let time = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
-        misfit(seq, time.and_then(|time| walk.take(seq, &entry, time)))?;
+        let parsed = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
+        time = misfit(seq, parsed)?;
+        misfit(seq, walk.take(seq, &entry, time))?;
         last = match entry {
             Entry::End(end) => Some((end, at)),
             _ => None,
         };
     }
-    misfit(verified.len() as u64 - 1, walk.stands())?;
+    let seq = verified.len() as u64 - 1;
+    misfit(seq, walk.stands())?;
+    if let Some(inside) = &mut walk.inside.take() {
+        inside.extend(walk.open_calls(seq, time));
+        walk.inside = Some(std::mem::take(inside));
+    }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
     let failed = last.as_ref().and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
     let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
@@ -222,10 +234,13 @@ fn grants(patterns: &[String]) -> Result<Grants, String> {
 }
 
 /// Fails unless a run of the graph begins with such a record, whatever its inputs are.
-fn begins(code: &Code, start: &Start, key: &PublicKey, vault: Option<&Vault>) -> Result<(), String> {
+fn begins(code: &Code, run: &RunId, start: &Start, key: &PublicKey, vault: Option<&Vault>) -> Result<(), String> {
     same("version of the graph", start.version.as_str(), &code.version)?;
     same("signer of the graph", &start.signer, &code.signer)?;
     same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
+    if let Some(parent) = &start.parent {
+        is_inside(run, parent, start)?;
+    }
     if start.seal.is_some() == code.settings.secrets.is_empty() {
         return Err(
             "the key that secrets are sealed with is named where the graph has secrets, and only there".to_owned()
@@ -235,6 +250,20 @@ fn begins(code: &Code, start: &Start, key: &PublicKey, vault: Option<&Vault>) ->
         Some(fingerprint) if start.seal != fingerprint => Err("its secrets are sealed with another key".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// Fails unless a visit of another run begins such a run.
+fn is_inside(run: &RunId, parent: &Parent, start: &Start) -> Result<(), String> {
+    if !is_nested_id(run.as_str(), &parent.run, parent.step, parent.item, 1..=u64::MAX) {
+        return Err(format!("visit {} of run `{}` begins no run of this id", parent.step, parent.run));
+    }
+    if start.depth.is_none() {
+        return Err("how deep it may nest is left to it by the run around it, and not written down".to_owned());
+    }
+    if start.limit.is_some() || start.capabilities.is_some() || start.from.is_some() {
+        return Err("it was given options, which a run inside another is not".to_owned());
+    }
+    Ok(())
 }
 
 /// What the last record was, as far as that decides which may follow.
@@ -272,6 +301,8 @@ struct Walk<'m> {
     lengths: RefCell<HashMap<u64, Option<usize>>>,
     /// The sessions of the run; the last is the one at work.
     sessions: Vec<Session>,
+    /// How many of the last of them can have been at work on the next step.
+    at_step: usize,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
     /// Whether it is a run inside another.
@@ -312,6 +343,7 @@ impl<'m> Walk<'m> {
             done: Finished::new(),
             lengths: RefCell::default(),
             sessions: Vec::new(),
+            at_step: 0,
             capabilities: start.capabilities.clone().map(Grants::new),
             is_inside: start.parent.is_some(),
             depth,
@@ -319,7 +351,7 @@ impl<'m> Walk<'m> {
             used: BTreeSet::new(),
             run: run.clone(),
         };
-        misfit(0, walk.session(&start.grants, None))?;
+        misfit(0, walk.session(&start.grants, start.depth))?;
         Ok(walk)
     }
 
@@ -332,14 +364,17 @@ impl<'m> Walk<'m> {
                 return Err(format!("it was granted `{}`, which its caller did not let it use", more.as_str()));
             }
         }
-        self.sessions.push(Session { granted, depth: depth.map_or(self.depth, |depth| depth.min(self.depth)) });
+        let says_all = self.sessions.is_empty() && self.capabilities.is_none() && !self.is_inside;
+        let most = depth.map_or(self.depth, |depth| depth.min(self.depth));
+        self.sessions.push(Session { granted, says_all, depth: most, said_depth: depth });
+        self.at_step += 1;
         self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
     }
 
     /// Whether what is written down of grants is all of them. Where the grants of several bound the run, it is what patterns can say
     /// of that, and what the graph surely needs.
     fn says_all_grants(&self) -> bool {
-        self.capabilities.is_none() && !self.is_inside && self.sessions.len() == 1
+        self.sessions.last().is_some_and(|session| session.says_all)
     }
 
     /// Takes the next record, if the engine can write it there.
@@ -467,7 +502,7 @@ impl<'m> Walk<'m> {
             }
             let to = self.visit(visit, activation, at, frontier.len() == 1)?;
             if let Some(mut inside) = self.inside.take() {
-                inside.extend(self.calls_of_graphs(seq, visit, activation, at));
+                inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
                 self.inside = Some(inside);
             }
             // Of several nodes, hooks are told of none.
@@ -476,6 +511,7 @@ impl<'m> Walk<'m> {
         }
         self.done.clear();
         self.lengths.get_mut().clear();
+        self.at_step = 1;
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
@@ -568,24 +604,25 @@ impl<'m> Walk<'m> {
         capability.map_or(Ok(()), |capability| self.granted(capability))
     }
 
-    /// Returns how a call fails that the run surely may not make and whose id is known only then: one of these; nothing if the run may
-    /// make it, or nobody knows.
-    fn denials(&self, request: &Request) -> Vec<String> {
-        let Some(tool) = self.code.tool(request.tool) else { return Vec::new() };
+    /// Returns how a call fails that the run may not make and whose id is known only then: one of these, and whether it surely may not
+    /// make it; nothing if it may.
+    fn denials(&self, request: &Request) -> (Vec<String>, bool) {
+        let Some(tool) = self.code.tool(request.tool) else { return (Vec::new(), false) };
         let id = request.id.as_ref().or(tool.id.as_ref());
         if tool.id.is_some() || id.is_some_and(|id| id.as_str().starts_with(INTERNAL)) {
-            return Vec::new();
+            return (Vec::new(), false);
         }
         let (capability, says_all) = (Capability::new(tool.verb, tool.item, id), self.says_all_grants());
+        if self.granted(&capability).is_ok() {
+            return (Vec::new(), false);
+        }
         let is_permitted = self.code.permissions.allow(&capability)
             && self.capabilities.as_ref().is_none_or(|grants| grants.allow(&capability));
-        if is_permitted && (!says_all || self.granted(&capability).is_ok()) {
-            return Vec::new();
-        }
         // Nothing is written down also where no pattern says what several grants have in common.
         let is_none = self.sessions.last().is_some_and(|session| session.granted.patterns().is_empty());
         let possible = if is_none && !says_all { vec![true, false] } else { vec![is_none] };
-        possible.into_iter().map(|is_none| denied(tool, request, is_none)).collect()
+        let texts = possible.into_iter().map(|is_none| denied(tool, request, is_none)).collect();
+        (texts, says_all || !is_permitted)
     }
 
     fn granted(&self, capability: &Capability) -> Result<(), String> {

@@ -44,7 +44,9 @@ use crate::settle::{self, Failed, Route};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-pub(crate) use perform::{denied, element, failed};
+#[cfg(feature = "dynamic")]
+pub(crate) use perform::unfit_parameters;
+pub(crate) use perform::{NO_GRAPH, denied, element, failed, no_spaces, timed_out};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 

@@ -146,6 +146,13 @@ pub trait Lane: Send + Sync {
     /// If the arguments are not of the types that the tool takes.
     fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch>;
 
+    /// Returns how the call of a tool surely fails before the tool is asked, where that can be told; `id` is that of a call whose id is
+    /// known only when it is made. Nothing is called.
+    fn refusal(&self, tool: u16, id: Option<&ItemId>, arguments: &mut Arguments) -> Option<String> {
+        let _ = (tool, id, arguments);
+        None
+    }
+
     /// Looks at what the last call returned.
     fn outcome(&self) -> View<'_>;
 

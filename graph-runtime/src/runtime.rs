@@ -454,18 +454,9 @@ impl Runtime {
     ) -> Result<Engine, StartError> {
         let code = machine.code();
         let allowed = allowed(&*machine, &begin.ceiling)?;
-        let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
-        let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
-        if !missing.is_empty() {
-            return Err(StartError::MissingInputs { graph: code.id.to_string(), missing });
-        }
+        require_inputs(code, &inputs)?;
         let vault = Vault::open(code, &begin.run, self.inner.seal.as_ref(), self.inner.store.is_some())?;
-        let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
-        let mut state = machine.open(inputs).map_err(misfit)?;
-        if let Some(schema) = &code.settings.schema {
-            schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| invalid.of(code))?;
-        }
-        initialise(code, &mut *state).map_err(misfit)?;
+        let state = open_inputs(&*machine, inputs)?;
         if let Some(vault) = &vault {
             vault.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
@@ -862,21 +853,14 @@ fn name_needed(
 pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
     let code = machine.code();
     let graph = || code.id.to_string();
-    // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
-    // on the same.
-    let is_allowed = |capability: &Capability| {
-        ceiling.iter().all(|grants| grants.allow(capability)) && code.permissions.allow(capability)
-    };
-    let needed = code.tools.iter().filter_map(|tool| tool.capability.as_ref());
-    let mut missing: Vec<String> =
-        needed.filter(|needed| !is_allowed(needed)).map(|needed| format!("`{needed}`")).collect();
-    missing_inside(machine, ceiling, &mut Vec::new(), &mut missing);
+    let missing = not_granted(machine, ceiling);
     if !missing.is_empty() {
         return Err(StartError::NotGranted { graph: graph(), missing });
     }
-    let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-    let mut unset: Vec<String> = code.env.iter().filter(unset).map(|name| required(code, name)).collect();
-    unset_inside(machine, &mut vec![code.id.clone()], &mut unset);
+    let is_unset = |name: &String| std::env::var_os(name.as_str()).is_none();
+    let mut unset: Vec<String> =
+        code.env.iter().filter(|name| is_unset(name)).map(|name| required(code, name)).collect();
+    inside_require(machine, &mut vec![code.id.clone()], &is_unset, &mut unset);
     if !unset.is_empty() {
         return Err(StartError::MissingEnvironment(unset));
     }
@@ -886,6 +870,56 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
         return Err(StartError::MissingTools { graph: graph(), tools });
     }
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
+}
+
+/// Returns the capabilities that a run of a graph needs and may not use, each with backticks.
+pub(crate) fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
+    let code = machine.code();
+    // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
+    // on the same.
+    let is_allowed = |capability: &Capability| {
+        ceiling.iter().all(|grants| grants.allow(capability)) && code.permissions.allow(capability)
+    };
+    let needed = code.tools.iter().filter_map(|tool| tool.capability.as_ref());
+    let mut missing = needed.filter(|needed| !is_allowed(needed)).map(|needed| format!("`{needed}`")).collect();
+    missing_inside(machine, ceiling, &mut Vec::new(), &mut missing);
+    missing
+}
+
+/// Fails if an input that a graph requires is missing (R49).
+fn require_inputs(code: &Code, inputs: &Value) -> Result<(), StartError> {
+    let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
+    let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(StartError::MissingInputs { graph: code.id.to_string(), missing })
+}
+
+/// Returns the state of a new run: its inputs with their defaults, and the first values of its keys.
+fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, StartError> {
+    let code = machine.code();
+    let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
+    let mut state = machine.open(inputs).map_err(misfit)?;
+    if let Some(schema) = &code.settings.schema {
+        schema::validate(schema, &state.inputs().to_plain_value()).map_err(|invalid| invalid.of(code))?;
+    }
+    initialise(code, &mut *state).map_err(misfit)?;
+    Ok(state)
+}
+
+/// Fails if no run of a graph begins with such inputs, as [`Runtime::begin`] does. Nothing begins.
+pub(crate) fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
+    require_inputs(machine.code(), inputs)?;
+    open_inputs(machine, inputs.clone()).map(drop)
+}
+
+/// Returns what is said of each environment variable that a graph and those inside it require, if it is not set.
+pub(crate) fn required_environment(machine: &dyn Machine) -> Vec<String> {
+    let code = machine.code();
+    let mut all = code.env.iter().map(|name| required(code, name)).collect();
+    inside_require(machine, &mut vec![code.id.clone()], &|_| true, &mut all);
+    all
 }
 
 /// Says who asks for an environment variable: the graph, or the first node that does (R280).
@@ -928,8 +962,13 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
     around[at].is_open = false;
 }
 
-/// Adds the environment variables that the graphs inside a graph need and that are not set.
-fn unset_inside(machine: &dyn Machine, seen: &mut Vec<GraphId>, unset: &mut Vec<String>) {
+/// Adds the environment variables that the graphs inside a graph require, of those that `counts` says.
+fn inside_require(
+    machine: &dyn Machine,
+    seen: &mut Vec<GraphId>,
+    counts: &dyn Fn(&String) -> bool,
+    all: &mut Vec<String>,
+) {
     let graphs = (0..).zip(&machine.code().tools).filter(|(_, tool)| tool.by == Performer::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
         let code = inner.code();
@@ -938,9 +977,9 @@ fn unset_inside(machine: &dyn Machine, seen: &mut Vec<GraphId>, unset: &mut Vec<
             continue;
         }
         seen.push(code.id.clone());
-        let names = code.env.iter().filter(|name| std::env::var_os(name.as_str()).is_none());
-        unset.extend(names.map(|name| format!("graph '{}' requires '{name}'", code.id)));
-        unset_inside(&*inner, seen, unset);
+        let names = code.env.iter().filter(|name| counts(name));
+        all.extend(names.map(|name| format!("graph '{}' requires '{name}'", code.id)));
+        inside_require(&*inner, seen, counts, all);
     }
 }
 

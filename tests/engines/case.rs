@@ -528,6 +528,31 @@ impl Log {
         self.written().records.iter().map(|entered| entered.sealed.body.clone()).collect()
     }
 
+    /// Returns the records' runs and texts, in the order in which they were written.
+    pub(crate) fn texts(&self) -> Vec<(String, String)> {
+        let text = |entered: &Entered| (entered.run.to_string(), entered.sealed.body.clone());
+        self.written().records.iter().map(text).collect()
+    }
+
+    /// Returns a store with only the first records of each run; none if no process dies so, since more are written together.
+    pub(crate) async fn kept(&self, counts: &BTreeMap<String, usize>) -> Option<Self> {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut records = Vec::new();
+        for entered in &self.written().records {
+            let (run, most) = (entered.run.to_string(), counts.get(entered.run.as_str()).copied().unwrap_or_default());
+            let seen = seen.entry(run).or_default();
+            *seen += 1;
+            if *seen > most {
+                continue;
+            }
+            if *seen == most && !entered.is_last {
+                return None;
+            }
+            records.push(entered.clone());
+        }
+        Some(Self::holding(&records).await.0)
+    }
+
     /// Returns the visits of each run without what depends on when it was resumed.
     fn visits(&self) -> BTreeMap<String, Vec<Value>> {
         let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -548,10 +573,14 @@ impl Log {
 
     /// Returns a store with only the first records, and how much time had gone by when the last of them was written.
     pub(crate) async fn first(&self, count: usize) -> (Self, Duration) {
+        let records: Vec<Entered> = self.written().records.iter().take(count).cloned().collect();
+        Self::holding(&records).await
+    }
+
+    async fn holding(records: &[Entered]) -> (Self, Duration) {
         let again = Self::default();
         let mut leases: BTreeMap<RunId, (Lease, u64)> = BTreeMap::new();
-        let records: Vec<Entered> = self.written().records.iter().take(count).cloned().collect();
-        for Entered { run, graph, status, sealed, .. } in &records {
+        for Entered { run, graph, status, sealed, .. } in records {
             match graph {
                 Some(graph) => {
                     let lease = again.create(run, graph, vec![sealed.clone()]).await.expect("it is new");

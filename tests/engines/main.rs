@@ -7,9 +7,11 @@
 
 mod case;
 mod forgeries;
+mod judge;
 mod machines;
 mod property;
 mod script;
+mod wild;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::{ActionError, Call, Category, Map, Value};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::json;
 
@@ -668,4 +669,38 @@ fn whatever_is_accepted_runs_to_an_end_and_says_the_same_each_time() {
     if std::env::var_os("SHOW").is_some() {
         eprintln!("{accepted} of {all} graphs were accepted");
     }
+}
+
+/// A random graph.
+pub(crate) struct RandomGraph {
+    /// With random answers.
+    pub(crate) graph: Interpreted,
+    /// With the tools of somebody else.
+    pub(crate) directed: Interpreted,
+    pub(crate) text: String,
+    pub(crate) inputs: Map<String, Value>,
+    /// Where it is.
+    pub(crate) directory: tempfile::TempDir,
+}
+
+/// Returns random graphs that the checker accepts, out of so many.
+pub(crate) fn random_graphs(count: u32, seed: u64, tools: &(impl Tools + Clone)) -> Vec<RandomGraph> {
+    let mut bytes = [7; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner =
+        TestRunner::new_with_rng(ProptestConfig::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let Ok(sample) = sample().new_tree(&mut runner).map(|tree| tree.current()) else { continue };
+        let text = signed(&sample.graph);
+        let Tree { directory, library, dice, .. } = Tree::new();
+        let path = directory.path().join("graph.yaml");
+        fs::write(&path, &text).expect("there is room for a file");
+        let other = Library::open(directory.path(), tools.clone());
+        dice.set(sample.seed);
+        if let (Ok(graph), Ok(directed)) = (library.graph(&path), other.graph(&path)) {
+            all.push(RandomGraph { graph, directed, text, inputs: sample.inputs, directory });
+        }
+    }
+    all
 }

@@ -8,13 +8,14 @@ use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
+use super::failures::Called;
 use super::hooks::Wish;
 use super::{Before, Walk, is_result, same};
 use crate::code::{Foreach, Kind};
 use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended};
 use crate::error::Failure;
 use crate::hooks::Control;
-use crate::machine::{Activation, Change, Notes, Now, Outcome, Plan, Sight};
+use crate::machine::{Activation, Change, Notes, Now, Outcome, Plan, Request, Sight};
 use crate::record::{End, Status};
 use crate::runtime::initialise;
 use crate::settle::{self, Failed};
@@ -35,7 +36,7 @@ impl Walk<'_> {
 
     /// Fails unless the run has come to that result.
     fn result(&self, end: &End, at: SystemTime) -> Result<(), String> {
-        if end.error.is_some() || end.node.is_some() || end.signal.is_some() || end.unfit {
+        if end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit {
             return Err("it says of a run with a result how it failed".to_owned());
         }
         let expected = match self.standing.suppressed.is_empty() {
@@ -93,7 +94,7 @@ impl Walk<'_> {
         }
         let Some(error) = &end.error else { return Err("it does not say why the run was given up".to_owned()) };
         if end.status == Status::Cancelled {
-            let is_told = error == CANCELLED && end.node.is_none() && !end.unfit;
+            let is_told = error == CANCELLED && end.node.is_none() && end.code.is_none() && !end.unfit;
             return if is_told { Ok(()) } else { Err("a cancelled run says that, and nothing else".to_owned()) };
         }
         if end.signal.is_some() {
@@ -101,9 +102,16 @@ impl Walk<'_> {
         }
         let Some(node) = &end.node else {
             let is_known = error == OVERDUE || self.is_exceeded(error);
-            return if is_known && !end.unfit { Ok(()) } else { Err("no run fails so, but at a node".to_owned()) };
+            return if is_known && !end.unfit && end.code.is_none() {
+                Ok(())
+            } else {
+                Err("no run fails so, but at a node".to_owned())
+            };
         };
         let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
+        if end.unfit && end.code.is_some() {
+            return Err(format!("node `{node}` fails by itself, and no tool names a code"));
+        }
         if end.unfit {
             self.hooks_let_visit()?;
             return self.unfit(index, error, at);
@@ -116,7 +124,8 @@ impl Walk<'_> {
         let is_limit = self.is_exhausted()
             && self.standing.frontier.first().is_some_and(is_next)
             && self.wish_at_limit().may_end(error);
-        if is_first || is_behind || is_limit {
+        // A hook names no code.
+        if (is_first || is_behind || is_limit) && end.code.is_none() {
             return Ok(());
         }
         self.hooks_let_visit()?;
@@ -125,9 +134,40 @@ impl Walk<'_> {
         }
         match &self.code.node(index).kind {
             Kind::Gate | Kind::Return(_) => Err(format!("node `{node}` calls nothing that could fail")),
-            Kind::Action(_) => Ok(()),
-            Kind::Foreach(_) => self.names_item(index, error, at),
+            Kind::Action(_) => self.names_code(index, end, at),
+            Kind::Foreach(_) => self.names_item(index, error, at).and_then(|()| self.names_code(index, end, at)),
         }
+    }
+
+    /// Fails if an end has the code of an error where no call of the node can have named one.
+    fn names_code(&self, node: u16, end: &End, at: SystemTime) -> Result<(), String> {
+        let (Some(_), Some(state)) = (&end.code, self.state.as_deref()) else { return Ok(()) };
+        let asked = AtomicBool::new(false);
+        let clock = || {
+            asked.store(true, Ordering::Relaxed);
+            at
+        };
+        let now = Now::new(&clock);
+        let sight = self.standing.sight(state, node, &now);
+        let may_name = |activation: &Activation, step, item, planned: Result<Request, Box<Failure>>| {
+            let called = Called { node: self.code.node(activation.node), step, item, calls: 1..=u64::MAX };
+            planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
+        };
+        let numbered = self.standing.frontier.iter().zip(self.standing.steps + 1..);
+        let mut is_next = numbered.filter(|(activation, _)| activation.node == node);
+        let names =
+            is_next.any(|(activation, step)| match self.machine.plan(activation, &sight, &mut Notes::default()) {
+                Ok(Plan::Call(request)) => may_name(activation, step, None, Ok(request)),
+                Ok(Plan::Each { items, .. }) => (0..).zip(&items).any(|(index, item)| {
+                    let planned = self.machine.plan_item(activation, &sight, item, &mut Notes::default());
+                    may_name(activation, step, Some(index), planned)
+                }),
+                _ => false,
+            });
+        if names || asked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(format!("no call of node `{}` names the code of an error", self.code.node(node).name))
     }
 
     /// Fails if a hook surely ended the run, or the run had taken all its steps, before the next nodes were visited.

@@ -11,11 +11,13 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
+use super::failures::says_ended;
 use super::{Audit, Proven, Session, Walk, misfit, prove};
 use crate::code::{Foreach, Kind, Tool};
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
+use crate::runtime::granted;
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
 use crate::travel::Past;
@@ -48,7 +50,7 @@ pub enum AuditError {
 /// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
 /// that what it came to is what the visit was told.
 ///
-/// What a call gets that asks for the time is not written down, and so not compared. Nor is a failure whose text has a secret
+/// What a call gets that asks for the time is not written down, and so not compared but of the one call of a visit. Nor is a failure whose text has a secret
 /// cut out, or one of a run that was given up before it ended.
 ///
 /// # Errors
@@ -90,10 +92,12 @@ pub(crate) async fn prove_tree(
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
-        for attempt in 1..=call.attempts {
+        for attempt in 1..=call.attempts.unwrap_or(u64::MAX) {
             let id = call.id(attempt);
             let records = match store.load(&id).await {
                 Ok(records) => records,
+                // Where nobody knows how often the call was made, the runs that it began end here.
+                Err(StoreError::NotFound(_)) if call.attempts.is_none() => break,
                 // A call may fail before its run begins.
                 Err(StoreError::NotFound(_)) => continue,
                 Err(source) => return Err(AuditError::Store { run: id, source }),
@@ -316,13 +320,15 @@ pub(super) struct Inside {
     tool: u16,
     /// The graph's id, where the node computes it.
     id: Option<ItemId>,
-    /// How often it was made at most.
-    attempts: u64,
+    /// How often it was made at most; none where nobody knows.
+    attempts: Option<u64>,
     /// The run that the visit names as that of its last call; of a foreach none is named.
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
     inputs: Option<Value>,
-    /// What held for the run around it, session by session.
+    /// What the last call gave of a visit that was told the time.
+    last_inputs: Option<Value>,
+    /// What held for the run around it, in each session that can have made the call.
     sessions: Vec<Session>,
     /// What the graph around it permits.
     permissions: Grants,
@@ -339,11 +345,18 @@ enum Said {
 }
 
 impl Walk<'_> {
-    /// Returns the calls of graphs that a visit made, which names the run that the graph allows.
+    /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
+    pub(super) fn open_calls(&self, seq: u64, at: SystemTime) -> Vec<Inside> {
+        let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
+        numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at)).collect()
+    }
+
+    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
-        visit: &Visit,
+        step: u64,
+        visit: Option<&Visit>,
         activation: &Activation,
         at: SystemTime,
     ) -> Vec<Inside> {
@@ -358,13 +371,14 @@ impl Walk<'_> {
         let is_graph = |id: &ItemId| graph_of(self.machine, call.tool, Some(id)).is_some();
         let one = |item| Inside {
             seq,
-            parent: Parent { run: self.run.clone(), step: visit.step, node: node.name.clone(), item },
+            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item },
             tool: call.tool,
             id: None,
-            attempts: visit.calls.max(1),
+            attempts: visit.map(|visit| visit.calls.max(1)),
             named: None,
             inputs: None,
-            sessions: self.sessions.clone(),
+            last_inputs: None,
+            sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
             permissions: self.code.permissions.clone(),
             said: Said::Nothing,
         };
@@ -377,9 +391,13 @@ impl Walk<'_> {
         if let Kind::Action(_) = &node.kind {
             let mut one = one(None);
             if is_computed {
-                let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+                let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
+                let now = Now::known_at(&clock, told);
                 one.id = match plan(&now) {
-                    Some(Plan::Call(request)) => request.id.filter(is_graph),
+                    // Of a call that is not written down, nobody knows when it was planned.
+                    Some(Plan::Call(request)) if visit.is_some() || now.known().is_none() => {
+                        request.id.filter(is_graph)
+                    }
                     _ => None,
                 };
             }
@@ -387,6 +405,17 @@ impl Walk<'_> {
             one.inputs = match plan(&now) {
                 Some(Plan::Call(request)) => given(request, &now),
                 _ => None,
+            };
+            one.last_inputs =
+                visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds).and_then(|told| {
+                    match plan(&Now::known_at(&clock, Some(told))) {
+                        Some(Plan::Call(request)) => Some(first(request)),
+                        _ => None,
+                    }
+                });
+            let Some(visit) = visit else {
+                one.said = self.done_before(step, None);
+                return if is_computed && one.id.is_none() { Vec::new() } else { vec![one] };
             };
             one.said = match &visit.error {
                 // With a result, it is not the call that failed.
@@ -398,9 +427,13 @@ impl Walk<'_> {
             // Of a call that failed before its run began there is nothing to find.
             return if one.named.is_some() { vec![one] } else { Vec::new() };
         }
-        let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
+        let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
+        let now = Now::known_at(&clock, told);
         let Some(Plan::Each { items, .. }) = plan(&now) else { return Vec::new() };
-        let collected = visit.changes.values().next().and_then(Value::as_array);
+        if visit.is_none() && now.known().is_some() {
+            return Vec::new();
+        }
+        let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = one(Some(index));
             // Each call of a foreach is told the time by itself, and nobody writes that down.
@@ -413,15 +446,26 @@ impl Walk<'_> {
                 given(request, &now)
             });
             one.id = computed.filter(|id| is_computed && is_graph(id));
-            let failed = visit.items.iter().find(|failed| failed.item == index);
+            let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
                 Some(failed) => Said::Failure(failed.error.clone()),
+                None if visit.is_none() => self.done_before(step, Some(index)),
                 None => place().map_or(Said::Nothing, Said::Result),
             };
             one
         });
         each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
+    }
+}
+
+impl Walk<'_> {
+    /// Returns what a call of the next step was told that is written down by itself.
+    fn done_before(&self, step: u64, item: Option<u64>) -> Said {
+        match self.done.get(&(step, item)) {
+            Some(done) if self.state.is_some() => Said::Result(done.result.clone()),
+            _ => Said::Nothing,
+        }
     }
 }
 
@@ -441,25 +485,28 @@ impl Inside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        // It begins in one of the sessions of the run around it.
-        let is_below = |session: &Session| session.depth.checked_sub(1).is_some_and(|depth| start.depth == Some(depth));
-        if !self.sessions.iter().any(is_below) {
-            return Err("it may nest graphs deeper than the run around it, or less deep".to_owned());
-        }
-        if start.limit.is_some() || start.capabilities.is_some() {
-            return Err("it was given options, which a run inside another is not".to_owned());
-        }
-        for Session { granted, .. } in &run.sessions {
-            let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
-            let covers = |outer: &Session| {
-                let mut patterns = granted.patterns().iter();
-                patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
-            };
-            if !self.sessions.iter().any(covers) {
-                return Err(format!("it was granted more than the run around it, `{}`", self.parent.run));
+        // In each session of the run around it, the call begins it, or takes it up, at most once.
+        let mut around = self.sessions.iter();
+        for own in &run.sessions {
+            let mut may_nest = false;
+            let is_granted = around.any(|outer| {
+                let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
+                may_nest |= is_below;
+                is_below && self.grants(machine, outer, own)
+            });
+            if !is_granted && may_nest {
+                return Err(format!("it was granted more than the run around it, `{}`, or less", self.parent.run));
+            }
+            if !is_granted {
+                return Err(
+                    "it may nest graphs deeper than the run around it, or less deep, or went on more often".to_owned()
+                );
             }
         }
-        let Some(inputs) = self.inputs.as_ref().filter(|_| run.audit.is_recomputed) else { return Ok(()) };
+        // A call that is made again after a resume finds its run, which was given another time.
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.sessions.len() == 1;
+        let last = self.last_inputs.as_ref().filter(|_| is_last);
+        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
         // Defaults are applied, as they were when the run began.
         let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
         if given.inputs().to_plain_value() == start.inputs {
@@ -469,12 +516,31 @@ impl Inside {
         }
     }
 
+    /// Whether a session of the run around it grants what one of its own was granted.
+    fn grants(&self, machine: &dyn Machine, outer: &Session, own: &Session) -> bool {
+        if outer.says_all {
+            let expected = granted(machine, &[outer.granted.clone(), self.permissions.clone()]);
+            return own
+                .granted
+                .patterns()
+                .iter()
+                .map(|pattern| pattern.as_str())
+                .eq(expected.iter().map(String::as_str));
+        }
+        let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
+        let mut patterns = own.granted.patterns().iter();
+        patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
+    }
+
     /// Fails unless the visit was told what its last run came to.
     fn told(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
         let node = &self.parent.node;
         let Some(run) = last else {
             return match &self.said {
                 Said::Result(_) => Err(format!("node `{node}` was told of a run of which there is no journal")),
+                Said::Failure(said) if says_ended(said) => {
+                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                }
                 Said::Failure(_) | Said::Nothing => Ok(()),
             };
         };
@@ -503,7 +569,12 @@ impl Inside {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
             Said::Failure(said) => {
-                let Some((error, at)) = &run.failed else { return Ok(()) };
+                let Some((error, at)) = &run.failed else {
+                    return match says_ended(said) {
+                        true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),
+                        false => Ok(()),
+                    };
+                };
                 let error = failure_inside(error, at.as_deref(), id);
                 let is_hidden = said.contains(HIDDEN) && !outer.code().settings.secrets.is_empty();
                 if *said == error || is_hidden || said.starts_with("cannot resume run") {

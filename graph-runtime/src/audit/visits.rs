@@ -1,5 +1,6 @@
 //! Visits: whether the engine can have written what a record says of one.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{AsView, MOST_LEVELS, Map, Value};
 
+use super::failures::{Called, Prospects, SaidFailure};
 use super::{Walk, same};
 use crate::backoff;
 use crate::code::{Foreach, Kind, Node, Tool};
@@ -279,7 +281,7 @@ impl Walk<'_> {
     ) -> Result<Calls, String> {
         let node = self.code.node(at);
         let done = self.done.get(&(visit.step, None));
-        let request = match planned {
+        let mut request = match planned {
             Ok(Plan::Call(request)) => request,
             Ok(_) => return Err(format!("node `{}` makes no call", node.name)),
             Err(failure) => {
@@ -292,10 +294,20 @@ impl Walk<'_> {
             }
         };
         let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
-        if is_computed(tool) && self.denials(&request).is_empty() {
-            self.names_run(visit, request.tool, request.id.as_ref())?;
-        } else if is_computed(tool) && visit.run.is_some() {
+        let calls = visit.calls.max(1);
+        let prospects =
+            self.prospects(&mut request, &Called { node, step: visit.step, item: None, calls: calls..=calls });
+        let (denials, is_sure) = self.denials(&request);
+        // A call that was denied begins no run.
+        let is_denied = is_sure || visit.error.as_ref().is_some_and(|error| denials.contains(error));
+        if is_computed(tool) && is_denied && visit.run.is_some() {
             return Err(format!("node `{}` was denied its call, and names a run", node.name));
+        }
+        if is_computed(tool) && !is_denied {
+            self.names_run(visit, request.tool, request.id.as_ref())?;
+        }
+        if visit.cached && !self.may_be_kept(node, &request) {
+            return Err(format!("what node `{}` returned is never kept, and it says that it was", node.name));
         }
         if let Some(done) = done {
             let is_same = (visit.calls.max(1), &visit.run, visit.cached) == (done.calls.max(1), &done.run, done.cached);
@@ -304,13 +316,13 @@ impl Walk<'_> {
             }
         }
         let Some(error) = &visit.error else {
-            self.may_call(&request, &node.name)?;
+            may_succeed(&prospects, &node.name)?;
             self.returns(request.tool, tool, &visit.result)?;
             return Ok(Calls::default());
         };
         if done.is_some() || visit.cached || !visit.result.is_null() {
             // It failed on what its call returned.
-            self.may_call(&request, &node.name)?;
+            may_succeed(&prospects, &node.name)?;
             self.returns(request.tool, tool, &visit.result)?;
             let is_kept = tool.by != Performer::Program || !tool.typed || is_thread(tool, &request);
             let is_known = is_kept || visit.cached || (done.is_some() && !is_alone);
@@ -322,10 +334,10 @@ impl Walk<'_> {
             }
             return Ok(Calls::default());
         }
-        self.denies(&request, error, visit.category.as_deref(), &node.name)?;
-        if visit.data.is_some() && !self.denials(&request).is_empty() {
-            return Err(format!("no tool says anything of the failure of node `{}`", node.name));
-        }
+        // What the edges did not see of a failure is not written down.
+        let data = visit.suppressed.then(|| visit.data.as_ref().map(Cow::Borrowed));
+        let said = SaidFailure { error, category: visit.category.as_deref(), data };
+        self.may_fail(&prospects, &said, &node.name)?;
         let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
         let is_own = category == Category::Permanent && visit.data.is_none();
         if !(is_own && self.code.may_fail_to_route(at, error)) {
@@ -345,26 +357,24 @@ impl Walk<'_> {
         }
     }
 
-    /// Fails if a call succeeded that the run may not make.
-    fn may_call(&self, request: &Request, node: &str) -> Result<(), String> {
-        match self.denials(request).first() {
-            None => Ok(()),
-            Some(denial) => Err(format!("node `{node}` made a call that the run may not make: {denial}")),
+    /// Fails unless a call can have failed so.
+    fn may_fail(&self, prospects: &Prospects, said: &SaidFailure<'_>, node: &str) -> Result<(), String> {
+        if prospects.may_fail(said, !self.code.settings.secrets.is_empty()) {
+            return Ok(());
         }
+        Err(match prospects.sure() {
+            Some(failure) => format!("the call of node `{node}` fails in another way: {failure}"),
+            None => format!("the call of node `{node}` does not fail so"),
+        })
     }
 
-    /// Fails if a call that the run may not make failed in another way. `kind` is what kind of failure that was, where it is known.
-    fn denies(&self, request: &Request, error: &str, kind: Option<&str>, node: &str) -> Result<(), String> {
-        let denials = self.denials(request);
-        let is_hidden = !self.code.settings.secrets.is_empty() && error.contains(HIDDEN);
-        let is_told = denials.iter().any(|denial| denial == error) || is_hidden;
-        let is_permanent = kind.is_none_or(|kind| kind == Category::Permanent.name());
-        match denials.first() {
-            Some(denial) if !is_told || !is_permanent => {
-                Err(format!("node `{node}` made a call that the run may not make: {denial}"))
-            }
-            _ => Ok(()),
-        }
+    /// Whether a cache can have what a call returns: that of a tool, without secrets.
+    fn may_be_kept(&self, node: &Node, request: &Request) -> bool {
+        let Some(tool) = self.code.tool(request.tool) else { return false };
+        let is_tool = tool.by == Performer::Program
+            && graph_of(self.machine, request.tool, request.id.as_ref()).is_none()
+            && !is_thread(tool, request);
+        node.cached && is_tool && !self.code.settings.secrets.tools.contains_key(&request.tool)
     }
 
     /// Fails unless a call of a tool can return a value, as the engine takes it.
@@ -485,20 +495,25 @@ impl Walk<'_> {
         let failed = visit.items.iter().find(|failed| usize::try_from(failed.item).ok() == Some(index));
         let done = self.done.get(&(visit.step, Some(index as u64)));
         if !asked.load(Ordering::Relaxed) {
-            match (&planned, failed) {
-                (Ok(request), None) => self.may_call(request, &node.name)?,
-                (Ok(request), Some(failed)) => {
-                    let is_first = visit.items.first().is_some_and(|first| first.item == failed.item);
-                    let kind = visit.category.as_deref().filter(|_| is_first);
-                    self.denies(request, &failed.error, kind, &node.name)?;
-                }
-                (Err(failure), Some(failed)) => {
-                    let is_hidden = !self.code.settings.secrets.is_empty() && failed.error.contains(HIDDEN);
-                    if failed.error != failure.message && !is_hidden {
-                        return refuse(&format!("fails in another way: {}", failure.message));
+            let prospects = match planned {
+                Ok(mut request) => {
+                    if (visit.cached || done.is_some_and(|done| done.cached)) && !self.may_be_kept(node, &request) {
+                        return refuse("returns what is never kept, and it says that it was");
                     }
+                    let calls = 1..=visit.calls.max(1);
+                    self.prospects(&mut request, &Called { node, step: visit.step, item: Some(index as u64), calls })
                 }
-                (Err(failure), None) => return refuse(&format!("fails: {}", failure.message)),
+                Err(failure) => Prospects::only([failure.message]),
+            };
+            let name = format!("{}` for item `{index}", node.name);
+            match failed {
+                None => may_succeed(&prospects, &name)?,
+                Some(failed) => {
+                    let is_first = visit.items.first().is_some_and(|first| first.item == failed.item);
+                    let category = visit.category.as_deref().filter(|_| is_first);
+                    let data = collected.map(seen_besides);
+                    self.may_fail(&prospects, &SaidFailure { error: &failed.error, category, data }, &name)?;
+                }
             }
         }
         match (failed, collected) {
@@ -608,12 +623,42 @@ impl Walk<'_> {
         }
         let Some(state) = self.state.as_deref() else { return Ok(()) };
         self.returns(call.tool, tool, &done.result)?;
-        let Some(item) = done.item else { return Ok(()) };
+        let Some(item) = done.item else { return self.succeeds_alone(done, activation, state) };
         let length = *self.lengths.borrow_mut().entry(done.step).or_insert_with(|| self.length(activation, state));
         if length.is_none_or(|length| usize::try_from(item).is_ok_and(|item| item < length)) {
             Ok(())
         } else {
             refuse("makes a call for an item that its list has not")
+        }
+    }
+
+    /// Fails if the one call of a visit was done that cannot succeed.
+    fn succeeds_alone(&self, done: &Done, activation: &Activation, state: &dyn Cells) -> Result<(), String> {
+        let node = self.code.node(activation.node);
+        let asked = AtomicBool::new(false);
+        let clock =
+            Clock { told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds), asked: &asked };
+        let tell = || clock.tell();
+        let now = Now::new(&tell);
+        let planned =
+            self.machine.plan(activation, &self.standing.sight(state, activation.node, &now), &mut Notes::default());
+        if asked.load(Ordering::Relaxed) != done.now.is_some() {
+            return Err(format!(
+                "the call of node `{}` was told a time, and asks for none, or the other way round",
+                node.name
+            ));
+        }
+        match planned {
+            Ok(Plan::Call(mut request)) => {
+                let calls = done.calls.max(1)..=done.calls.max(1);
+                let called = Called { node, step: done.step, item: None, calls };
+                if done.cached && !self.may_be_kept(node, &request) {
+                    return Err(format!("what node `{}` returned is never kept, and it says that it was", node.name));
+                }
+                may_succeed(&self.prospects(&mut request, &called), &node.name)
+            }
+            Ok(_) => Err(format!("node `{}` makes no call", node.name)),
+            Err(failure) => Err(fails(node, &failure.message)),
         }
     }
 
@@ -632,8 +677,27 @@ impl Walk<'_> {
     }
 }
 
+/// Fails if a call succeeded that cannot.
+fn may_succeed(prospects: &Prospects, node: &str) -> Result<(), String> {
+    if prospects.succeeds {
+        return Ok(());
+    }
+    Err(format!("the call of node `{node}` fails: {}", prospects.sure().unwrap_or("its inputs do not fit")))
+}
+
 fn fails(node: &Node, message: &str) -> String {
     format!("node `{}` fails: {message}", node.name)
+}
+
+/// Returns what stands in the place of an item that failed besides its failure.
+fn seen_besides(place: &Value) -> Option<Cow<'_, Value>> {
+    let Value::Object(map) = place else { return None };
+    let rest: Map<String, Value> = map
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "status" | "error"))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    (!rest.is_empty()).then(|| Cow::Owned(Value::Object(rest)))
 }
 
 fn is_thread(tool: &Tool, request: &Request) -> bool {

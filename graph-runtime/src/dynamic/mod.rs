@@ -28,6 +28,7 @@ pub use tools::{Performing, Toolbox, Tools};
 
 use crate::call::Call;
 use crate::code::{Code, LoadError};
+use crate::engine::unfit_parameters;
 use crate::error::{ActionError, Failure};
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
@@ -355,10 +356,7 @@ impl Lane for JsonLane {
             let given = Map::from_value(arguments.take::<Value>(""))?;
             return dispatch(&self.library, &mut self.outcome, row, given, call);
         }
-        let params = match &row.params {
-            Some(fields) => taken(fields, arguments)?,
-            None => Map::from_value(arguments.take::<Value>(""))?,
-        };
+        let params = params_of(row, arguments)?;
         let performing = self.library.shared.tools.perform(call, row, params);
         let (result, outcome) = (&row.result, &mut self.outcome);
         Ok(Box::pin(async move {
@@ -366,6 +364,23 @@ impl Lane for JsonLane {
             *outcome = conform(result, answer).map_err(ActionError::from)?;
             Ok(())
         }))
+    }
+
+    fn refusal(&self, tool: u16, id: Option<&ItemId>, arguments: &mut Arguments) -> Option<String> {
+        let row = self.loaded.outline.tools.get(usize::from(tool))?;
+        if row.by != Performer::Program {
+            return None;
+        }
+        let unfit = |id: &str, mismatch: &Mismatch| unfit_parameters(id, mismatch);
+        if !row.id.is_empty() {
+            return params_of(row, arguments).err().map(|mismatch| unfit(&row.id, &mismatch));
+        }
+        let id = id?.as_str();
+        match Map::from_value(arguments.take::<Value>("")).map(|given| routed(&self.library, id, given)) {
+            Ok(Routed::Refused(problem)) => Some(problem),
+            Ok(Routed::Unfit(mismatch)) | Err(mismatch) => Some(unfit(id, &mismatch)),
+            Ok(Routed::Free(_) | Routed::Typed(..)) => None,
+        }
     }
 
     fn outcome(&self) -> View<'_> {
@@ -379,6 +394,42 @@ impl Lane for JsonLane {
     }
 }
 
+/// Where the call of a tool leads whose id is known only when it is made.
+enum Routed {
+    /// To a tool without a contract, with these parameters.
+    Free(Map<String, Value>),
+    /// To a tool with a contract, with these parameters.
+    Typed(Box<Tool>, Map<String, Value>),
+    /// Nowhere.
+    Refused(String),
+    /// Nowhere, for the parameters do not fit.
+    Unfit(Mismatch),
+}
+
+/// Finds where the call of a tool leads whose id is known only when it is made.
+fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
+    let found = ItemId::new(id).map_err(|error| error.to_string()).and_then(|id| library.resolve(&id));
+    let contract = match found {
+        Err(problem) => return Routed::Refused(problem),
+        Ok(Resolved::Graph(_)) => return Routed::Refused(format!("`{id}` is a graph, which only a node can run")),
+        Ok(Resolved::Unknown) => return Routed::Free(given),
+        Ok(Resolved::Tool(contract)) => contract,
+    };
+    // Nobody could keep it: where secrets are is decided when a graph is compiled.
+    if contract.result.has_secret() {
+        return Routed::Refused(format!("`{id}` returns a secret, so its id must be written out"));
+    }
+    let Some(fields) = &contract.params else { return Routed::Typed(contract, given) };
+    if let Some(name) = given.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
+        return Routed::Refused(format!("`{id}` has no parameter `{name}`"));
+    }
+    match object(fields, Value::Object(given)) {
+        Ok(Value::Object(params)) => Routed::Typed(contract, params),
+        Ok(_) => Routed::Typed(contract, Map::new()),
+        Err(mismatch) => Routed::Unfit(mismatch),
+    }
+}
+
 /// Calls a tool whose id is known only now, as its contract says, if it has one.
 fn dispatch<'a>(
     library: &'a Library,
@@ -387,44 +438,31 @@ fn dispatch<'a>(
     given: Map<String, Value>,
     call: &'a Call,
 ) -> Result<Calling<'a>, Mismatch> {
-    let refused = |message: String| -> Calling<'a> { Box::pin(async move { Err(ActionError::permanent(message)) }) };
-    let id = call.tool();
-    let found = ItemId::new(id).map_err(|error| error.to_string()).and_then(|id| library.resolve(&id));
-    let contract = match found {
-        Err(problem) => return Ok(refused(problem)),
-        Ok(Resolved::Graph(_)) => return Ok(refused(format!("`{id}` is a graph, which only a node can run"))),
-        Ok(Resolved::Unknown) => None,
-        Ok(Resolved::Tool(contract)) => Some(contract),
-    };
     let tools = &library.shared.tools;
-    let Some(contract) = contract else {
-        let performing = tools.perform(call, row, given);
-        return Ok(Box::pin(async move {
-            *outcome = within_levels(performing.await?).map_err(ActionError::from)?;
-            Ok(())
-        }));
-    };
-    // Nobody could keep it: where secrets are is decided when a graph is compiled.
-    if contract.result.has_secret() {
-        return Ok(refused(format!("`{id}` returns a secret, so its id must be written out")));
-    }
-    let params = match &contract.params {
-        None => given,
-        Some(fields) => {
-            if let Some(name) = given.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
-                return Ok(refused(format!("`{id}` has no parameter `{name}`")));
-            }
-            match object(fields, Value::Object(given))? {
-                Value::Object(params) => params,
-                _ => Map::new(),
-            }
+    match routed(library, call.tool(), given) {
+        Routed::Refused(message) => Ok(Box::pin(async move { Err(ActionError::permanent(message)) })),
+        Routed::Unfit(mismatch) => Err(mismatch),
+        Routed::Free(given) => {
+            let performing = tools.perform(call, row, given);
+            Ok(Box::pin(async move {
+                *outcome = within_levels(performing.await?).map_err(ActionError::from)?;
+                Ok(())
+            }))
         }
-    };
-    Ok(Box::pin(async move {
-        let answer = tools.perform(call, &contract, params).await?;
-        *outcome = conform(&contract.result, answer).map_err(ActionError::from)?;
-        Ok(())
-    }))
+        Routed::Typed(contract, params) => Ok(Box::pin(async move {
+            let answer = tools.perform(call, &contract, params).await?;
+            *outcome = conform(&contract.result, answer).map_err(ActionError::from)?;
+            Ok(())
+        })),
+    }
+}
+
+/// Takes the arguments of a tool.
+fn params_of(row: &Tool, arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
+    match &row.params {
+        Some(fields) => taken(fields, arguments),
+        None => Map::from_value(arguments.take::<Value>("")),
+    }
 }
 
 /// Takes the arguments of a tool whose contract names them.

@@ -1,6 +1,7 @@
 //! Nested runs: a node whose action is another graph (R188).
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -21,6 +22,9 @@ use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken, run_span};
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 
+/// What a call of a graph says that may nest no deeper.
+pub(crate) const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
+
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
 
@@ -37,7 +41,7 @@ impl Engine {
     ) -> Running<'a> {
         Box::pin(async move {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
-                return Err(Box::new(Failure::permanent("graphs are nested deeper than `limits.depth` allows")));
+                return Err(Box::new(Failure::permanent(TOO_DEEP)));
             };
             let is_plain = is_told_secrets(self.code(), request.tool, machine.code());
             let inputs = request.arguments.take::<Value>("");
@@ -212,6 +216,18 @@ pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) ->
         let digest = Digest::of(&id).to_hex();
         RunId::new(format!("nested-{}", &digest[..32])).expect("hex digits are letters of a run id")
     })
+}
+
+/// How many calls are tried where a run's id does not say which of them began it.
+const MOST_CALLS: usize = 1000;
+
+/// Whether one of these calls, of a visit or item of `outer`, begins a run that is called `run`.
+pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, calls: RangeInclusive<u64>) -> bool {
+    let is = |call: u64| nested_id(outer, step, item, call).as_str() == run;
+    let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
+    let call = again.map_or(1, |again| again.saturating_add(1));
+    // An id that would be too long is the digest of what it would be.
+    (calls.contains(&call) && is(call)) || (run.starts_with("nested-") && calls.take(MOST_CALLS).any(is))
 }
 
 /// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
-use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
+use graph_model::value::{AsView, MOST_LEVELS, Map, Mismatch, Value, View, describe};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
@@ -216,7 +216,7 @@ impl Engine {
         let graph = match (tool.by, &request.id) {
             (Performer::Graph, _) => {
                 let graph = machine.nested(request.tool);
-                Some(graph.ok_or_else(|| Failure::permanent("the program has no such graph"))?)
+                Some(graph.ok_or_else(|| Failure::permanent(NO_GRAPH))?)
             }
             (Performer::Program, Some(id)) => machine.nested_called(id)?,
             (Performer::Program | Performer::Items, _) => None,
@@ -226,7 +226,7 @@ impl Engine {
             return self.bounded(node.timeout, nested).await?.map(Some);
         }
         match tool.by {
-            Performer::Graph => Err(Box::new(Failure::permanent("the program has no such graph"))),
+            Performer::Graph => Err(Box::new(Failure::permanent(NO_GRAPH))),
             Performer::Items => {
                 let items = Box::pin(self.run_items(tool, request));
                 self.bounded(node.timeout, items).await?.map(Some)
@@ -253,10 +253,10 @@ impl Engine {
                 slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
-                let calling = slot.lane.call(request.tool, &mut request.arguments, &slot.call).map_err(|mismatch| {
-                    let name = slot.call.tool();
-                    Failure::permanent(format!("the parameters of `{name}` do not fit: {mismatch}"))
-                })?;
+                let calling = slot
+                    .lane
+                    .call(request.tool, &mut request.arguments, &slot.call)
+                    .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
                 self.bounded(node.timeout, Answer(calling)).await??;
                 let answer = judge(tool, slot.lane.outcome())?;
                 if is_thread {
@@ -342,9 +342,7 @@ impl Engine {
 
     pub(super) async fn run_items(&self, tool: &Tool, mut request: Request) -> Result<Value, Box<Failure>> {
         let Some(items) = &self.runtime.items else {
-            let message =
-                format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name());
-            return Err(Box::new(Failure::permanent(message)));
+            return Err(Box::new(Failure::permanent(no_spaces(tool))));
         };
         let params = match request.arguments.take::<Value>("") {
             Value::Object(params) => params,
@@ -366,8 +364,7 @@ impl Engine {
             biased;
             done = work => Ok(done),
             () = self.runtime.clock.sleep(bound) => {
-                let shown = graph_model::duration::shown(bound);
-                Err(Box::new(Failure::of(Category::Transient, format!("it timed out after {shown}"))))
+                Err(Box::new(Failure::of(Category::Transient, timed_out(bound))))
             }
         }
     }
@@ -561,6 +558,24 @@ impl Engine {
             }
         }
     }
+}
+
+/// What a call of a graph says that the program does not have.
+pub(crate) const NO_GRAPH: &str = "the program has no such graph";
+
+/// Says that a call took longer than it may.
+pub(crate) fn timed_out(limit: Duration) -> String {
+    format!("it timed out after {}", graph_model::duration::shown(limit))
+}
+
+/// Says that the parameters of a call do not fit its tool.
+pub(crate) fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
+    format!("the parameters of `{tool}` do not fit: {mismatch}")
+}
+
+/// Says that a runtime has no spaces for an action on items.
+pub(crate) fn no_spaces(tool: &Tool) -> String {
+    format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name())
 }
 
 /// Says that a run may not make a call; `is_none` if it was granted nothing at all.

@@ -250,8 +250,8 @@ struct RecordedVisit {
     next: Vec<String>,
     /// How many steps the run was allowed then.
     limit: Option<u64>,
-    /// The calls: one, or one for each item.
-    calls: Vec<RecordedCall>,
+    /// The calls: one, or one for each item; none of an item that could not be called for.
+    calls: Vec<Option<RecordedCall>>,
 }
 
 struct RecordedCall {
@@ -279,7 +279,13 @@ impl Recorded {
         }
     }
 
-    fn calls(&mut self, past: &Past<'_>, visit: &Visit, activation: &Activation, at: SystemTime) -> Vec<RecordedCall> {
+    fn calls(
+        &mut self,
+        past: &Past<'_>,
+        visit: &Visit,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Vec<Option<RecordedCall>> {
         let Some(state) = past.state() else { return Vec::new() };
         let (code, clock) = (past.code(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
@@ -300,11 +306,11 @@ impl Recorded {
                     Some(error) if visit.result.is_null() => failure(error, None),
                     _ => Answer::Result(visit.result.clone()),
                 };
-                vec![known(request, answer)]
+                vec![Some(known(request, answer))]
             }
             Ok(Plan::Each { items, .. }) => {
                 let collected = visit.changes.values().next().and_then(Value::as_array);
-                let each = (0..).zip(&items).filter_map(|(index, item)| {
+                let each = (0..).zip(&items).map(|(index, item)| {
                     let request = past.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
                     let failed = visit.items.iter().find(|failed| failed.item == index);
                     let place = || collected?.get(usize::try_from(index).ok()?).cloned();
@@ -583,8 +589,14 @@ impl Walk<'_> {
                 // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
                 let asks = matches!(node.kind, Kind::Foreach(Foreach { collect: Some(_), .. }))
                     && (items.is_empty() || node.on_error.is_none());
-                if is_unknown && asks {
-                    return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+                let is_same = self.replay.deviations.len() == said;
+                match self.failed_to_route(activation.node, pair).filter(|_| is_unknown && asks && is_same) {
+                    // The same calls came to the same, which its edges could not be asked of.
+                    Some(failure) => answer = Some(Answer::Failure(failure, None)),
+                    None if is_unknown && asks => {
+                        return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+                    }
+                    None => {}
                 }
                 results = Some(each);
             }
@@ -643,6 +655,14 @@ impl Walk<'_> {
         Ok(Made { visit, next })
     }
 
+    /// Returns how a visit failed on what its calls returned, if its node can fail so and leads elsewhere then.
+    fn failed_to_route(&self, node: u16, pair: Option<usize>) -> Option<Failure> {
+        let was = &self.recorded.visits[pair?].visit;
+        let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
+        let is_own = self.code.node(node).on_error.is_some() && self.code.may_fail_to_route(node, error);
+        is_own.then(|| failure_of(was, error))
+    }
+
     fn blank(&self, step: u64, activation: &Activation) -> Visit {
         Visit {
             step,
@@ -683,7 +703,7 @@ impl Walk<'_> {
         let (tool, arguments) = told(code, request);
         let identity = identity(&tool, &arguments);
         let place = item.and_then(|item| usize::try_from(item).ok()).unwrap_or_default();
-        let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place));
+        let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place)?.as_ref());
         let shown = |arguments: &Value| (!self.hides).then(|| arguments.clone());
         let departure = match was {
             Some(was) if was.identity == identity => None,
@@ -706,7 +726,7 @@ impl Walk<'_> {
         }
         // Two parts of the recording are borrowed: the call that was made there, and the answers that are left.
         let own = pair.and_then(|pair| {
-            let call = self.recorded.visits[pair].calls.get_mut(place)?;
+            let call = self.recorded.visits[pair].calls.get(place)?.as_ref()?;
             Some(RecordedCall {
                 identity: call.identity.clone(),
                 tool: String::new(),

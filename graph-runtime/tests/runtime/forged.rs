@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::__private::{Key, Program};
+use graph_runtime::__private::{Key, Performer, Program, Tool};
 use graph_runtime::record::Sealed;
 use graph_runtime::travel::replay;
 use graph_runtime::{
@@ -243,4 +243,210 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
     let machine = machine(&PAYING, Err(("", Value::Null)));
     let status = audit(&machine, &id(), &forged, &key().public(), None).unwrap().status;
     assert_eq!(status, Status::Cancelled);
+}
+
+/// Runs a graph, and goes on to `stop` if that fails; `CONTINUING_AROUND` goes on along the edges.
+const AROUND: Program<'static> = Program {
+    tools: &[Tool { by: Performer::Graph, ..PROGRAM.tools[0] }],
+    nodes: &[
+        ("nest", r#"{"line":1,"does":{"action":0},"params":{"n":1},"on_error":1,"next":[{"to":"stop"}]}"#),
+        ("stop", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PROGRAM
+};
+
+const CONTINUING_AROUND: Program<'static> = Program {
+    settings: r#"{"on_error":"continue"}"#,
+    nodes: &[
+        ("nest", r#"{"line":1,"does":{"action":0},"params":{"n":1},"next":[{"to":"stop"}]}"#),
+        ("stop", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..AROUND
+};
+
+/// A graph that calls a tool; `tool` is its id.
+fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interpreted {
+    let nodes = &[
+        ("call", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { id: "test/inner", tools, permissions, nodes, ..PROGRAM };
+    Interpreted::new(&program, |_: &Call, _| Err(ActionError::transient("busy").with_code("x")))
+}
+
+const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
+
+/// Says what an audit and a replay find that know the graph inside; none if both find nothing.
+fn found_around(machine: &Interpreted, records: &[Sealed]) -> Option<String> {
+    let audited = audit(machine, &id(), records, &key().public(), None).map(drop);
+    let replayed = replay(machine, machine, &id(), records, &key().public(), None);
+    assert_eq!(audited.is_err(), replayed.is_err(), "{audited:?} {replayed:?}");
+    audited.err().map(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_graph_that_cannot_begin_fails_in_one_way_only() {
+    let denied = || inner(PAY, &["rye.execute.tool.test.pay"]);
+    let deep = || inner(PROGRAM.tools, PROGRAM.permissions);
+    let shallow = r#"{"on_error":"continue","depth":0}"#;
+    for (program, inside, text) in [
+        (AROUND, denied(), "the graph `test/inner` needs `rye.execute.tool.test.pay`, which was not granted"),
+        (
+            CONTINUING_AROUND,
+            denied(),
+            "the graph `test/inner` needs `rye.execute.tool.test.pay`, which was not granted",
+        ),
+        (
+            Program { settings: shallow, ..CONTINUING_AROUND },
+            deep(),
+            "graphs are nested deeper than `limits.depth` allows",
+        ),
+    ] {
+        let machine = machine(&program, Ok(Value::Null)).nesting(inside);
+        let records = ran(machine.clone(), 5).await;
+        assert_eq!(found_around(&machine, &records), None);
+        let said = format!(r#""error":"{text}","category":"permanent""#);
+        let is_suppressed = records[1].body.contains(r#""suppressed":true"#);
+        for (from, to) in [
+            (said.as_str(), said.replace("permanent", "transient")),
+            (said.as_str(), said.replace(text, "no")),
+            (said.as_str(), said.replace(text, "it timed out after 1s")),
+            (said.as_str(), r#""result":{"success":true}"#.to_owned()),
+            (r#""suppressed":true"#, r#""suppressed":true,"data":{"code":1}"#.to_owned()),
+        ] {
+            if from == said || is_suppressed {
+                let why = found_around(&machine, &changed(&records, &[(1, from, &to)])).unwrap();
+                assert!(why.contains("node `nest`"), "{to}: {why}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_graph_that_failed_says_where_and_what_it_came_to() {
+    let machine = machine(&CONTINUING_AROUND, Ok(Value::Null)).nesting(inner(PROGRAM.tools, PROGRAM.permissions));
+    let store = MemoryStore::new();
+    let hooked = runtime(&store).hooks(Layer::Builtin, Never).build().unwrap();
+    hooked.start_as(id(), machine.clone(), Map::new()).await.unwrap().await.unwrap();
+    let records = store.load(&id()).await.unwrap();
+    assert_eq!(found_around(&machine, &records), None);
+    let said = r#""error":"busy (node `call` of run `forged-1`)","category":"transient""#;
+    for (from, to, is_possible) in [
+        // A tool may say anything of its failure.
+        (said, said.replace("busy", "broken"), false),
+        (r#""category":"transient""#, r#""category":"permanent""#.to_owned(), true),
+        (said, said.replace("`call`", "`gone`"), false),
+        (said, said.replace("forged-1", "forged-2"), false),
+        (said, said.replace("busy (node `call` of run `forged-1`)", "busy"), false),
+        (said, said.replace("busy (node `call` of run `forged-1`)", "Max steps exceeded (1)"), false),
+        (r#""success":false"#, r#""success":true"#.to_owned(), false),
+        (r#""graph_run_id":"forged-1""#, r#""graph_run_id":"forged-2""#.to_owned(), false),
+        (r#""node":"call","state""#, r#""node":"done","state""#.to_owned(), false),
+    ] {
+        let found = found_around(&machine, &changed(&records, &[(1, from, &to)]));
+        assert_eq!(found.is_none(), is_possible, "{to}: {found:?}");
+    }
+    // What it says of itself fits what it says to the edges.
+    let both = [(1, "busy (", "broken ("), (1, r#""error":"busy""#, r#""error":"broken""#)];
+    assert_eq!(found_around(&machine, &changed(&records, &both)), None);
+}
+
+/// Has no call made again.
+struct Never;
+
+impl Hooks for Never {
+    async fn error(&self, _: &graph_runtime::hooks::Told<'_>) -> Option<Control> {
+        Some(Control::Retry { max_retries: 0 })
+    }
+}
+
+#[tokio::test]
+async fn the_code_of_an_error_comes_from_a_call() {
+    let refused = ran(machine(&PAYING, Err(("no", Value::Null))), 5).await;
+    let cancelled = r#""status":"cancelled","steps":1,"error":"cancelled""#;
+    let overdue = r#""status":"error","steps":1,"error":"the run took longer than it may""#;
+    let failed = r#""status":"error","steps":1,"error":"no","node":"pay""#;
+    for (to, is_possible) in [
+        (format!(r#"{failed},"code":"x""#), true),
+        (format!(r#"{failed},"unfit":true,"code":"x""#), false),
+        (format!(r#"{cancelled},"code":"x""#), false),
+        (format!(r#"{overdue},"code":"x""#), false),
+        // A hook can end the run behind the gate, and names no code.
+        (failed.replace("pay", "limit"), true),
+        (failed.replace("pay", "limit") + r#","code":"x""#, false),
+    ] {
+        let found = found(&PAYING, &changed(&refused, &[(2, failed, &to)]));
+        assert_eq!(found.is_none(), is_possible, "{to}: {found:?}");
+    }
+    let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    let (from, to) = (r#""status":"completed""#, r#""status":"completed","code":"x""#);
+    assert!(found(&PAYING, &changed(&paid, &[(4, from, to)])).is_some());
+    // A graph that may not begin names none either.
+    let program = Program { nodes: &[("nest", r#"{"line":1,"does":{"action":0}}"#)], ..AROUND };
+    let machine = machine(&program, Ok(Value::Null)).nesting(inner(PAY, &["rye.execute.tool.test.pay"]));
+    let records = ran(machine.clone(), 5).await;
+    assert_eq!(found_around(&machine, &records), None);
+    let coded = changed(&records, &[(1, r#""node":"nest""#, r#""node":"nest","code":"x""#)]);
+    assert!(found_around(&machine, &coded).unwrap().contains("names the code of an error"));
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_called_for_fails_for_good() {
+    let program = Program {
+        keys: &[Key { name: "all", initial: None }],
+        tools: &[Tool { id: "", ..PROGRAM.tools[0] }],
+        permissions: &["*"],
+        settings: r#"{"on_error":"continue"}"#,
+        nodes: &[(
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"item":"${n}","each":{"over":[5,"test/tool"],"as":"n","collect":"all","width":1}}"#,
+        )],
+        ..PROGRAM
+    };
+    let records = ran(machine(&program, Ok(json!({}))), 5).await;
+    assert_eq!(found(&program, &records), None);
+    let text = "`item_id` is a string, and found an integer";
+    assert!(records.iter().any(|record| record.body.contains(text)), "{:?}", records[1].body);
+    let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    for (from, to) in [
+        (r#""category":"permanent""#, r#""category":"transient""#),
+        (r#"{"status":"error","error":"#, r#"{"status":"error","code":1,"error":"#),
+    ] {
+        let why = found(&program, &changed(&records, &[(step, from, to)])).unwrap();
+        assert!(why.contains("for item `0`"), "{to}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_inside_another_is_called_after_its_visit() {
+    let records = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    let start = &records[0].body;
+    assert!(start.ends_with("}}"), "{start}");
+    let inputs = r#""inputs":{"amount":5}"#;
+    for (to, why) in [
+        (r#","parent":{"run":"other","step":1,"node":"pay"},"depth":3"#, "begins no run of this id"),
+        (r#","parent":{"run":"forged","step":1,"node":"pay"},"depth":3"#, "begins no run of this id"),
+    ] {
+        let said = format!("{inputs}{to}");
+        let found = found(&PAYING, &changed(&records, &[(0, inputs, &said)])).unwrap();
+        assert!(found.contains(why), "{to}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_graph_inside_returned_is_never_kept() {
+    let nodes: Vec<_> = AROUND
+        .nodes
+        .iter()
+        .map(|(name, body)| (*name, body.replacen(r#"{"line":1,"#, r#"{"line":1,"cached":true,"#, 1)))
+        .collect();
+    let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let ends = Program { id: "test/inner", nodes: &[("done", r#"{"line":2,"does":"return"}"#)], ..PROGRAM };
+    let inside = Interpreted::new(&ends, |_: &Call, _| Ok(Value::Null));
+    let machine = machine(&Program { nodes: &nodes, ..AROUND }, Ok(Value::Null)).nesting(inside);
+    let records = ran(machine.clone(), 5).await;
+    assert_eq!(found_around(&machine, &records), None);
+    let (from, to) = (r#""run":"forged-1","#, r#""run":"forged-1","cached":true,"#);
+    let why = found_around(&machine, &changed(&records, &[(1, from, to)])).unwrap();
+    assert!(why.contains("is never kept"), "{why}");
 }

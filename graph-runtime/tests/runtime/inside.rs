@@ -200,3 +200,50 @@ async fn a_resume_refuses_a_broken_journal_inside_the_run() {
     }
     assert_eq!(resumed(&unfinished).await, Ok(Status::Completed));
 }
+
+#[tokio::test]
+async fn the_runs_of_a_step_that_is_not_committed_are_proven() {
+    let store = ran(json!({"n": 4, "list": [1, 2]})).await;
+    let all = store.load(&id("run")).await.unwrap();
+    // The process died before the first step of the run around them was written.
+    let cut = crate::journal::forged(&all[..1], |_, body| body.to_owned());
+    let unfinished = with(&store, "run", Some(cut)).await;
+    assert_eq!(proven(&unfinished).await, Ok(vec![("run".to_owned(), 0), ("run-1".to_owned(), 2)]));
+    let changed = forged(&unfinished, "run-1", r#""doubled":8"#, r#""doubled":9"#).await;
+    assert!(proven(&changed).await.unwrap_err().contains("the graph returns something else"));
+}
+
+#[tokio::test]
+async fn a_run_inside_goes_on_as_often_as_the_one_around_it() {
+    let store = ran(json!({"n": 4, "list": []})).await;
+    let records = store.load(&id("run-1")).await.unwrap();
+    let head = records[2].body.split(r#""kind":"#).next().unwrap().to_owned();
+    let resume = format!(r#"{head}"kind":"resume","steps":1,"grants":["rye.execute.tool.test.tool"],"depth":4}}"#);
+    let mut longer = records.clone();
+    longer.insert(2, Sealed { body: resume, ..records[2].clone() });
+    let seq = |body: &str, seq: usize| {
+        let said: Value = serde_json::from_str(body).unwrap();
+        body.replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1)
+    };
+    let longer: Vec<Sealed> =
+        (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
+    let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
+    let found = proven(&with(&store, "run-1", Some(longer)).await).await.unwrap_err();
+    assert!(found.contains("went on more often"), "{found}");
+    let granted = r#""grants":["rye.execute.tool.test.tool"]"#;
+    for less in [r#""grants":["rye.execute.tool.test.*"]"#, r#""grants":["rye.*.tool.test.tool"]"#] {
+        let found = proven(&forged(&store, "run-1", granted, less).await).await.unwrap_err();
+        assert!(found.contains("was granted more than the run around it"), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_a_run_that_did_not_end_is_not_told() {
+    let store = ran(json!({"n": 4, "list": ["x"]})).await;
+    let records = store.load(&id("run-2_0")).await.unwrap();
+    let cut = crate::journal::forged(&records[..1], |_, body| body.to_owned());
+    let found = proven(&with(&store, "run-2_0", Some(cut)).await).await.unwrap_err();
+    assert!(found.contains("was told that run `run-2_0` failed, and it did not"), "{found}");
+    let found = proven(&with(&store, "run-2_0", None).await).await.unwrap_err();
+    assert!(found.contains("was told of a run of which there is no journal"), "{found}");
+}

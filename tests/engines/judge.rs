@@ -1,0 +1,822 @@
+//! The judge of forged journals: it has the engine write what a journal says, and looks whether it comes to the same.
+//!
+//! It knows nothing of the audit. Tools, graphs inside, caches, hooks, callers and a clock do what the journal says they did: all that
+//! comes from outside. What the engine makes of that is the engine's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use graph_compiler::graph::Tool;
+use graph_model::timestamp;
+use graph_runtime::Sleeping;
+use graph_runtime::cache::{Cache, Caching, Digest, MemoryCache, NodeCache};
+use graph_runtime::dynamic::{Interpreted, Performing, Tools};
+use graph_runtime::hooks::Told;
+use graph_runtime::observer::{Event, Observer};
+use graph_runtime::record::Record;
+use graph_runtime::{
+    ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, Runtime,
+    TokioClock, Value,
+};
+use serde_json::json;
+
+use super::case::{BEGAN, Log, key, run_id, within};
+
+/// A record of a run.
+pub(crate) type Said = (String, Value);
+
+/// What a journal says came from outside, for one session of a run.
+#[derive(Default, Clone)]
+struct Claims {
+    /// What is said of visits, by their numbers.
+    visits: BTreeMap<u64, Value>,
+    /// The limits that steps are written with, by the numbers of their first visits.
+    limits: BTreeMap<u64, u64>,
+    /// How the session ended, if it did.
+    end: Option<Value>,
+    /// How many visits are committed at its end.
+    steps: u64,
+    way: Way,
+    /// What kind of failure it ended with, as far as the run around it says.
+    kind: Option<Category>,
+    /// The visit of another run that it belongs to.
+    parent: Option<(String, u64)>,
+}
+
+/// Where an end can have come from that does not say that, and what calls returned on which a node failed.
+#[derive(Default, Clone, PartialEq, Debug)]
+enum Way {
+    /// From the call of the node.
+    #[default]
+    Tool,
+    /// From a hook after that call failed.
+    ErrorHook,
+    StartHook,
+    StepHook,
+    LimitHook,
+    /// From a value that a call returned: one of those that fit the tool, and then one of [`ANYTHING`].
+    Returned(usize),
+}
+
+/// Values that tools without a contract may return, as JSON.
+const ANYTHING: [&str; 6] = ["{}", "null", "[]", "1", "\"a\"", "{\"a\":1}"];
+
+/// How many values of a tool are tried.
+const MOST_VALUES: usize = 8;
+
+/// What performs runs as their journals say.
+#[derive(Default, Clone)]
+pub(crate) struct Director(Arc<Directed>);
+
+#[derive(Default)]
+struct Directed {
+    /// What is said of each run: that of the session, and those inside it.
+    claims: Mutex<BTreeMap<String, Claims>>,
+    /// Whether what is not told another time is told that of the next day: hooks may look at the clock, and nobody writes that down.
+    is_tomorrow: AtomicBool,
+    /// How often each call was made.
+    attempts: Mutex<HashMap<CallPlace, u64>>,
+    /// The visit that was begun last.
+    at: Mutex<(String, u64)>,
+    /// How many visits of each run are committed, and whether it has ended.
+    stands: Mutex<BTreeMap<String, (u64, bool)>>,
+    is_begun: AtomicBool,
+    canceller: Mutex<Option<Canceller>>,
+    /// Values that fit the tools, for calls of which nothing is said.
+    pool: Mutex<HashMap<String, Vec<Value>>>,
+    /// What was kept of calls before the session.
+    cache: Mutex<MemoryCache>,
+    /// Whether it is that time before.
+    is_before: AtomicBool,
+}
+
+/// Where a call is made: the run, the visit and the item.
+type CallPlace = (String, u64, Option<u64>);
+
+/// What a call does.
+enum Answer {
+    Comes(Result<Value, ActionError>),
+    /// It never ends.
+    Hangs,
+}
+
+impl std::fmt::Debug for Director {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Director")
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn category(value: &Value) -> Category {
+    value.as_str().and_then(Category::named).unwrap_or(Category::Permanent)
+}
+
+fn failure(kind: Category, text: &str, data: Option<Value>) -> ActionError {
+    let error = ActionError::new(kind, text);
+    match data {
+        Some(data) => error.with_data(data),
+        None => error,
+    }
+}
+
+/// The id of the run that everything else is inside of.
+fn outermost() -> String {
+    run_id().to_string()
+}
+
+impl Claims {
+    /// How often the call of a visit, or of an item of it, is made before the last time.
+    fn again(visit: &Value) -> u64 {
+        visit["calls"].as_u64().unwrap_or(1).max(1) - 1
+    }
+
+    /// Returns what a call of a visit that is written down answers, the `attempt`th of its visit or item, from 1.
+    fn of_visit(
+        &self,
+        visit: &Value,
+        item: Option<u64>,
+        attempt: u64,
+        any: impl Fn(usize) -> Value,
+    ) -> Result<Value, ActionError> {
+        let again = Self::again(visit);
+        let failed = visit["items"].as_array().and_then(|items| items.first()).map(|first| first["item"].as_u64());
+        let Some(item) = item else {
+            if attempt <= again {
+                return Err(failure(Category::Permanent, "once more", None));
+            }
+            return match visit["error"].as_str() {
+                Some(error) if visit["result"].is_null() => match &self.way {
+                    Way::Returned(number) => Ok(any(*number)),
+                    _ => Err(failure(category(&visit["category"]), error, visit.get("data").cloned())),
+                },
+                _ => Ok(visit["result"].clone()),
+            };
+        };
+        let is_first = failed.flatten().map_or(item == 0, |first| first == item);
+        if is_first && attempt <= again {
+            return Err(failure(Category::Permanent, "once more", None));
+        }
+        let collected = visit["changes"].as_object().and_then(|changes| changes.values().next());
+        let place = collected.and_then(|list| list.get(usize::try_from(item).ok()?)).cloned();
+        let mut items = visit["items"].as_array().into_iter().flatten();
+        match items.find(|failed| failed["item"] == json!(item)) {
+            Some(failed) => {
+                let data = place.and_then(|place| match place {
+                    Value::Object(mut map) => {
+                        map.shift_remove("status");
+                        map.shift_remove("error");
+                        (!map.is_empty()).then_some(Value::Object(map))
+                    }
+                    _ => None,
+                });
+                // Of the others the category is not written down.
+                let kind = if is_first { category(&visit["category"]) } else { Category::Cancelled };
+                Err(failure(kind, failed["error"].as_str().unwrap_or_default(), data))
+            }
+            None => Ok(place.unwrap_or_else(|| any(0))),
+        }
+    }
+
+    /// Returns what a call answers with which a run ends.
+    fn of_end(&self, call: &Call, end: &Value, any: impl Fn(usize) -> Value) -> Result<Value, ActionError> {
+        if let (Way::Returned(number), None) = (&self.way, call.item()) {
+            return Ok(any(*number));
+        }
+        let error = end["error"].as_str().unwrap_or_default();
+        if call.node() != end["node"] || end["unfit"] == json!(true) {
+            return Ok(any(0));
+        }
+        let kind = self.kind.unwrap_or(Category::Permanent);
+        let coded = |error: ActionError| match end["code"].as_str() {
+            Some(code) => error.with_code(code),
+            None => error,
+        };
+        let (failing, text) = of_item(error);
+        match (call.item(), failing) {
+            (Some(item), Some(failing)) if item != failing => Ok(any(0)),
+            (Some(_), Some(_)) => Err(coded(failure(kind, text, None))),
+            _ => Err(coded(failure(kind, error, None))),
+        }
+    }
+}
+
+/// Takes the failure of a foreach apart: the item, and why it failed.
+fn of_item(error: &str) -> (Option<u64>, &str) {
+    let parts = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
+    match parts.and_then(|(item, text)| Some((item.parse().ok()?, text))) {
+        Some((item, text)) => (Some(item), text),
+        None => (None, error),
+    }
+}
+
+impl Director {
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<String, Claims>> {
+        locked(&self.0.claims)
+    }
+
+    /// Returns what a call answers, the `attempt`th of its visit or item, from 1.
+    fn answer(&self, call: &Call, attempt: u64) -> Answer {
+        let claims = self.claims();
+        let any = |number: usize| {
+            let pool = locked(&self.0.pool);
+            let known = pool.get(call.tool()).map_or(&[][..], Vec::as_slice);
+            let known = &known[..known.len().min(MOST_VALUES)];
+            let text = || ANYTHING.get(number - known.len()).copied().unwrap_or("{}");
+            known.get(number).cloned().unwrap_or_else(|| serde_json::from_str(text()).expect("it is JSON"))
+        };
+        let run = call.run_id().as_str();
+        let Some(own) = claims.get(run) else { return Answer::Comes(Ok(any(0))) };
+        if let Some(visit) = own.visits.get(&call.step()) {
+            return Answer::Comes(own.of_visit(visit, call.item(), attempt, any));
+        }
+        match &own.end {
+            Some(end) => Answer::Comes(own.of_end(call, end, any)),
+            // The run around it gave it up.
+            None if run != outermost() => Answer::Hangs,
+            None => Answer::Comes(Ok(any(0))),
+        }
+    }
+
+    /// Returns how many runs the calls of a visit, or of an item of it, began.
+    fn begun(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Option<u64>) -> u64 {
+        let place = item.map_or_else(|| format!("{run}-{step}"), |item| format!("{run}-{step}_{item}"));
+        let own =
+            |id: &&String| **id == place || id.strip_prefix(&place).is_some_and(|rest| rest.starts_with("-again"));
+        claims.keys().filter(own).count() as u64
+    }
+}
+
+impl Tools for Director {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a Tool, _: Map<String, Value>) -> Performing<'a> {
+        if call.hook().is_some() {
+            return Box::pin(async { Ok(Value::Null) });
+        }
+        let attempt = {
+            let mut attempts = locked(&self.0.attempts);
+            let attempt = attempts.entry((call.run_id().to_string(), call.step(), call.item())).or_default();
+            *attempt += 1;
+            *attempt
+        };
+        let answer = self.answer(call, attempt);
+        Box::pin(async move {
+            self.until_known().await;
+            match answer {
+                Answer::Comes(answer) => answer,
+                Answer::Hangs => std::future::pending().await,
+            }
+        })
+    }
+}
+
+impl Hooks for Director {
+    async fn graph_started(&self, told: &Told<'_>) -> Option<Control> {
+        self.until_known().await;
+        let claims = self.claims();
+        let own = claims.get(told.run.as_str())?;
+        (own.way == Way::StartHook).then(|| fail(own)).flatten()
+    }
+
+    async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+        self.until_known().await;
+        self.stop_where_it_stands();
+        let claims = self.claims();
+        let own = claims.get(told.run.as_str())?;
+        let is_there = told.values["step_count"].as_u64() == Some(own.steps)
+            && own.end.as_ref().is_some_and(|end| end["node"] == told.values["node"]);
+        (own.way == Way::StepHook && is_there).then(|| fail(own)).flatten()
+    }
+
+    async fn error(&self, told: &Told<'_>) -> Option<Control> {
+        let (run, item) = (told.run.as_str(), told.values["item"].as_u64());
+        let claims = self.claims();
+        let own = claims.get(run)?;
+        let attempt = told.values["attempt"].as_u64().unwrap_or_default();
+        // Nodes that are visited together are told apart by their names.
+        let committed = locked(&self.0.stands).get(run).map_or(0, |stands| stands.0);
+        let is_own = |visit: &&Value| visit["node"] == told.values["node"];
+        let Some(visit) = own.visits.range(committed + 1..).map(|(_, visit)| visit).find(is_own) else {
+            let end = own.end.as_ref()?;
+            if own.way == Way::ErrorHook {
+                let text = end["error"].as_str()?;
+                let error = if item.is_some() { of_item(text).1 } else { text }.to_owned();
+                return Some(Control::Fail { error });
+            }
+            let begun = Self::begun(&claims, run, committed + 1, item);
+            let max_retries = if attempt < begun { u32::MAX } else { 0 };
+            return Some(Control::Retry { max_retries });
+        };
+        let again = Claims::again(visit);
+        let first = visit["items"].as_array().and_then(|items| items.first()).and_then(|first| first["item"].as_u64());
+        let is_first = item.is_none_or(|item| item == first.unwrap_or(0));
+        let step = visit["step"].as_u64().unwrap_or_default();
+        let again = match Self::begun(&claims, run, step, item) {
+            // Of each item that is a graph's, there is a journal for each time.
+            begun if item.is_some() && begun > 0 => begun - 1,
+            _ if is_first => again,
+            _ => 0,
+        };
+        // Without another answer, the runtime has calls made again by itself.
+        Some(Control::Retry { max_retries: if attempt <= again { u32::MAX } else { 0 } })
+    }
+
+    async fn limit(&self, told: &Told<'_>) -> Option<Control> {
+        let claims = self.claims();
+        let own = claims.get(told.run.as_str())?;
+        if own.way == Way::LimitHook {
+            return fail(own);
+        }
+        let (taken, most) = (told.values["current_value"].as_u64()?, told.values["current_max"].as_u64()?);
+        let ended = own.end.as_ref().filter(|_| own.steps == taken).and_then(|end| end["error"].as_str());
+        let ended = ended.and_then(|text| text.strip_prefix("Max steps exceeded (")?.strip_suffix(')')?.parse().ok());
+        // Behind the last step that was written down, a node was visited all the same.
+        let failed = own.end.as_ref().filter(|end| own.steps == taken && end["node"].is_string());
+        let wanted = own.limits.get(&(taken + 1)).copied().or(ended).or(failed.map(|_| taken + 1))?;
+        let additional_steps = u32::try_from(wanted.checked_sub(most)?).ok().filter(|more| *more > 0)?;
+        Some(Control::Continue { additional_steps })
+    }
+}
+
+fn fail(claims: &Claims) -> Option<Control> {
+    let error = claims.end.as_ref()?["error"].as_str()?.to_owned();
+    Some(Control::Fail { error })
+}
+
+impl Observer for Director {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            // By now it is settled until when it may take.
+            Event::RunStarted { run, .. } if run.as_str() == outermost() => {
+                self.0.is_begun.store(true, Ordering::SeqCst);
+            }
+            Event::StepStarted { run, step, .. } => *locked(&self.0.at) = (run.to_string(), *step),
+            Event::Recorded { run, records, .. } => {
+                {
+                    let mut all = locked(&self.0.stands);
+                    let stands = all.entry(run.to_string()).or_default();
+                    for record in *records {
+                        let body: Value = serde_json::from_str(&record.body).expect("the engine writes JSON");
+                        match body["kind"].as_str() {
+                            // A run that is taken up is shown from its beginning.
+                            Some("start") => *stands = (0, false),
+                            Some("step") => stands.0 += body["visits"].as_array().map_or(0, |all| all.len() as u64),
+                            Some("end") => stands.1 = true,
+                            Some("resume") => stands.1 = false,
+                            _ => {}
+                        }
+                    }
+                }
+                self.stop_where_it_stands();
+            }
+            Event::RunEnded { run, .. } => {
+                let parent = self.claims().get(run.as_str()).and_then(|own| own.parent.clone());
+                if let Some(parent) = parent {
+                    *locked(&self.0.at) = parent;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Director {
+    /// Waits until the run can be cancelled: it may begin before its caller hears of it.
+    async fn until_known(&self) {
+        while locked(&self.0.canceller).is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Whether all that is said is done, but for the end of the outermost run and of those that are stopped with it.
+    fn is_all_done(&self, claims: &BTreeMap<String, Claims>) -> bool {
+        let stands = locked(&self.0.stands);
+        claims.iter().all(|(run, own)| {
+            let Some((steps, is_ended)) = stands.get(run).copied() else { return false };
+            let is_stopped = own.end.as_ref().is_none_or(|end| end["status"] == "cancelled" || is_overdue(end));
+            steps >= own.steps && (is_ended || is_stopped || *run == outermost())
+        })
+    }
+
+    /// Stops the run where the session ends without a result.
+    fn stop_where_it_stands(&self) {
+        let claims = self.claims();
+        let Some(own) = claims.get(&outermost()) else { return };
+        let stops = own.end.as_ref().is_none_or(|end| end["status"] == "cancelled");
+        if !stops || !self.is_all_done(&claims) {
+            return;
+        }
+        let signal = own.end.as_ref().and_then(|end| end["signal"].as_i64());
+        if let Some(canceller) = locked(&self.0.canceller).as_ref() {
+            match signal.and_then(|signal| i32::try_from(signal).ok()) {
+                Some(signal) => canceller.cancel_by(signal),
+                None => canceller.cancel(),
+            }
+        }
+    }
+}
+
+/// A cache that has what the journal says it had.
+#[derive(Debug)]
+struct ToldCache(Director);
+
+impl Cache for ToldCache {
+    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+        let directed = &self.0.0;
+        let (run, step) = locked(&directed.at).clone();
+        let claims = self.0.claims();
+        let visit = claims.get(&run).and_then(|own| own.visits.get(&step));
+        let is_said = visit.is_some_and(|visit| visit["cached"] == json!(true));
+        let has = is_said && !directed.is_before.load(Ordering::SeqCst);
+        let kept = locked(&directed.cache).clone();
+        Box::pin(async move { if has { kept.get(key).await } else { Ok(None) } })
+    }
+
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+        let kept = locked(&self.0.0.cache).clone();
+        Box::pin(async move { kept.put(key, entry).await })
+    }
+}
+
+/// A clock that tells the times that the journal says were told.
+#[derive(Debug)]
+struct ToldClock(Director, TokioClock);
+
+impl Clock for ToldClock {
+    fn now(&self) -> SystemTime {
+        let directed = &self.0.0;
+        let (run, step) = locked(&directed.at).clone();
+        let claims = self.0.claims();
+        let told = claims.get(&run).and_then(|own| {
+            let told = own.visits.get(&step).and_then(|visit| visit["now"].as_i64());
+            told.or_else(|| own.end.as_ref().filter(|_| step == own.steps).and_then(|end| end["now"].as_i64()))
+        });
+        let day = Duration::from_secs(if directed.is_tomorrow.load(Ordering::SeqCst) { 86_400 } else { 0 });
+        told.map_or_else(|| self.1.now() + day, timestamp::from_unix_milliseconds)
+    }
+
+    fn monotonic(&self) -> Duration {
+        let claims = self.0.claims();
+        let ends_so = claims.get(&outermost()).and_then(|own| own.end.as_ref()).is_some_and(is_overdue);
+        let is_overdue = ends_so && self.0.0.is_begun.load(Ordering::SeqCst) && self.0.is_all_done(&claims);
+        self.1.monotonic() + if is_overdue { LONG * 2 } else { Duration::ZERO }
+    }
+
+    fn sleep(&self, time: Duration) -> Sleeping<'_> {
+        self.1.sleep(time)
+    }
+}
+
+/// Whether a run ended because its time was up. A tool may say the same, of its node.
+fn is_overdue(end: &Value) -> bool {
+    end["error"] == "the run took longer than it may" && end["node"].is_null()
+}
+
+/// How long a run may take that the journal says took longer.
+const LONG: Duration = Duration::from_secs(100_000_000);
+
+/// Returns a record without what is different each time that it is written, and decides nothing.
+pub(crate) fn comparable(body: &str) -> Value {
+    let mut record: Value = serde_json::from_str(body).expect("a record is JSON");
+    // What is spelt out and says nothing counts as not there, as it does for every reader.
+    let parsed: Result<Record, _> = serde_json::from_value(record.clone());
+    if let Ok(parsed) = parsed {
+        record = serde_json::to_value(&parsed).expect("a record has only texts as keys");
+    }
+    if let Value::Object(map) = &mut record {
+        ["v", "run", "seq", "prev", "end", "at"].iter().for_each(|name| drop(map.shift_remove(*name)));
+    }
+    for visit in record.get_mut("visits").unwrap_or(&mut Value::Null).as_array_mut().into_iter().flatten() {
+        visit.as_object_mut().map(|visit| visit.shift_remove("ms"));
+    }
+    record
+}
+
+/// What a caller grants, and what it lets the run use, besides what is written down of both. Of patterns that do not cover each other
+/// nothing is.
+type Lending = (Option<&'static str>, Option<&'static str>);
+
+const LENDINGS: [Lending; 3] = [(None, None), (Some("rye.nothing"), Some("rye.other")), (Some("r*"), Some("*e*.*"))];
+
+/// As how many combinations of ways the sessions of several runs are tried.
+const MOST_WAYS: usize = 200;
+
+/// The judge: has the engine write journals.
+pub(crate) struct Judge {
+    pub(crate) director: Director,
+    pub(crate) graph: Interpreted,
+}
+
+impl Judge {
+    /// Says whether the engine can write the journals of a run and of those inside it, whose records are in the order in which they
+    /// were written.
+    pub(crate) fn can_write(&self, records: &[Said], pool: &HashMap<String, Vec<Value>>) -> bool {
+        locked(&self.director.0.pool).clone_from(pool);
+        sessions(records).into_iter().any(|sessions| self.writes(&sessions, pool))
+    }
+
+    /// Says whether the engine can write sessions, one after the other.
+    fn writes(&self, sessions: &[ByRun], pool: &HashMap<String, Vec<Value>>) -> bool {
+        let mut log: Option<Log> = None;
+        let mut all = ByRun::new();
+        for (number, said) in sessions.iter().enumerate() {
+            let Some(first) = said.get(&outermost()).and_then(|own| own.first()).cloned() else { return false };
+            let before = all.clone();
+            for (run, records) in said {
+                all.entry(run.clone()).or_default().extend(records.iter().cloned());
+            }
+            let is_bounded = number > 0 || !first["capabilities"].is_null();
+            let tries = |ways, is_tomorrow: bool, lending| {
+                *self.director.claims() = claims(&before, said, ways);
+                self.director.0.is_tomorrow.store(is_tomorrow, Ordering::SeqCst);
+                self.session(&all, &first, lending, log.as_ref())
+            };
+            let plain = ways(said, pool).into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &LENDINGS[0]));
+            let mut others = LENDINGS[1..].iter().filter(|_| is_bounded);
+            let written = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
+            let Some(written) = written else { return false };
+            log = Some(written);
+        }
+        true
+    }
+
+    /// Runs one session. Returns the store behind it, cut to the records that are claimed, if those are what was written.
+    fn session(&self, all: &ByRun, first: &Value, (grants, uses): &Lending, log: Option<&Log>) -> Option<Log> {
+        let directed = &self.director.0;
+        let (end, before) = {
+            let claims = self.director.claims();
+            (claims.get(&outermost())?.end.clone(), first["steps"].as_u64().unwrap_or_default())
+        };
+        let status = end.as_ref().and_then(|end| end["status"].as_str());
+        let is_result = status.is_some_and(|status| status.starts_with("completed"));
+        let is_overdue = end.as_ref().is_some_and(is_overdue);
+        let patterns = |list: &Value| -> Option<Vec<Pattern>> {
+            list.as_array()?.iter().map(|text| Pattern::new(text.as_str()?).ok()).collect()
+        };
+        let number = |name: &str| first[name].as_u64().and_then(|number| u32::try_from(number).ok());
+        let mut granted = patterns(&first["grants"])?;
+        let capabilities = match (&first["capabilities"], uses) {
+            // What who resumes a run lets it use is not written down.
+            (Value::Null, Some(uses)) => Some(Grants::new(granted.iter().cloned().chain(Pattern::new(*uses)))),
+            (Value::Null, None) => None,
+            (list, _) => Some(Grants::new(patterns(list)?)),
+        };
+        granted.extend(grants.iter().filter_map(|text| Pattern::new(*text).ok()));
+        let options = Options {
+            run: Some(run_id()),
+            capabilities,
+            depth: number("depth"),
+            max_steps: number("limit"),
+            timeout: is_overdue.then_some(LONG),
+            ..Options::default()
+        };
+        let Value::Object(inputs) = first.get("inputs").cloned().unwrap_or_else(|| json!({})) else { return None };
+        let played = Played { options, granted, inputs, is_first: log.is_none(), before };
+        let is_kept = self
+            .director
+            .claims()
+            .values()
+            .flat_map(|own| own.visits.values())
+            .any(|visit| visit["cached"] == json!(true));
+        within(false, async {
+            *locked(&directed.cache) = MemoryCache::new();
+            if is_kept {
+                // What is in a cache, a run like this one put there.
+                directed.is_before.store(true, Ordering::SeqCst);
+                drop(self.play(&played, copied(log).await).await);
+                directed.is_before.store(false, Ordering::SeqCst);
+            }
+            let (written, ended) = self.play(&played, copied(log).await).await?;
+            if is_result && !ended {
+                return None;
+            }
+            cut(&written, all, end.is_some()).await
+        })
+    }
+
+    /// Plays a session, and returns what was written, and whether the run came to a result.
+    async fn play(&self, played: &Played, (written, elapsed): (Log, Duration)) -> Option<(Log, bool)> {
+        let directed = &self.director.0;
+        locked(&directed.attempts).clear();
+        locked(&directed.stands).clear();
+        *locked(&directed.canceller) = None;
+        *locked(&directed.at) = (outermost(), played.before);
+        directed.is_begun.store(false, Ordering::SeqCst);
+        written.begin(tokio::time::Instant::now(), elapsed);
+        let clock = ToldClock(self.director.clone(), TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN + elapsed));
+        let mut builder = Runtime::builder()
+            .clock(Arc::new(clock))
+            .store(written.clone())
+            .sign_with(key())
+            .cache(NodeCache::new(ToldCache(self.director.clone())))
+            .observer(self.director.clone())
+            .hooks(Layer::Builtin, self.director.clone());
+        for grant in &played.granted {
+            builder = builder.grant(grant.as_str()).ok()?;
+        }
+        let runtime = builder.build().ok()?;
+        let (graph, options) = (self.graph.clone(), played.options.clone());
+        let run = match played.is_first {
+            true => runtime.start_with(options, graph, played.inputs.clone()).await.ok()?,
+            false => runtime.resume_with(options, graph, &run_id()).await.ok()?,
+        };
+        *locked(&directed.canceller) = Some(run.canceller());
+        self.director.stop_where_it_stands();
+        let ended = tokio::time::timeout(Duration::from_secs(1_000_000), run).await;
+        Some((written, matches!(ended, Ok(Ok(_)))))
+    }
+}
+
+/// How a session is played.
+struct Played {
+    options: Options,
+    granted: Vec<Pattern>,
+    inputs: Map<String, Value>,
+    is_first: bool,
+    /// How many visits were committed before.
+    before: u64,
+}
+
+/// Returns a copy of a log for a session to write to, for another way may be tried.
+async fn copied(log: Option<&Log>) -> (Log, Duration) {
+    match log {
+        Some(log) => log.first(log.len()).await,
+        None => (Log::default(), Duration::ZERO),
+    }
+}
+
+/// Returns a log cut to the records that are said, if they are in it; with an `end`, if there are no others.
+async fn cut(written: &Log, said: &ByRun, has_end: bool) -> Option<Log> {
+    let mut runs: ByRun = BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (run, body) in written.texts() {
+        let own = runs.entry(run.clone()).or_default();
+        let expected = said.get(&run).map_or(0, Vec::len);
+        if own.len() < expected {
+            *counts.entry(run).or_default() += 1;
+        }
+        if !is_calls(&body) {
+            own.push(comparable(&body));
+        }
+    }
+    let is_same = said.iter().all(|(run, said)| runs.get(run).is_some_and(|own| own.starts_with(said)));
+    let is_whole = !has_end || runs.iter().all(|(run, own)| said.get(run).is_some_and(|said| said.len() == own.len()));
+    if !is_same || !is_whole {
+        return None;
+    }
+    // Those that are written together are all there, or none is.
+    written.kept(&counts).await
+}
+
+pub(crate) fn is_calls(body: &str) -> bool {
+    body.contains(r#","kind":"calls","#)
+}
+
+/// The records of runs, in the order of each.
+type ByRun = BTreeMap<String, Vec<Value>>;
+
+/// In how many ways the records of runs inside are put into the sessions of the outermost one.
+const MOST_ORDERS: usize = 64;
+
+/// Returns the sessions of which records can be, the way in which they were written first. Journals do not say in which session of the run
+/// around it a run began, or went on.
+fn sessions(records: &[Said]) -> Vec<Vec<ByRun>> {
+    let mut outer: Vec<Vec<Value>> = vec![Vec::new()];
+    let mut inside: BTreeMap<String, Vec<(usize, Vec<Value>)>> = BTreeMap::new();
+    for (run, record) in records {
+        let goes_on = record["kind"] == "resume";
+        if *run == outermost() {
+            if goes_on {
+                outer.push(Vec::new());
+            }
+            outer.last_mut().expect("there is one").push(record.clone());
+            continue;
+        }
+        let (own, now) = (inside.entry(run.clone()).or_default(), outer.len() - 1);
+        if goes_on || own.is_empty() {
+            own.push((now, Vec::new()));
+        }
+        own.last_mut().expect("there is one").1.push(record.clone());
+    }
+    let count = outer.len();
+    let first = outer.into_iter().map(|own| ByRun::from([(outermost(), own)])).collect::<Vec<_>>();
+    let mut all = vec![first];
+    for (run, parts) in inside {
+        let written: Vec<usize> = parts.iter().map(|(session, _)| *session).collect();
+        let mut orders = increasing(parts.len(), count);
+        orders.sort_by_key(|order| *order != written);
+        let with = |sessions: &Vec<ByRun>, order: &Vec<usize>| {
+            let mut sessions = sessions.clone();
+            for (session, (_, records)) in order.iter().zip(&parts) {
+                sessions[*session].insert(run.clone(), records.clone());
+            }
+            sessions
+        };
+        let of = |sessions: &Vec<ByRun>| orders.iter().map(|order| with(sessions, order)).collect::<Vec<_>>();
+        all = all.iter().flat_map(of).take(MOST_ORDERS).collect();
+    }
+    all
+}
+
+/// Returns all lists of so many numbers below `count`, each larger than the one before.
+fn increasing(length: usize, count: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..length {
+        let longer = |list: &Vec<usize>| {
+            let from = list.last().map_or(0, |last: &usize| last + 1);
+            (from..count).map(|next| list.iter().copied().chain([next]).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// Returns where what a session says can have come from: of each run, and whether it is tomorrow.
+fn ways(said: &ByRun, pool: &HashMap<String, Vec<Value>>) -> Vec<(BTreeMap<String, Way>, bool)> {
+    let mut all = vec![BTreeMap::new()];
+    for (run, records) in said {
+        let own = ways_of(records, pool);
+        if own.len() == 1 {
+            continue;
+        }
+        let with = |ways: &BTreeMap<String, Way>, way: &Way| {
+            let mut ways = ways.clone();
+            ways.insert(run.clone(), way.clone());
+            ways
+        };
+        all = all.iter().flat_map(|ways| own.iter().map(move |way| with(ways, way))).take(MOST_WAYS).collect();
+    }
+    let is_hook = |way: &Way| matches!(way, Way::StartHook | Way::StepHook | Way::LimitHook);
+    let tomorrow: Vec<_> = all.iter().filter(|ways| ways.values().any(is_hook)).cloned().collect();
+    let today = all.into_iter().map(|ways| (ways, false));
+    today.chain(tomorrow.into_iter().map(|ways| (ways, true))).collect()
+}
+
+fn ways_of(records: &[Value], pool: &HashMap<String, Vec<Value>>) -> Vec<Way> {
+    let mut ways = vec![Way::Tool];
+    let end = records.last().filter(|last| last["kind"] == "end" && last["status"] == "error");
+    if end.is_some_and(|end| !end["node"].is_null()) {
+        ways.extend([Way::ErrorHook, Way::StartHook, Way::StepHook, Way::LimitHook]);
+    }
+    let mut visits = records.iter().flat_map(|record| record["visits"].as_array().into_iter().flatten());
+    // The engine's own failures are permanent.
+    let is_open =
+        |visit: &Value| visit["error"].is_string() && visit["result"].is_null() && visit["category"] == "permanent";
+    if visits.any(is_open) || end.is_some_and(|end| end["unfit"] == json!(true)) {
+        let most = pool.values().map(Vec::len).max().unwrap_or_default().min(MOST_VALUES);
+        ways.extend((0..most + ANYTHING.len()).map(Way::Returned));
+    }
+    ways
+}
+
+/// Reads what a session says came from outside, for each run.
+fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTreeMap<String, Claims> {
+    let count = |records: &[Value]| records.iter().map(|one| one["visits"].as_array().map_or(0, Vec::len) as u64).sum();
+    let mut all: BTreeMap<String, Claims> = BTreeMap::new();
+    let mut kinds: BTreeMap<String, Category> = BTreeMap::new();
+    for (run, records) in said {
+        let steps = before.get(run).map_or(0, |before| count(before));
+        let mut own = Claims { way: ways.remove(run).unwrap_or_default(), steps, ..Claims::default() };
+        let parent = |record: &Value| {
+            let parent = &record["parent"];
+            Some((parent["run"].as_str()?.to_owned(), parent["step"].as_u64()?))
+        };
+        own.parent = before.get(run).into_iter().flatten().chain(records).find_map(parent);
+        for record in records {
+            match record["kind"].as_str() {
+                Some("step") => {
+                    let visits = record["visits"].as_array().cloned().unwrap_or_default();
+                    if let Some(limit) = record["limit"].as_u64() {
+                        own.limits.insert(own.steps + 1, limit);
+                    }
+                    for visit in visits {
+                        own.steps += 1;
+                        if visit["error"].is_string() {
+                            let kind = category(&visit["category"]);
+                            let first = visit["items"].as_array().and_then(|items| items.first());
+                            let inside = match (visit["run"].as_str(), first.map(|first| &first["item"])) {
+                                (Some(inside), _) => Some(inside.to_owned()),
+                                (None, Some(item)) => Some(format!("{run}-{}_{item}", visit["step"])),
+                                (None, None) => None,
+                            };
+                            kinds.extend(inside.map(|inside| (inside, kind)));
+                        }
+                        own.visits.insert(own.steps, visit);
+                    }
+                }
+                Some("end") => own.end = Some(record.clone()),
+                _ => {}
+            }
+        }
+        all.insert(run.clone(), own);
+    }
+    for (run, kind) in kinds {
+        if let Some(inside) = all.get_mut(&run) {
+            inside.kind = Some(kind);
+        }
+    }
+    all
+}

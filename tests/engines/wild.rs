@@ -1,0 +1,216 @@
+//! Journals of graphs that have no script: those of `graphs` and of `tests/corpus` with random inputs and answers that fit their
+//! contracts, and random graphs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use graph_compiler::graph::Tool;
+use graph_compiler::types::{Field, Kind, Type};
+use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+use graph_runtime::cache::{MemoryCache, NodeCache};
+use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::{ActionError, Call, Category, Map, Options, Runtime, TokioClock, Value};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::case::{BEGAN, Log, key, run_id, within};
+use super::forgeries::{Lot, True, is_beyond, nodes_in};
+use super::judge::{Director, Judge};
+use super::property::random_graphs;
+
+/// Graphs without a script.
+pub(crate) struct Found {
+    /// Each with its true journals and the names of its nodes.
+    pub(crate) graphs: Vec<(Judge, Vec<True>, Vec<String>)>,
+    /// Where they are, as long as somebody looks for what they call.
+    _directories: Vec<TempDir>,
+}
+
+/// How many steps a run may take: some graphs wait for an answer that chance does not give.
+const MOST_STEPS: u32 = 25;
+
+/// How many records the journals of a random graph have at most: of many runs, too many ways to come to them are tried.
+const MOST_RECORDS: usize = 30;
+
+/// Answers by chance that fit the contracts, and failures.
+#[derive(Clone, Default)]
+struct Chance(Arc<Mutex<(u64, Given)>>);
+
+/// What each tool returned.
+type Given = HashMap<String, Vec<Value>>;
+
+impl Chance {
+    fn lot(&self) -> Lot {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        Lot(state.0.wrapping_mul(7919))
+    }
+}
+
+impl Tools for Chance {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, _: Map<String, Value>) -> Performing<'a> {
+        let mut lot = self.lot();
+        let answer = match lot.below(10) {
+            0 => {
+                Err(ActionError::new(Category::ALL[lot.below(4)], "by chance").with_data(json!({"code": lot.below(3)})))
+            }
+            _ => Ok(some(&mut lot, &row.result, 0)),
+        };
+        if let Ok(value) = &answer {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = state.1.entry(call.tool().to_owned()).or_default();
+            if !known.contains(value) {
+                known.insert(0, value.clone());
+            }
+        }
+        let pause = lot.below(4) as u64;
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            answer
+        })
+    }
+}
+
+/// Returns some value of a type.
+fn some(lot: &mut Lot, ty: &Type, depth: usize) -> Value {
+    if ty.nullable && lot.below(3) == 0 {
+        return Value::Null;
+    }
+    match &ty.kind {
+        Kind::Never => Value::Null,
+        Kind::Boolean => json!(lot.below(2) == 0),
+        Kind::Integer => json!(lot.below(6)),
+        Kind::Number => json!(lot.below(12) as f64 / 2.0),
+        Kind::String => json!(["a", "b", "open", "approved", ""][lot.below(5)]),
+        Kind::Enum(words) => json!(words.get(lot.below(words.len()))),
+        Kind::List(of) => (0..lot.below(4)).map(|_| some(lot, of, depth + 1)).collect(),
+        Kind::Map(of) => json!({"a": some(lot, of, depth + 1)}),
+        Kind::Object(fields) => Value::Object(fields_of(lot, fields, depth)),
+        Kind::Any if depth > 2 => json!(lot.below(3)),
+        Kind::Any => {
+            [json!(1), json!("a"), json!([1, 2]), json!({"a": 1, "ok": true}), json!(true)][lot.below(5)].clone()
+        }
+    }
+}
+
+fn fields_of(lot: &mut Lot, fields: &[Field], depth: usize) -> Map<String, Value> {
+    let mut map = Map::new();
+    for field in fields {
+        let value = some(lot, &field.ty, depth + 1);
+        if !value.is_null() {
+            map.insert(field.name.clone(), value);
+        }
+    }
+    map
+}
+
+/// Runs a graph, and returns its journals; none if it does not begin.
+fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> Option<Vec<(String, String)>> {
+    let log = Log::default();
+    within(false, async {
+        log.begin(tokio::time::Instant::now(), Duration::ZERO);
+        let runtime = Runtime::builder()
+            .clock(Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN)))
+            .store(log.clone())
+            .sign_with(key())
+            .cache(NodeCache::new(cache.clone()))
+            .grant("*")
+            .ok()?
+            .build()
+            .ok()?;
+        let options = Options { run: Some(run_id()), max_steps: Some(MOST_STEPS), ..Options::default() };
+        let run = runtime.start_with(options, graph.clone(), inputs).await.ok()?;
+        // However it ends, it is looked at.
+        tokio::time::timeout(Duration::from_secs(10_000_000), run).await.ok().map(drop)
+    })?;
+    Some(log.texts())
+}
+
+/// Copies the corpus, which is not signed, into a tree.
+fn signed_corpus(directory: &Path) {
+    let secret = SecretKey::from_seed(&[9; 32]);
+    let file = KeyFile::new(secret.public(), "the key of these tests");
+    write(directory, &format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&secret, SystemTime::UNIX_EPOCH));
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    for path in
+        graph_compiler::graph_files(&corpus).unwrap_or_default().into_iter().chain(yaml_below(&corpus.join("tools")))
+    {
+        let name = path.strip_prefix(&corpus).expect("it is below it").display().to_string();
+        let text = fs::read_to_string(&path).expect("it is a text");
+        let signed = sign(ItemKind::YAML, &text, &secret, SystemTime::UNIX_EPOCH).expect("it can be signed");
+        write(directory, &name, signed);
+    }
+}
+
+fn yaml_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = entries.flat_map(|path| if path.is_dir() { yaml_below(&path) } else { vec![path] });
+    below.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
+}
+
+fn write(directory: &Path, name: &str, text: String) {
+    let path = directory.join(name);
+    fs::create_dir_all(path.parent().expect("it is in a directory")).expect("there is room for a directory");
+    fs::write(path, text).expect("there is room for a file");
+}
+
+/// Returns the journals of the graphs of this repository that no script is about, and of so many random ones.
+pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
+    let corpus = tempfile::tempdir().expect("there is room for a directory");
+    signed_corpus(corpus.path());
+    let graphs = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");
+    let chance = Chance::default();
+    chance.0.lock().unwrap_or_else(PoisonError::into_inner).0 = lot.next();
+    let mut all = Vec::new();
+    let mut directories = Vec::new();
+    for tree in [corpus.path(), &graphs, &super::directory().join("graphs")] {
+        let (played, directed) = (Library::open(tree, chance.clone()), Library::open(tree, director.clone()));
+        for file in graph_compiler::graph_files(tree).unwrap_or_default() {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            // The scripts of the last tree are about all but what is kept.
+            let is_told = tree.starts_with(super::directory()) && !text.contains("cache_result");
+            if is_told || is_beyond(&text) {
+                continue;
+            }
+            let (Ok(graph), Ok(directed)) = (played.graph(&file), directed.graph(&file)) else { continue };
+            let name = file.file_stem().map(|name| name.display().to_string()).unwrap_or_default();
+            let (mut journals, cache) = (Vec::new(), MemoryCache::new());
+            let mut inputs = Map::new();
+            for number in 0..4 {
+                // The second time, much of the same is kept.
+                if number % 2 == 0 || !text.contains("cache_result") {
+                    inputs = fields_of(lot, graph.outline().inputs.as_deref().unwrap_or_default(), 0);
+                }
+                let Some(records) = ran(&graph, inputs.clone(), &cache) else { continue };
+                let pool = chance.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+                journals.push(True::of(format!("{name}: by chance, {number}"), records, pool));
+            }
+            if !journals.is_empty() {
+                all.push((Judge { director: director.clone(), graph: directed }, journals, nodes_in(&text)));
+            }
+        }
+    }
+    for (number, one) in random_graphs(random, lot.next(), director).into_iter().enumerate() {
+        directories.push(one.directory);
+        // What the graph's own hooks wish of a failed call is not computed, for nobody writes down all that they see of it.
+        if one.text.contains(r#""event": "error""#) {
+            continue;
+        }
+        let Some(records) = ran(&one.graph, one.inputs, &MemoryCache::new()) else { continue };
+        if records.len() > MOST_RECORDS {
+            continue;
+        }
+        let name = match std::env::var_os("SHOW") {
+            Some(_) => format!("random graph {number}: {}", one.text.replace('\n', " ")),
+            None => format!("random graph {number}"),
+        };
+        let journal = True::of(name, records, HashMap::new());
+        let known = nodes_in(&one.text).into_iter().chain(["a", "b", "c"].map(str::to_owned)).collect();
+        all.push((Judge { director: director.clone(), graph: one.directed }, vec![journal], known));
+    }
+    directories.push(corpus);
+    Found { graphs: all, _directories: directories }
+}
