@@ -614,7 +614,8 @@ impl Runtime {
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
         // All that can fail is tried before the lease is taken, which other holders see.
         let mut replayed = add_up(&journal)?;
-        let inside = verify_inside(&machine, run, &sealed, &**store, &key.public(), self.inner.seal.as_ref()).await;
+        let (public, seal) = (key.public(), self.inner.seal.as_ref());
+        let inside = verify_inside(&machine, run, &sealed, &replayed.done, &**store, &public, seal).await;
         inside.map_err(|error| match error {
             AuditError::Store { run, source } => ResumeError::Store { run, source },
             AuditError::Journal { run, reason } => ResumeError::Journal { run, reason },

@@ -14,9 +14,10 @@ use graph_model::value::Value;
 use super::failures::says_ended;
 use super::{Audit, Proven, Session, Walk, misfit, prove};
 use crate::code::{Foreach, Kind, Tool};
+use crate::engine::Finished;
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
-use crate::record::{JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
+use crate::record::{Done, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::granted;
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
@@ -113,24 +114,26 @@ pub(crate) async fn prove_tree(
     Ok(audits)
 }
 
-/// Fails unless the journals of the runs are whole that the committed visits of a run began, and of those inside them. What a run
-/// goes on with came from them.
+/// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
+/// step, and of those inside them. What a run goes on with came from them.
 ///
 /// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
 pub(crate) async fn verify_inside(
     machine: &Arc<dyn Machine>,
     run: &RunId,
     records: &[Sealed],
+    done: &Finished,
     store: &dyn Store,
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<(), AuditError> {
+    let nothing = Finished::new();
     let journal = |run: &RunId, reason| AuditError::Journal { run: run.clone(), reason };
-    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed]| {
-        let begun = begun(&**machine, run, records, key, seal).map_err(|reason| journal(run, reason))?;
+    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed], done: &Finished| {
+        let begun = begun(&**machine, run, records, done, key, seal).map_err(|reason| journal(run, reason))?;
         Ok::<_, AuditError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
     };
-    let mut waiting = begun(machine, run, records)?;
+    let mut waiting = begun(machine, run, records, done)?;
     while let Some((outer, call)) = waiting.pop() {
         let Begun { seq, parent, tool, id, attempts, has_result } = call;
         let misfit = |reason: &str| {
@@ -151,7 +154,7 @@ pub(crate) async fn verify_inside(
             if start.parent.as_ref() != Some(&parent) || start.digest != inner.code().digest {
                 return Err(misfit("is told of a run that it did not begin"));
             }
-            waiting.extend(begun(&inner, &id, &records)?);
+            waiting.extend(begun(&inner, &id, &records, &nothing)?);
             is_there = true;
         }
         if has_result && !is_there {
@@ -161,7 +164,7 @@ pub(crate) async fn verify_inside(
     Ok(())
 }
 
-/// A call of a graph that a committed visit made.
+/// A call of a graph that is written down.
 struct Begun {
     /// The record that tells of it.
     seq: u64,
@@ -174,11 +177,12 @@ struct Begun {
     has_result: bool,
 }
 
-/// Returns the calls of graphs that the committed visits of a run made.
+/// Returns the calls of graphs that the committed visits of a run made, and those that are `done` of its next step.
 fn begun(
     machine: &dyn Machine,
     run: &RunId,
     records: &[Sealed],
+    done: &Finished,
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Vec<Begun>, JournalError> {
@@ -200,7 +204,7 @@ fn begun(
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
                 tool: call.tool,
-                id: is_computed(tool).then(|| computed(&past, activation, visit, item)).flatten(),
+                id: is_computed(tool).then(|| computed(&past, activation, visit.now, item)).flatten(),
                 attempts: visit.calls.max(1),
                 has_result,
             };
@@ -220,12 +224,33 @@ fn begun(
         }
         past.go_on()?;
     }
+    let first = past.standing.steps + 1;
+    let mut done: Vec<&Done> = done.values().collect();
+    done.sort_unstable_by_key(|done| (done.step, done.item));
+    for Done { step, item, calls, run: named, now, .. } in done {
+        let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
+        let Some(activation) = at.and_then(|at| past.standing.frontier.get(at)) else { continue };
+        let node = code.node(activation.node);
+        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { continue };
+        let Some(tool) = code.tool(call.tool).filter(|tool| may_run(tool)) else { continue };
+        let id = is_computed(tool).then(|| computed(&past, activation, *now, *item)).flatten();
+        if named.is_some() || graph_of(machine, call.tool, id.as_ref()).is_some() {
+            all.push(Begun {
+                seq: past.when.1,
+                parent: Parent { run: run.clone(), step: *step, node: node.name.clone(), item: *item },
+                tool: call.tool,
+                id,
+                attempts: (*calls).max(1),
+                has_result: true,
+            });
+        }
+    }
     Ok(all)
 }
 
-/// Returns the id that a call computed, if that can be told: `item` is its place in the list of a foreach.
-fn computed(past: &Past<'_>, activation: &Activation, visit: &Visit, item: Option<u64>) -> Option<ItemId> {
-    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+/// Returns the id that a call computed that was told the time `now`, if that can be told: `item` is its place in the list of a foreach.
+fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
+    let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
     let sight = past.standing.sight(past.state()?, activation.node, &now);
     let notes = &mut Notes::default();

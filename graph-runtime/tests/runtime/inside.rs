@@ -202,6 +202,32 @@ async fn a_resume_refuses_a_broken_journal_inside_the_run() {
 }
 
 #[tokio::test]
+async fn a_resume_refuses_a_broken_journal_of_a_done_call() {
+    let store = ran(json!({"n": 4, "list": [1, 2, 3, 4, 5, 6]})).await;
+    let all = store.load(&id("run")).await.unwrap();
+    // The process died in the middle of the list.
+    let calls = all.iter().position(|record| record.body.contains(r#""kind":"calls""#)).unwrap();
+    let cut = crate::journal::forged(&all[..=calls], |_, body| body.to_owned());
+    let said: Value = serde_json::from_str(&cut[calls].body).unwrap();
+    let inner = said["done"][0]["run"].as_str().unwrap();
+    let unfinished = with(&store, "run", Some(cut)).await;
+    let resumed = async |store: &MemoryStore| match runtime(store).resume(parent(), &id("run")).await {
+        Ok(run) => Ok(run.await.unwrap().status),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut records = store.load(&id(inner)).await.unwrap();
+    records[1].body = records[1].body.replacen(r#""kind":"step""#, r#""kind":"stop""#, 1);
+    let refused = resumed(&with(&unfinished, inner, Some(records)).await).await.unwrap_err();
+    assert!(refused.contains(&format!("cannot resume run `{inner}`: record 1")), "{refused}");
+    let missing = with(&unfinished, inner, None).await;
+    let refused = resumed(&missing).await.unwrap_err();
+    assert!(refused.contains("of a run of which there is no journal"), "{refused}");
+    assert!(proven(&missing).await.is_err());
+    assert!(proven(&forged(&unfinished, inner, r#""doubled":"#, r#""doubled":1"#).await).await.is_err());
+    assert_eq!(resumed(&unfinished).await, Ok(Status::Completed));
+}
+
+#[tokio::test]
 async fn the_runs_of_a_step_that_is_not_committed_are_proven() {
     let store = ran(json!({"n": 4, "list": [1, 2]})).await;
     let all = store.load(&id("run")).await.unwrap();
