@@ -123,10 +123,21 @@ struct Proven {
     inside: Vec<Inside>,
     /// Its result, if it has ended with one that could be computed.
     ended: Option<Ended>,
-    /// Why it ended without one, and at which node.
-    failed: Option<(String, Option<String>)>,
+    /// How it ended without one.
+    failed: Option<Lost>,
     /// What held at its start, and each time that it was resumed.
     sessions: Vec<Session>,
+}
+
+/// What a run came to that ended without a result.
+struct Lost {
+    error: String,
+    /// The node that failed.
+    node: Option<String>,
+    code: Option<String>,
+    steps: u64,
+    /// Its last state, where that can be computed.
+    state: Option<Value>,
 }
 
 /// What held for a run from its start or a resume on.
@@ -182,11 +193,12 @@ fn prove(
     let seq = verified.len() as u64 - 1;
     misfit(seq, walk.stands())?;
     if let Some(inside) = &mut walk.inside.take() {
-        inside.extend(walk.open_calls(seq, time));
+        let end = last.as_ref().map(|(end, _)| end);
+        inside.extend(walk.open_calls(seq, time).into_iter().map(|call| call.ended(end)));
         walk.inside = Some(std::mem::take(inside));
     }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
-    let failed = last.as_ref().and_then(|(end, _)| Some((end.error.clone()?, end.node.clone())));
+    let failed = last.as_ref().and_then(|(end, _)| walk.lost(end));
     let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
         let shown = hidden(code.settings.secrets.output.as_ref(), end.output.clone());
         Digest::of(canonical_json(&shown))

@@ -10,10 +10,10 @@ use graph_model::value::Value;
 
 use super::failures::Called;
 use super::hooks::Wish;
-use super::{Before, Walk, is_result, same};
+use super::{Before, Lost, Walk, is_result, same};
 use crate::code::{Foreach, Kind};
-use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended};
-use crate::error::Failure;
+use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended, state_value};
+use crate::error::{Failure, LastError};
 use crate::hooks::Control;
 use crate::machine::{Activation, Change, Notes, Now, Outcome, Plan, Request, Sight};
 use crate::record::{End, Status};
@@ -137,6 +137,22 @@ impl Walk<'_> {
             Kind::Action(_) => self.names_code(index, end, at),
             Kind::Foreach(_) => self.names_item(index, error, at).and_then(|()| self.names_code(index, end, at)),
         }
+    }
+
+    /// Returns what the run came to, if an end says that it has no result.
+    pub(super) fn lost(&self, end: &End) -> Option<Lost> {
+        let error = end.error.clone()?;
+        let (node, code, steps) = (end.node.clone(), end.code.clone(), self.standing.steps);
+        // What of its step a node wrote before a value did not fit is in the state too, and nobody writes that down.
+        let is_known = !end.unfit && self.code.settings.secrets.is_empty();
+        let state = self.state.as_deref().filter(|_| is_known).map(|state| {
+            let mut standing = self.standing.clone();
+            if let Some(node) = &node {
+                standing.last_error = Some(LastError { node: node.clone(), error: error.clone() });
+            }
+            state_value(self.code, state, &standing)
+        });
+        Some(Lost { error, node, code, steps, state })
     }
 
     /// Fails if an end has the code of an error where no call of the node can have named one.

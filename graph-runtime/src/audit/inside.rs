@@ -5,19 +5,19 @@ use std::time::SystemTime;
 
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Performer;
+use graph_model::program::{Performer, RETRIES};
 use graph_model::secret::HIDDEN;
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
 
 use super::failures::says_ended;
-use super::{Audit, Proven, Session, Walk, misfit, prove};
+use super::{Audit, Lost, Proven, Session, Walk, misfit, prove};
 use crate::code::{Foreach, Kind, Tool};
 use crate::engine::Finished;
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
-use crate::record::{Done, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
+use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::granted;
 use crate::seal::SealKey;
 use crate::store::{Store, StoreError};
@@ -358,13 +358,19 @@ pub(super) struct Inside {
     /// What the graph around it permits.
     permissions: Grants,
     said: Said,
+    /// The error and its code that the run around it ended with at the node.
+    ended: Option<(String, Option<String>)>,
 }
 
 /// What a visit was told of a run inside it.
 #[derive(Debug, Clone)]
 enum Said {
     Result(Value),
-    Failure(String),
+    Failure {
+        error: String,
+        /// What the edges saw of it besides, where that is written down.
+        data: Option<Value>,
+    },
     /// It is not written down, or sealed.
     Nothing,
 }
@@ -406,6 +412,7 @@ impl Walk<'_> {
             sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
             permissions: self.code.permissions.clone(),
             said: Said::Nothing,
+            ended: None,
         };
         let clock = || at;
         let plan = |now: &Now<'_>| {
@@ -444,7 +451,9 @@ impl Walk<'_> {
             };
             one.said = match &visit.error {
                 // With a result, it is not the call that failed.
-                Some(error) if visit.result.is_null() => Said::Failure(error.clone()),
+                Some(error) if visit.result.is_null() => {
+                    Said::Failure { error: error.clone(), data: visit.data.clone() }
+                }
                 _ if self.state.is_some() => Said::Result(visit.result.clone()),
                 _ => Said::Nothing,
             };
@@ -474,7 +483,7 @@ impl Walk<'_> {
             let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
-                Some(failed) => Said::Failure(failed.error.clone()),
+                Some(failed) => Said::Failure { error: failed.error.clone(), data: place() },
                 None if visit.is_none() => self.done_before(step, Some(index)),
                 None => place().map_or(Said::Nothing, Said::Result),
             };
@@ -563,16 +572,17 @@ impl Inside {
         let Some(run) = last else {
             return match &self.said {
                 Said::Result(_) => Err(format!("node `{node}` was told of a run of which there is no journal")),
-                Said::Failure(said) if says_ended(said) => {
+                Said::Failure { error, .. } if says_ended(error) => {
                     Err(format!("node `{node}` was told of a run of which there is no journal"))
                 }
-                Said::Failure(_) | Said::Nothing => Ok(()),
+                Said::Failure { .. } | Said::Nothing => Ok(()),
             };
         };
         let id = &run.audit.run;
         let is_done = matches!(run.audit.status, Status::Completed | Status::CompletedWithErrors);
+        let may_hide = !outer.code().settings.secrets.is_empty();
         match &self.said {
-            Said::Nothing => Ok(()),
+            Said::Nothing => self.ends_with(run, may_hide),
             Said::Result(_) if !is_done => {
                 Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
             }
@@ -581,7 +591,6 @@ impl Inside {
                 let Some(ended) = &run.ended else { return Ok(()) };
                 let is_plain = is_told_secrets(outer.code(), self.tool, inner.code());
                 let result = ended.result(id, is_plain);
-                let may_hide = !outer.code().settings.secrets.is_empty();
                 if agree(said, &result, may_hide) {
                     Ok(())
                 } else {
@@ -589,26 +598,84 @@ impl Inside {
                 }
             }
             // The call was given up, and its run let be wherever it was.
-            Said::Failure(said) if said.starts_with("it timed out after") => Ok(()),
-            Said::Failure(_) if is_done => {
+            Said::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
+            Said::Failure { .. } if is_done => {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
-            Said::Failure(said) => {
-                let Some((error, at)) = &run.failed else {
+            Said::Failure { error: said, data } => {
+                let Some(lost) = &run.failed else {
                     return match says_ended(said) {
                         true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),
                         false => Ok(()),
                     };
                 };
-                let error = failure_inside(error, at.as_deref(), id);
-                let is_hidden = said.contains(HIDDEN) && !outer.code().settings.secrets.is_empty();
-                if *said == error || is_hidden || said.starts_with("cannot resume run") {
-                    Ok(())
-                } else {
-                    Err(format!("node `{node}` was told of another failure than that of run `{id}`"))
+                let error = failure_inside(&lost.error, lost.node.as_deref(), id);
+                let is_hidden = said.contains(HIDDEN) && may_hide;
+                if is_hidden || said.starts_with("cannot resume run") {
+                    return Ok(());
+                }
+                if *said != error {
+                    return Err(format!("node `{node}` was told of another failure than that of run `{id}`"));
+                }
+                match data {
+                    Some(data) if !lost.is_seen(data, may_hide) => {
+                        Err(format!("node `{node}` was told of another state than run `{id}` ended in"))
+                    }
+                    _ => Ok(()),
                 }
             }
         }
+    }
+
+    /// Fails if the run around this one ended with its failure, and says of it what is not so.
+    fn ends_with(&self, run: &Proven, may_hide: bool) -> Result<(), String> {
+        let Some((error, code)) = &self.ended else { return Ok(()) };
+        let (id, node) = (&run.audit.run, &self.parent.node);
+        let lost = run.failed.as_ref();
+        let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
+        let is_its = lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        // A hook may say something else of a failure, and keeps its code.
+        if code.is_some() && code.as_ref() != known || (is_its && code.as_ref() != known) {
+            let is_hidden = may_hide && code.as_ref().is_some_and(|code| code.contains(HIDDEN));
+            return if is_hidden {
+                Ok(())
+            } else {
+                Err(format!("node `{node}` failed with another code than run `{id}`"))
+            };
+        }
+        Ok(())
+    }
+
+    /// Notes with what the run around it ended at the node.
+    pub(super) fn ended(mut self, end: Option<&End>) -> Self {
+        let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
+        if *node == self.parent.node {
+            let of_item = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
+            let said = match (self.parent.item, of_item) {
+                (None, _) => Some(error.as_str()),
+                (Some(item), Some((first, rest))) if first == item.to_string() => Some(rest),
+                _ => None,
+            };
+            self.ended = said.map(|error| (error.to_owned(), code.clone()));
+        }
+        self
+    }
+}
+
+impl Lost {
+    /// Whether that is what edges see of it.
+    fn is_seen(&self, data: &Value, may_hide: bool) -> bool {
+        let Some(state) = &self.state else { return true };
+        let without_retries = |state: &Value| {
+            let mut state = state.clone();
+            if let Value::Object(state) = &mut state {
+                // How often the last call was made is not written down.
+                state.shift_remove(RETRIES);
+            }
+            state
+        };
+        let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
+        agree(&without_retries(said), &without_retries(state), may_hide) && *steps == Value::from(self.steps)
     }
 }
 
