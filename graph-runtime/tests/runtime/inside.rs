@@ -264,6 +264,41 @@ async fn a_run_inside_goes_on_as_often_as_the_one_around_it() {
 }
 
 #[tokio::test]
+async fn the_state_that_a_failed_run_is_said_to_have_is_its_own() {
+    let store = ran(json!({"n": "x", "list": ["x"]})).await;
+    assert!(proven(&store).await.is_ok());
+    for (seen, other) in [
+        (r#""state":{"inputs":{"n":"x"}"#, r#""state":{"inputs":{"n":"y"}"#),
+        (r#""steps":0,"error""#, r#""steps":1,"error""#),
+    ] {
+        let found = proven(&forged(&store, "run", seen, other).await).await.unwrap_err();
+        assert!(found.contains("was told of another state than run `run-1` ended in"), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
+    let fails = |_: &_, _| Err(ActionError::permanent("no luck").with_code("E1"));
+    let nodes = &[("call", r#"{"line":1,"does":{"action":0},"params":{}}"#)];
+    let child = || Interpreted::new(&Program { id: "test/child", nodes, ..PROGRAM }, fails);
+    let nodes = &[("nest", r#"{"line":1,"does":{"action":0},"params":{}}"#)];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    runtime(&store).start_as(id("run"), parent(), Map::new()).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |store: &MemoryStore| {
+        audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None)
+            .await
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(&store).await.unwrap().len(), 2);
+    let forged = forged(&store, "run", r#""code":"E1""#, r#""code":"E2""#).await;
+    let found = proven(&forged).await.unwrap_err();
+    assert!(found.contains("node `nest` failed with another code than run `run-1`"), "{found}");
+}
+
+#[tokio::test]
 async fn a_failure_of_a_run_that_did_not_end_is_not_told() {
     let store = ran(json!({"n": 4, "list": ["x"]})).await;
     let records = store.load(&id("run-2_0")).await.unwrap();
