@@ -72,7 +72,7 @@ pub(super) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "retry",
-        "how a call that failed is tried again, with the same idempotency key: a mapping, or a number, which is its `attempts`",
+        "how a call that failed is tried again, with the same idempotency key: a mapping, or a number, which is its `attempts`. `retry: 1` says that no failure is tried again; without `retry`, the runtime may try one that passes by itself",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
