@@ -167,6 +167,9 @@ impl Given {
             let end = place + letter.len_utf8();
             let (letter, has_argument_behind) = (&letters[place..end], end == letters.len() && is_whole);
             self.is_unknown |= !program.knows(letter);
+            if program.attached.contains(letter) {
+                break;
+            }
             if program.code.contains(&letter) {
                 self.has_code = true;
                 // `-c` of a shell takes the first operand, whatever letters stand beside it.

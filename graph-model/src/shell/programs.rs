@@ -25,6 +25,8 @@ pub(super) struct Interpreter {
     pub(super) takes_two: &'static [&'static str],
     /// The letters of options that take none.
     pub(super) flags: &'static str,
+    /// The letters of options of which the rest of the word is the argument, if there is one.
+    pub(super) attached: &'static str,
     /// Long options that take none.
     pub(super) long: &'static [&'static str],
     /// Whether its options end at the first operand, though that is no file of code.
@@ -39,7 +41,8 @@ impl Interpreter {
     /// Whether an option is in the table: a letter, or a long one.
     pub(super) fn knows(&self, option: &str) -> bool {
         let lists = [self.code, self.takes, self.takes_two, self.long];
-        lists.iter().any(|list| list.contains(&option)) || (option.chars().count() == 1 && self.flags.contains(option))
+        lists.iter().any(|list| list.contains(&option))
+            || (option.chars().count() == 1 && (self.flags.contains(option) || self.attached.contains(option)))
     }
 }
 
@@ -48,6 +51,7 @@ const NONE: Interpreter = Interpreter {
     takes: &[],
     takes_two: &[],
     flags: "",
+    attached: "",
     long: &["--help", "--version"],
     is_posix: false,
     operand: Operand::Data,
@@ -97,8 +101,8 @@ pub(super) fn interpreter(name: &str) -> Option<Interpreter> {
             Interpreter { takes: &["W", "X"], flags: "bBdEhiIOPqRsSuvVx", ..scripts(&["c", "m"]) }
         }
         "perl" => Interpreter {
-            takes: &["0", "i", "F", "l"],
-            flags: "acfhnpsStTuUvVwWX",
+            attached: "iF",
+            flags: "0123456789aACcDfhlLnOpsStTuUvVwWX",
             ..scripts(&["e", "E", "M", "m", "I", "d", "x"])
         },
         "ruby" | "irb" | "jruby" => Interpreter { takes: &["C"], ..scripts(&["e", "r", "I"]) },
@@ -125,6 +129,7 @@ pub(super) fn interpreter(name: &str) -> Option<Interpreter> {
         },
         "sed" | "gsed" => Interpreter {
             flags: "nErsuz",
+            attached: "i",
             long: &[
                 "--quiet",
                 "--silent",
@@ -141,7 +146,7 @@ pub(super) fn interpreter(name: &str) -> Option<Interpreter> {
                 "--version",
                 "--help",
             ],
-            ..program(&["e", "f", "--expression", "--file"], &["l", "--line-length", "i"])
+            ..program(&["e", "f", "--expression", "--file"], &["l", "--line-length"])
         },
         "jq" | "yq" | "gojq" | "jaq" => Interpreter {
             takes_two: &["--arg", "--argjson", "--slurpfile", "--rawfile"],
@@ -192,7 +197,8 @@ pub(super) fn interpreter(name: &str) -> Option<Interpreter> {
             ..options(&["c", "f", "--command", "--file"], true)
         },
         "mysql" | "mariadb" => Interpreter {
-            takes: &["u", "h", "P", "D", "S", "p", "--user", "--host", "--port", "--password", "--database"],
+            attached: "p",
+            takes: &["u", "h", "P", "D", "S", "--user", "--host", "--port", "--password", "--database"],
             flags: "ABCNnqrstvw",
             long: &["--batch", "--raw", "--skip-column-names", "--silent"],
             ..options(&["e", "--execute", "--init-command"], true)
@@ -233,6 +239,8 @@ pub(super) struct Starter {
     takes: &'static str,
     /// The letters of options that take none.
     flags: &'static str,
+    /// The letters of options of which the rest of the word is the argument, if there is one.
+    attached: &'static str,
     /// Long options, those that take an argument with a `=` behind the name.
     long: &'static [&'static str],
     /// How many operands stand before the program.
@@ -274,6 +282,9 @@ impl Starter {
                 let is_last = at + letter.len_utf8() == letters.len();
                 return if is_last && is_whole { OptionOf::Takes } else { OptionOf::Flag };
             }
+            if self.attached.contains(letter) {
+                return OptionOf::Flag;
+            }
             if !self.flags.contains(letter) {
                 return OptionOf::Unknown;
             }
@@ -287,6 +298,7 @@ pub(super) fn starter(name: &str) -> Option<Starter> {
     const PLAIN: Starter = Starter {
         takes: "",
         flags: "",
+        attached: "",
         long: &[],
         operands: 0,
         optional_operand: false,
@@ -367,10 +379,11 @@ pub(super) fn starter(name: &str) -> Option<Starter> {
             ..plain("BFILRSTXZv3h", "", &["--addr-no-randomize", "--32bit", "--3gb", "--verbose"])
         },
         "unshare" | "nsenter" => Starter {
+            attached: if name == "unshare" { "" } else { "rwmunipUCTe" },
             is_shell: true,
             ..plain(
-                "fimnpuUCTrcFaZe",
-                "RwSGtW",
+                if name == "unshare" { "fcrmunipUCTaZ" } else { "aFcZ" },
+                if name == "unshare" { "RSGw" } else { "tSG" },
                 &[
                     "--fork",
                     "--mount",
@@ -389,26 +402,29 @@ pub(super) fn starter(name: &str) -> Option<Starter> {
                 ],
             )
         },
-        "xargs" => plain(
-            "0oprtx",
-            "adEIiLlnPs",
-            &[
-                "--null",
-                "--arg-file=",
-                "--delimiter=",
-                "--replace=",
-                "--max-lines=",
-                "--max-args=",
-                "--max-procs=",
-                "--max-chars=",
-                "--no-run-if-empty",
-                "--interactive",
-                "--verbose",
-                "--open-tty",
-                "--exit",
-                "--eof=",
-            ],
-        ),
+        "xargs" => Starter {
+            attached: "ile",
+            ..plain(
+                "0oprtx",
+                "adEILnPs",
+                &[
+                    "--null",
+                    "--arg-file=",
+                    "--delimiter=",
+                    "--replace=",
+                    "--max-lines=",
+                    "--max-args=",
+                    "--max-procs=",
+                    "--max-chars=",
+                    "--no-run-if-empty",
+                    "--interactive",
+                    "--verbose",
+                    "--open-tty",
+                    "--exit",
+                    "--eof=",
+                ],
+            )
+        },
         "setpriv" => plain(
             "h",
             "",
