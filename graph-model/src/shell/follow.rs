@@ -1442,6 +1442,12 @@ impl Follower {
             } else if is_assignment {
                 // Judged with the others.
             } else if operands > 0 && !(starter.optional_operand && is_program(&known)) {
+                let tainted = self.peek(word);
+                // It may be an option of this program, and another root has other programs.
+                let may_be_option = known.is_empty() && !is_behind_dashes;
+                if may_be_option || matches!(name, "chroot" | "envdir") {
+                    self.report_if(&tainted, || How::Option(name.to_owned()), &word.range);
+                }
                 operands -= 1;
             } else {
                 break;
@@ -1680,14 +1686,15 @@ impl Follower {
         for (at, word) in arguments.iter().enumerate() {
             let tainted = self.peek(word);
             let may_be_option = dashes.is_none_or(|dashes| at < dashes) && host.is_none();
-            if std::mem::take(&mut takes) || dashes == Some(at) || (may_be_option && word.beginning().starts_with('-'))
-            {
-                let text = texts[at].as_deref().filter(|text| may_be_option && text.starts_with('-'));
+            let is_taken = std::mem::take(&mut takes);
+            if is_taken || dashes == Some(at) || (may_be_option && word.beginning().starts_with('-')) {
+                let text = texts[at].as_deref().filter(|text| !is_taken && may_be_option && text.starts_with('-'));
                 takes = text.is_some_and(|text| {
-                    text.chars().skip(1).position(|letter| TAKES.contains(letter)) == text.len().checked_sub(2)
+                    let mut letters = text.chars().skip(1);
+                    letters.position(|letter| TAKES.contains(letter)) == text.chars().count().checked_sub(2)
                 });
                 let before = at.checked_sub(1).and_then(|at| texts[at].as_deref()).unwrap_or_default();
-                let is_harmless = matches!(before, "-i" | "-l" | "-p");
+                let is_harmless = is_taken && matches!(before, "-i" | "-l" | "-p");
                 self.report_if(&tainted.filter(|_| !is_harmless), || How::Option(name.to_owned()), &word.range);
                 continue;
             }
@@ -1726,7 +1733,7 @@ impl Follower {
             }
             let known = word.beginning();
             let option = if known.starts_with('-') { known.split('=').next().unwrap_or_default() } else { before };
-            let is_harmless = programs::HARMLESS_OPTIONS.contains(&option);
+            let is_harmless = programs::is_harmless(name, option);
             let is_option = known.is_empty() || option.starts_with('-');
             // What stands in an assignment of `make` is expanded by it.
             let is_assignment = matches!(name, "make" | "gmake") && known.contains('=');

@@ -532,31 +532,17 @@ pub(super) fn prints_environment(name: &str) -> bool {
     matches!(name, "printenv" | "envsubst" | "ps" | "pargs" | "m4" | "history" | "export" | "systemctl")
 }
 
-/// Options whose argument names no program and nothing that one is read from.
-pub(super) const HARMLESS_OPTIONS: &[&str] = &[
-    "-C",
-    "--directory",
-    "--exclude",
-    "--include",
-    "--branch",
-    "-b",
-    "--depth",
-    "--message",
-    "-m",
-    "--author",
-    "--date",
-    "--since",
-    "--until",
-    "--bwlimit",
-    "--strip-components",
-    "-P",
-    "-p",
-    "-i",
-    "-n",
-    "-l",
-    "--lines",
-    "--bytes",
-];
+/// Whether an option of a program takes an argument that names no program, and nothing that one is read from.
+pub(super) fn is_harmless(name: &str, option: &str) -> bool {
+    match name {
+        "tar" | "gtar" | "bsdtar" => matches!(option, "-C" | "--directory" | "--exclude" | "--strip-components"),
+        "git" => matches!(option, "-b" | "--branch" | "--depth"),
+        "rsync" => matches!(option, "--exclude" | "--include" | "--bwlimit"),
+        "scp" => matches!(option, "-P" | "-i"),
+        "split" => matches!(option, "-l" | "-b" | "-n" | "--lines" | "--bytes" | "--number"),
+        _ => false,
+    }
+}
 
 /// Programs that start another one somewhere among their arguments.
 pub(super) const CARRIERS: &[&str] = &[
