@@ -364,7 +364,7 @@ impl Draw {
 }
 
 /// Ways in which the value of `$X` gets into another variable: `IN` is the expansion it comes from, `OUT` the new name.
-const CARRIED: [&str; 16] = [
+const CARRIED: [&str; 20] = [
     "OUT=\"IN\"; ",
     "OUT=IN; ",
     "OUT=$(printf %s \"IN\"); ",
@@ -381,10 +381,14 @@ const CARRIED: [&str; 16] = [
     "IFS= read -r OUT < <(printf '%s\\n' \"IN\"); ",
     "OUT=$(cat <<E\nIN\nE\n); ",
     "set_it() { OUT=$1; }; set_it \"IN\"; ",
+    "[[ \"IN\" =~ ^(.*)$ ]]; OUT=${BASH_REMATCH[1]}; ",
+    ": \"IN\"; OUT=$_; ",
+    "printf %s \"IN\" > carried; mv carried moved; OUT=$(< moved); ",
+    "exec 4<<< \"IN\"; read -r OUT <&4; ",
 ];
 
 /// What is done with the expansion `IN`: some of it executes a command, some of it a subscript, and some of it is harmless.
-const USED: [&str; 34] = [
+const USED: [&str; 46] = [
     "echo \"IN\"",
     "printf '%s\\n' \"IN\"",
     "[ \"IN\" = a ] || true",
@@ -419,6 +423,18 @@ const USED: [&str; 34] = [
     "printf -v \"IN\" x",
     "test -v \"IN\" || true",
     "v=abc; echo \"${v:IN}\"",
+    "RANDOM=\"IN\"",
+    "echo hi >& \"IN\"",
+    "ev{a,}l \"IN\"",
+    "$'\\x65val' \"IN\"",
+    "/bin/ba?h -c \"IN\"",
+    "eval() { :; }; unset -f eval; eval \"IN\"",
+    "bash 3<<< \"IN\" <&3",
+    "dd of=s status=none <<< \"IN\"; bash \"$PWD/s\"",
+    "env Q=\"IN\" bash -c 'eval \"$Q\"'",
+    "echo 'eval \"$1\"' | bash -s -- \"IN\"",
+    "declare -n r; for r in \"IN\"; do :; done",
+    "w=IN; v=w; echo $((v))",
 ];
 
 /// Where a command may stand.

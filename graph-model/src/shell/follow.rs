@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
-use super::programs::{self, CARRIERS, COMPOSERS, EVALUATORS, Interpreter, Operand, PREFIXES};
+use super::programs::{self, CARRIERS, COMPOSERS, EVALUATORS, Interpreter, Operand, OptionOf, Starter};
 use super::{Argument, Danger, Foreign, How, Origin, names};
 
 /// How often commands that stand in texts of other commands are read.
@@ -41,7 +41,7 @@ pub(super) fn program(arguments: &[Argument<'_>], foreign: &Foreign) -> Vec<Dang
                 let variable = Variable { name, subscript: None, operation, quoted: true, range: at..at + 1 };
                 parts.push(Part::Variable(variable));
             }
-            Word { parts, assigns: None, range: at..at + 1 }
+            Word { parts, assigns: None, expands: false, range: at..at + 1 }
         })
         .collect();
     let stdin = foreign.stdin.then_some(Origin::Stdin);
@@ -73,6 +73,8 @@ struct Follower {
     integers: BTreeSet<String>,
     /// Associative arrays, whose subscripts are texts.
     associative: BTreeSet<String>,
+    /// Variables that only hold the name of a file that `mktemp` made.
+    fresh: BTreeMap<String, bool>,
     /// Variables that only one literal text is ever assigned to.
     constants: BTreeMap<String, Option<String>>,
     /// What the functions may print.
@@ -81,21 +83,78 @@ struct Follower {
     /// Where the text stands that is read, if it stands in another one.
     within: Option<Range<usize>>,
     nesting: usize,
+    /// Whether the stdin of the whole command is somebody else's.
+    stdin: bool,
     /// What the command reads that is followed.
     reads: Tainted,
     /// The same where it is a text in the command, and where that stands.
     here: Option<(String, Range<usize>)>,
+    /// What the command writes to files of its own, by their names without directory; nothing is what cannot be read.
+    scripts: BTreeMap<String, BTreeSet<Script>>,
+    /// What files may be called that somebody else named.
+    created: Tainted,
+    /// Whether the command reads a file whose name is known, and which the author wrote.
+    is_file: bool,
+    /// What descriptors hold that `exec` opens for all commands.
+    opened: Tainted,
+    /// What was written to a file whose name cannot be known.
+    scattered: Tainted,
+    /// Whether the command copies or renames files, so that what was written to one may be in another.
+    moves: bool,
     looks_for: Option<String>,
     found: bool,
 }
 
 type Tainted = Option<Origin>;
 
+/// The text of a script that the command writes, and where that stands; nothing if it cannot be read.
+type Script = Option<(String, usize, usize)>;
+
+/// What the name of a value begins with that is only the name of a variable: it matters where bash evaluates names. No variable of
+/// a shell has such a name.
+const NAMED: &str = "the name of ";
+
+/// What may be somebody else's, of several values.
+trait Join {
+    /// Returns a value itself before the name of a variable.
+    fn join(self, other: Tainted) -> Tainted;
+    /// Returns the value, if it is more than the name of a variable.
+    fn real(&self) -> Tainted;
+}
+
+impl Join for Tainted {
+    fn join(self, other: Tainted) -> Tainted {
+        if self.as_ref().is_some_and(is_real) {
+            self
+        } else {
+            other.filter(|other| is_real(other) || self.is_none()).or(self)
+        }
+    }
+
+    fn real(&self) -> Tainted {
+        self.clone().filter(is_real)
+    }
+}
+
+fn is_real(origin: &Origin) -> bool {
+    !matches!(origin, Origin::Variable(name) if name.starts_with(NAMED))
+}
+
+/// Notes whose value something holds.
+fn note(map: &mut BTreeMap<String, Origin>, name: &str, origin: &Origin) {
+    let known = map.entry(name.to_owned()).or_insert_with(|| origin.clone());
+    if !is_real(known) {
+        *known = origin.clone();
+    }
+}
+
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]
 struct Given {
     /// Whether an option has its code, or says which argument has.
     has_code: bool,
+    /// Whether an option stands there that the table does not know.
+    is_unknown: bool,
     code: Vec<usize>,
     operands: Vec<usize>,
 }
@@ -107,6 +166,10 @@ impl Given {
         for (place, letter) in letters.char_indices() {
             let end = place + letter.len_utf8();
             let (letter, has_argument_behind) = (&letters[place..end], end == letters.len() && is_whole);
+            self.is_unknown |= !program.knows(letter);
+            if program.attached.contains(letter) {
+                break;
+            }
             if program.code.contains(&letter) {
                 self.has_code = true;
                 // `-c` of a shell takes the first operand, whatever letters stand beside it.
@@ -127,7 +190,7 @@ impl Given {
 impl Follower {
     fn new(foreign: &Foreign) -> Self {
         let variables = foreign.variables.iter().map(|name| (name.clone(), Origin::Variable(name.clone()))).collect();
-        Self { variables, ..Self::default() }
+        Self { variables, stdin: foreign.stdin, ..Self::default() }
     }
 
     fn until_settled(mut self, mut walk: impl FnMut(&mut Self)) -> Vec<Danger> {
@@ -145,20 +208,73 @@ impl Follower {
         dangers
     }
 
-    fn size(&self) -> (usize, usize, usize, usize, bool, usize) {
-        let printing = self.functions.values().filter(|tainted| tainted.is_some()).count();
-        let (integers, lists) = (self.integers.len(), self.associative.len());
-        (
-            self.variables.len(),
-            self.files.len(),
-            integers + lists,
-            self.functions.len(),
-            self.positional.is_some(),
-            printing,
-        )
+    /// Returns how much is known: it only ever grows.
+    fn size(&self) -> usize {
+        let weight = |origin: &Origin| if is_real(origin) { 2 } else { 1 };
+        let of = |tainted: &Tainted| tainted.as_ref().map_or(0, weight);
+        let held = self.variables.values().chain(self.files.values()).map(weight).sum::<usize>();
+        let printed = self.functions.values().map(of).sum::<usize>();
+        let others = of(&self.positional) + of(&self.opened) + of(&self.scattered) + usize::from(self.moves);
+        held + printed
+            + others
+            + self.integers.len()
+            + self.associative.len()
+            + self.functions.len()
+            + of(&self.created)
+            + self.scripts.values().map(BTreeSet::len).sum::<usize>()
+    }
+
+    /// Returns a value of somebody else that a variable of the command holds.
+    fn environment(&self) -> Tainted {
+        self.variables
+            .iter()
+            .find(|(name, origin)| names::is_variable(name) && is_real(origin))
+            .map(|(_, origin)| origin.clone())
+    }
+
+    /// Returns any value of somebody else that the command may get at.
+    fn reach(&self) -> Tainted {
+        let stdin = self.stdin.then_some(Origin::Stdin);
+        self.environment().join(self.positional.real()).join(self.reads.real()).join(stdin)
+    }
+
+    /// Returns what a text holds that names variables of others.
+    fn named(&self, text: &str) -> Tainted {
+        let mut words = text.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
+        words.find(|word| self.variables.contains_key(*word)).map(|word| match &self.variables[word] {
+            Origin::Variable(name) if !is_real(&self.variables[word]) => Origin::Variable(name.clone()),
+            origin => Origin::Variable(format!(
+                "{NAMED}{}",
+                match origin {
+                    Origin::Variable(name) => name,
+                    _ => word,
+                }
+            )),
+        })
+    }
+
+    /// Returns a value that a text expands, as a shell would that it is given to.
+    fn expanded_in(&self, text: &str) -> Tainted {
+        let is_expanded = |name: &str| text.contains(&format!("${name}")) || text.contains(&format!("${{{name}"));
+        let mut held = self.variables.iter().filter(|(_, origin)| is_real(origin));
+        held.find(|(name, _)| names::is_variable(name) && is_expanded(name)).map(|(_, origin)| origin.clone())
+    }
+
+    /// Notes what the positional parameters hold.
+    fn pass(&mut self, given: Tainted) {
+        self.positional = self.positional.take().join(given);
     }
 
     fn report(&mut self, origin: &Origin, how: How, range: &Range<usize>) {
+        // A name is a danger only where it is evaluated.
+        let origin = match origin {
+            Origin::Variable(name) => match name.strip_prefix(NAMED) {
+                Some(name) if how == How::Arithmetic => &Origin::Variable(name.to_owned()),
+                Some(_) => return,
+                None => origin,
+            },
+            _ => origin,
+        };
         let range = self.within.clone().unwrap_or_else(|| range.clone());
         self.dangers.push(Danger { origin: origin.clone(), how, range });
     }
@@ -178,7 +294,7 @@ impl Follower {
         if self.integers.contains(name) {
             self.report(origin, How::Arithmetic, range);
         }
-        self.variables.entry(name.to_owned()).or_insert_with(|| origin.clone());
+        note(&mut self.variables, name, origin);
     }
 
     fn variable(&mut self, name: &str) -> Tainted {
@@ -186,7 +302,11 @@ impl Follower {
             self.found = true;
         }
         let is_positional = matches!(name, "@" | "*") || name.bytes().all(|byte| byte.is_ascii_digit());
-        if is_positional { self.positional.clone() } else { self.variables.get(name).cloned() }
+        if is_positional {
+            return self.positional.clone();
+        }
+        let held = self.variables.get(name).cloned();
+        if names::is_copied(name) { held.join(self.reach()) } else { held }
     }
 
     /// Finds the variables to which one literal text is assigned, and nothing else.
@@ -198,6 +318,8 @@ impl Follower {
                         let Some(assigns) = &word.assigns else { continue };
                         let text = word.literal().and_then(|text| Some(text.split_once('=')?.1.to_owned()));
                         let is_plain = assigns.subscript.is_none() && assigns.elements.is_none();
+                        let is_fresh = is_plain && is_made_by_mktemp(word, assigns.value);
+                        *self.fresh.entry(assigns.name.clone()).or_insert(is_fresh) &= is_fresh;
                         let text = text.filter(|_| is_plain && !word.beginning().contains("+="));
                         match self.constants.get_mut(&assigns.name) {
                             Some(known) if *known != text => *known = None,
@@ -210,6 +332,7 @@ impl Follower {
                     // What `read`, `printf -v` and their like assign is no constant.
                     for word in &simple.words {
                         if let Some(name) = word.literal().filter(|name| names::is_variable(name)) {
+                            self.fresh.insert(name.clone(), false);
                             self.constants.entry(name).or_insert(None);
                         }
                     }
@@ -220,7 +343,9 @@ impl Follower {
                     self.gather_constants(body);
                 }
                 Command::Case(_, arms, _) => arms.iter().for_each(|(_, body)| self.gather_constants(body)),
-                Command::Function(_, body) => self.gather_constants(&vec![vec![(**body).clone()]]),
+                Command::Function(_, body) | Command::Coprocess(body) => {
+                    self.gather_constants(&vec![vec![(**body).clone()]]);
+                }
                 Command::Test(..) | Command::Arithmetic(_) => {}
             }
         }
@@ -236,7 +361,7 @@ impl Follower {
             match part {
                 Part::Text(piece) => text.push_str(piece),
                 Part::Variable(Variable { name, subscript: None, operation: Operation::Plain, .. })
-                    if !self.variables.contains_key(name) =>
+                    if !self.variables.get(name).is_some_and(is_real) =>
                 {
                     text.push_str(self.constants.get(name)?.as_ref()?);
                 }
@@ -250,22 +375,23 @@ impl Follower {
     fn list(&mut self, list: &List, input: Option<&Origin>) -> Tainted {
         let mut printed = None;
         for pipeline in list {
-            let mut flows = input.cloned();
-            let here = self.here.clone();
+            let mut flows = input.cloned().join(self.opened.clone());
+            let outer = (self.here.clone(), self.is_file);
             for command in pipeline {
                 flows = self.command(command, flows.as_ref());
-                self.here = None;
+                self.here = self.literal_output(command);
+                self.is_file = false;
             }
-            self.here = here;
-            printed = printed.or(flows);
+            (self.here, self.is_file) = outer;
+            printed = printed.join(flows);
         }
         printed
     }
 
     fn command(&mut self, command: &Command, input: Option<&Origin>) -> Tainted {
-        let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone());
+        let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
         let printed = self.command_inside(command, input);
-        (self.reads, self.here) = outer;
+        (self.reads, self.here, self.is_file) = outer;
         printed
     }
 
@@ -277,7 +403,7 @@ impl Follower {
                 let mut printed = None;
                 for list in lists {
                     let flows = self.list(list, input.as_ref());
-                    printed = printed.or(flows);
+                    printed = printed.join(flows);
                 }
                 self.write(redirects, &printed);
                 printed
@@ -285,7 +411,7 @@ impl Follower {
             Command::For(name, words, body, redirects) => {
                 let input = self.redirects(redirects, input.cloned());
                 let over = match words {
-                    Some(words) => words.iter().fold(None, |found: Tainted, word| found.or(self.word(word))),
+                    Some(words) => words.iter().fold(None, |found: Tainted, word| found.join(self.word(word))),
                     None => self.positional.clone(),
                 };
                 let range = words.iter().flatten().next().map_or(0..0, |word| word.range.clone());
@@ -301,7 +427,7 @@ impl Follower {
                 for (patterns, body) in arms {
                     patterns.iter().for_each(|pattern| drop(self.word(pattern)));
                     let flows = self.list(body, input.as_ref());
-                    printed = printed.or(flows);
+                    printed = printed.join(flows);
                 }
                 self.write(redirects, &printed);
                 printed
@@ -315,14 +441,21 @@ impl Follower {
                 self.word(word);
                 None
             }
+            Command::Coprocess(body) => {
+                (self.here, self.is_file) = (None, false);
+                let reach = self.reach();
+                self.command(body, input.cloned().join(reach).as_ref())
+            }
             Command::Function(name, body) => {
+                if name == "command_not_found_handle" {
+                    let reach = self.reach();
+                    self.report_if(&reach, || How::Code(name.clone()), &(0..0));
+                }
                 self.functions.entry(name.clone()).or_insert(None);
                 let called = self.variables.get(STDIN).cloned();
                 let printed = self.command(body, input.or(called.as_ref()));
                 let known = self.functions.entry(name.clone()).or_insert(None);
-                if known.is_none() {
-                    *known = printed;
-                }
+                *known = known.take().join(printed);
                 None
             }
         }
@@ -337,17 +470,27 @@ impl Follower {
                     let path = self.word(word);
                     self.split(word);
                     self.here = None;
-                    let name = self.text(word).unwrap_or_default();
-                    let is_own = is_stdin(&name) || name.starts_with("/proc/");
-                    input = path.or(if is_own { input } else { self.files.get(&plain_path(&name)).cloned() });
+                    let name = self.text(word);
+                    let is_own = name.as_deref().is_none_or(is_stdin);
+                    let is_process = word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+                    self.is_file = !is_own && !is_process;
+                    let held = if is_own { input } else { None };
+                    input = path.join(held).join(self.contents(word));
                 }
                 Redirect::Text(word) => {
                     input = self.word(word);
+                    self.is_file = false;
                     self.here = self.text(word).map(|text| (text, word.range.clone()));
                 }
-                Redirect::Into(word) | Redirect::Duplicate(word) => {
-                    self.word(word);
+                Redirect::Into(word) => {
+                    let path = self.word(word).real();
+                    self.created = self.created.take().join(path);
                     self.split(word);
+                }
+                Redirect::Duplicate(word) => {
+                    let tainted = self.word(word);
+                    self.split(word);
+                    self.report_if(&tainted, || How::Expanded, &word.range);
                 }
             }
         }
@@ -357,13 +500,86 @@ impl Follower {
     /// Notes to which files a command writes what may be somebody else's.
     fn write(&mut self, redirects: &[Redirect], printed: &Tainted) {
         let Some(origin) = printed else { return };
+        let origin = origin.clone();
         for redirect in redirects {
-            if let Redirect::Into(word) = redirect
-                && let Some(name) = self.text(word)
-            {
-                self.files.entry(plain_path(&name)).or_insert_with(|| origin.clone());
+            // Bash takes the word of `>&` for a file if it is no number.
+            if let Redirect::Into(word) | Redirect::Duplicate(word) = redirect {
+                self.written(word, &origin);
             }
         }
+    }
+
+    /// Notes that a file may hold a value.
+    fn written(&mut self, word: &Word, origin: &Origin) {
+        match self.path(word) {
+            Some(path) if path.starts_with("/dev/") => {}
+            Some(path) if path.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') => {}
+            Some(path) => note(&mut self.files, &plain_path(&path), origin),
+            None => self.scattered = self.scattered.take().join(Some(origin.clone())),
+        }
+    }
+
+    /// Returns the path that a word names, with marks for the directories that are known not to be others.
+    fn path(&self, word: &Word) -> Option<String> {
+        let mut path = String::new();
+        for part in &word.parts {
+            match part {
+                Part::Variable(variable)
+                    if matches!(variable.operation, Operation::Plain)
+                        && (matches!(variable.name.as_str(), "PWD" | "HOME" | "TMPDIR")
+                            || self.fresh.get(&variable.name) == Some(&true)) =>
+                {
+                    path.push_str(&format!("/${}", variable.name));
+                }
+                part => path.push_str(&self.text(&Word { parts: vec![part.clone()], ..Word::default() })?),
+            }
+        }
+        if word.expands { None } else { Some(path) }
+    }
+
+    /// Returns what a file may hold that somebody else chose and the command wrote there.
+    fn contents(&self, word: &Word) -> Tainted {
+        let any = || self.scattered.clone().join(self.files.values().next().cloned());
+        if word.parts.iter().any(|part| matches!(part, Part::Process { .. })) {
+            return None;
+        }
+        let Some(path) = self.path(word) else { return any() };
+        if self.moves && !path.is_empty() {
+            return any();
+        }
+        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let same = self.files.iter().find(|(file, _)| base(file) == base(&path)).map(|(_, origin)| origin.clone());
+        same.join(self.scattered.clone().filter(|_| !path.starts_with("/usr/") && !path.starts_with("/bin/")))
+    }
+
+    /// Returns what a command prints, if that is a text that stands in it.
+    fn literal_output(&self, command: &Command) -> Option<(String, Range<usize>)> {
+        let Command::Simple(simple) = command else { return None };
+        if simple.redirects.iter().any(|redirect| matches!(redirect, Redirect::Into(_) | Redirect::Duplicate(_))) {
+            return None;
+        }
+        self.literal_text(simple)
+    }
+
+    /// Returns what a command prints or writes, if that is a text that stands in it.
+    fn literal_text(&self, simple: &Simple) -> Option<(String, Range<usize>)> {
+        let words = &simple.words;
+        let redirects: Vec<&Redirect> =
+            simple.redirects.iter().filter(|redirect| !matches!(redirect, Redirect::Into(_))).collect();
+        let texts: Vec<String> = words.iter().map(|word| self.text(word)).collect::<Option<_>>()?;
+        let (first, rest) = texts.split_first()?;
+        if self.functions.contains_key(first) || words.iter().any(|word| word.expands) {
+            return None;
+        }
+        let range = words.get(1).map_or(0..0, |word| word.range.clone());
+        let text = match (first.as_str(), rest, redirects.as_slice()) {
+            ("cat", [], [Redirect::Text(word)]) => return Some((self.text(word)?, word.range.clone())),
+            ("echo", [first, ..], []) if !first.starts_with('-') => rest.join(" "),
+            ("echo", [first, rest @ ..], []) if first == "-n" => rest.join(" "),
+            ("printf", [format, text], []) if matches!(format.as_str(), "%s" | "%s\\n" | "%s\n") => text.clone(),
+            _ => return None,
+        };
+        Some((text, range))
     }
 
     fn simple(&mut self, simple: &Simple, input: Option<&Origin>) -> Tainted {
@@ -377,9 +593,48 @@ impl Follower {
             }
         }
         let input = self.redirects(&simple.redirects, input.cloned());
-        let printed = self.started(&simple.words, input.as_ref());
+        let is_exec = simple.words.iter().any(|word| self.text(word).as_deref() == Some("exec"));
+        if is_exec {
+            self.opened(&simple.redirects, &input);
+        }
+        let mut printed = self.started(&simple.words, input.as_ref());
+        if simple.words.is_empty() && simple.assignments.is_empty() {
+            // `$(< file)` is what the file holds.
+            printed = printed.join(input);
+        }
+        let text = self.literal_text(simple);
+        for redirect in &simple.redirects {
+            if let Redirect::Into(word) = redirect
+                && let Some(path) = self.path(word)
+            {
+                let base = path.rsplit('/').next().unwrap_or_default().to_owned();
+                self.scripts
+                    .entry(base)
+                    .or_default()
+                    .insert(text.clone().map(|(text, range)| (text, range.start, range.end)));
+            }
+        }
         self.write(&simple.redirects, &printed);
         printed
+    }
+
+    /// Follows the descriptors that `exec` opens, for all commands that come.
+    fn opened(&mut self, redirects: &[Redirect], input: &Tainted) {
+        for redirect in redirects {
+            match redirect {
+                Redirect::Into(word) | Redirect::Duplicate(word) => {
+                    if let Some(origin) = self.reach() {
+                        self.written(word, &origin);
+                    }
+                }
+                // A text may have code in it that reads a variable.
+                Redirect::Text(_) => self.opened = self.opened.take().join(self.reach()),
+                Redirect::From(_) => {}
+            }
+        }
+        if redirects.iter().any(|redirect| matches!(redirect, Redirect::From(_) | Redirect::Text(_))) {
+            self.opened = self.opened.take().join(input.clone());
+        }
     }
 
     /// Follows an assignment; returns its value.
@@ -395,12 +650,33 @@ impl Follower {
                 if let Some(subscript) = subscript {
                     self.subscript(subscript, is_text, &element.range);
                 }
-                found.or(self.parts(&element.parts, &element.range))
+                found.join(self.parts(&element.parts, &element.range))
             }),
-            None => self.parts(&word.parts[assigns.value.min(word.parts.len())..], &word.range),
+            None => {
+                // The text in front holds the name too, and what follows it without an expansion between.
+                let text = word.beginning().split_once('=').map_or("", |(_, text)| text);
+                let named = self.named(text);
+                self.parts(&word.parts[assigns.value.min(word.parts.len())..], &word.range).join(named)
+            }
         };
+        if names::names_programs(&assigns.name) {
+            let reach = self.reach();
+            self.report_if(&reach, || How::Environment(assigns.name.clone()), &word.range);
+        }
         self.assign(&assigns.name, &value, &word.range);
+        if is_text && let Some(subscript) = &assigns.subscript {
+            let key = self.quiet(|follower| follower.parts(subscript, &word.range));
+            self.assign(&assigns.name, &key.real(), &word.range);
+        }
         value
+    }
+
+    /// Follows something that was judged elsewhere.
+    fn quiet(&mut self, follow: impl FnOnce(&mut Self) -> Tainted) -> Tainted {
+        let count = self.dangers.len();
+        let tainted = follow(self);
+        self.dangers.truncate(count);
+        tainted
     }
 
     /// Judges a subscript: of an array it is arithmetic, of an associative one a text.
@@ -419,32 +695,39 @@ impl Follower {
         if word.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some() || assigns.subscript.is_some()) {
             return self.assignment_value(word);
         }
-        self.parts(&word.parts, &word.range)
+        let tainted = self.parts(&word.parts, &word.range);
+        if word.expands { tainted.join(self.created.clone()) } else { tainted }
     }
 
     fn assignment_value(&mut self, word: &Word) -> Tainted {
         let Some(assigns) = &word.assigns else { return None };
         let elements = assigns.elements.iter().flatten();
         let listed =
-            elements.fold(None, |found: Tainted, element| found.or(self.parts(&element.parts, &element.range)));
-        listed.or(self.parts(&word.parts, &word.range))
+            elements.fold(None, |found: Tainted, element| found.join(self.parts(&element.parts, &element.range)));
+        listed.join(self.parts(&word.parts, &word.range))
     }
 
     fn parts(&mut self, parts: &[Part], range: &Range<usize>) -> Tainted {
         let mut found = None;
         for part in parts {
             let tainted = self.part(part, range);
-            found = found.or(tainted);
+            found = found.join(tainted);
         }
         found
     }
 
     fn part(&mut self, part: &Part, range: &Range<usize>) -> Tainted {
         match part {
-            Part::Text(_) => None,
+            Part::Text(text) => self.named(text),
             Part::Variable(variable) => self.expansion(variable),
             Part::Output { list, .. } => self.list(list, self.substitution_input().as_ref()),
-            Part::Process { list, .. } => self.list(list, self.substitution_input().as_ref()),
+            Part::Process { list, reads, .. } => {
+                let outer = (self.here.take(), std::mem::take(&mut self.is_file));
+                let input = self.substitution_input().join(if *reads { self.reach() } else { None });
+                let printed = self.list(list, input.as_ref());
+                (self.here, self.is_file) = outer;
+                printed
+            }
             Part::Arithmetic(parts) => {
                 self.arithmetic(parts, range);
                 None
@@ -466,8 +749,16 @@ impl Follower {
         }
         match operation {
             Operation::Plain => value,
-            Operation::Length | Operation::Names => None,
+            Operation::Length => None,
+            // The subscripts of an associative array are texts.
+            Operation::Names if self.associative.contains(name) => value,
+            Operation::Names => {
+                let found =
+                    self.variables.keys().find(|known| known.starts_with(name.as_str()) && names::is_variable(known));
+                found.map(|found| Origin::Variable(format!("{NAMED}{found}")))
+            }
             Operation::Indirect => {
+                let value = value.join(self.reach());
                 self.report_if(&value, || How::Expanded, range);
                 value
             }
@@ -486,11 +777,11 @@ impl Follower {
                 if *sets {
                     self.assign(name, &other, range);
                 }
-                value.or(other)
+                value.join(other)
             }
             Operation::Pattern(parts) => {
                 let other = self.parts(parts, range);
-                value.or(other)
+                value.join(other)
             }
         }
     }
@@ -535,7 +826,7 @@ impl Follower {
     }
 
     fn any(&mut self, words: &[Word]) -> Tainted {
-        words.iter().fold(None, |found: Tainted, word| found.or(self.peek(word)))
+        words.iter().fold(None, |found: Tainted, word| found.join(self.peek(word)))
     }
 
     /// Judges `[[ … ]]`.
@@ -553,9 +844,19 @@ impl Follower {
             } else if matches!(text, "-v" | "-R")
                 && let Some(name) = words.get(at + 1)
             {
-                let tainted = self.peek(name);
-                self.report_if(&tainted, || How::Name, &name.range);
+                self.name(name);
             }
+        }
+    }
+
+    /// Judges a word that names a variable, maybe with a subscript.
+    fn name(&mut self, word: &Word) {
+        let tainted = self.peek(word);
+        self.report_if(&tainted, || How::Name, &word.range);
+        let is_evaluated =
+            |text: String| text.split_once('[').is_some_and(|(name, _)| !self.associative.contains(name));
+        if tainted.real().is_none() && self.text(word).is_none_or(is_evaluated) {
+            self.evaluated(word);
         }
     }
 
@@ -569,7 +870,7 @@ impl Follower {
                 let count = self.dangers.len();
                 let named = self.parts(&parts, &word.range);
                 self.dangers.truncate(count);
-                tainted = tainted.or(named);
+                tainted = tainted.join(named);
             }
         }
         self.report_if(&tainted, || How::Arithmetic, &word.range);
@@ -578,27 +879,31 @@ impl Follower {
     /// Judges a simple command: a builtin, a function, or a program.
     fn started(&mut self, words: &[Word], input: Option<&Origin>) -> Tainted {
         let (first, arguments) = words.split_first()?;
-        if let Some(origin) = self.peek(first) {
+        if let Some(origin) = self.peek(first).real() {
             self.report(&origin, How::Program, &first.range);
             return Some(origin);
         }
-        let Some(name) = self.text(first) else {
-            let tainted = self.any(arguments).or(input.cloned());
+        let Some(name) = self.text(first).filter(|_| !first.expands) else {
+            let tainted = self.any(arguments).join(input.cloned());
             self.report_if(&tainted, || How::Unknown, &first.range);
             return tainted;
         };
         if let Some(printed) = self.functions.get(&name).cloned() {
             let given = self.any(arguments);
-            if self.positional.is_none() {
-                self.positional = given.clone();
-            }
+            self.pass(given.clone());
             // What the function reads is what the command around it reads; its body was followed where it stands.
             if let Some(origin) = input {
-                self.variables.entry(STDIN.to_owned()).or_insert_with(|| origin.clone());
+                note(&mut self.variables, STDIN, origin);
             }
-            return printed.or(given).or(input.cloned());
+            // Whether the function is there when this is executed cannot be known: the program of its name may be.
+            let other = self.program_or_builtin(&name, words, input);
+            return printed.join(given).join(input.cloned()).join(other);
         }
-        match self.builtin(&name, words, input) {
+        self.program_or_builtin(&name, words, input)
+    }
+
+    fn program_or_builtin(&mut self, name: &str, words: &[Word], input: Option<&Origin>) -> Tainted {
+        match self.builtin(name, words, input) {
             Some(printed) => printed,
             None => self.external(words, input),
         }
@@ -614,17 +919,20 @@ impl Follower {
                 let tainted = self.any(arguments);
                 self.report_if(&tainted, || How::Code(name.to_owned()), &range);
                 let known: Option<Vec<String>> = texts.into_iter().collect();
+                if known.is_none() && tainted.real().is_none() {
+                    let held = self.environment();
+                    self.report_if(&held, || How::Unreadable, &range);
+                }
                 let printed = known.and_then(|texts| self.nested(&texts.join(" "), &range, input));
-                return Some(tainted.or(printed));
+                return Some(tainted.join(printed));
             }
             "." | "source" => {
                 if let Some(script) = arguments.first() {
                     self.script(script, input, name);
                 }
-                if self.positional.is_none() {
-                    self.positional = self.any(arguments.get(1..).unwrap_or_default());
-                }
-                return Some(self.any(arguments).or(input.cloned()));
+                let given = self.any(arguments.get(1..).unwrap_or_default());
+                self.pass(given);
+                return Some(self.any(arguments).join(input.cloned()));
             }
             "trap" => {
                 if let Some(action) = arguments.iter().find(|word| !word.beginning().starts_with("--")) {
@@ -636,28 +944,38 @@ impl Follower {
                 }
             }
             "let" => arguments.iter().for_each(|word| self.evaluated(word)),
-            "declare" | "typeset" | "local" | "export" | "readonly" => self.declaration(arguments, &texts),
-            "printf" => return Some(self.printf(arguments, &texts)),
-            "read" | "mapfile" | "readarray" => self.read(name, arguments, &texts, input),
-            "unset" | "getopts" => {
-                for word in arguments {
-                    let tainted = self.peek(word);
-                    self.report_if(&tainted, || How::Name, &word.range);
+            "declare" | "typeset" | "local" | "export" | "readonly" => {
+                self.declaration(name, arguments, &texts);
+                let is_option = |text: &Option<String>| text.as_deref().is_none_or(|text| text.starts_with('-'));
+                if texts.iter().all(is_option) || texts.iter().flatten().any(|text| text.starts_with("-p")) {
+                    return Some(self.reach());
                 }
             }
+            "printf" => return Some(self.printf(arguments, &texts)),
+            "read" | "mapfile" | "readarray" => self.read(name, arguments, &texts, input),
+            "unset" | "getopts" => arguments.iter().for_each(|word| self.name(word)),
             "test" | "[" => self.bracket(arguments, &texts),
             "set" => {
                 let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
                 let tainted = self.any(arguments);
+                if arguments.is_empty() {
+                    return Some(self.reach());
+                }
+                // Then words behind a program's name are assignments.
+                let is_keyword = |text: &String| {
+                    text == "keyword" || (text.starts_with('-') && !text.starts_with("--") && text.contains('k'))
+                };
+                if texts.iter().flatten().any(is_keyword) {
+                    let reach = self.reach();
+                    self.report_if(&reach, || How::Unreadable, &range);
+                }
                 if dashes.is_none()
                     && let Some(word) = arguments.first()
                 {
                     let first = self.peek(word);
                     self.report_if(&first, || How::Option("set".to_owned()), &word.range);
                 }
-                if self.positional.is_none() {
-                    self.positional = tainted;
-                }
+                self.pass(tainted);
             }
             "wait" => {
                 let tainted = self.any(arguments);
@@ -667,18 +985,44 @@ impl Follower {
             _ if EVALUATORS.contains(&name) => {
                 let tainted = self.any(arguments);
                 self.report_if(&tainted, || How::Code(name.to_owned()), &range);
-                return Some(tainted);
+                // They give other programs a name.
+                let renames = match name {
+                    "alias" | "enable" => !arguments.is_empty(),
+                    "hash" => texts.iter().any(|text| text.as_deref().is_none_or(|text| text.starts_with("-p"))),
+                    _ => false,
+                };
+                let reach = self.reach();
+                if renames {
+                    self.report_if(&reach, || How::Unreadable, &range);
+                }
+                return Some(reach);
             }
+            "cd" | "pushd" | "popd" => {
+                if let Some(origin) = self.any(arguments).real() {
+                    for name in ["PWD", "OLDPWD", "DIRSTACK"] {
+                        note(&mut self.variables, name, &origin);
+                    }
+                }
+            }
+            "pwd" | "dirs" => return Some(self.variables.get("PWD").cloned()),
             "echo" => return Some(self.any(arguments)),
-            "true" | "false" | ":" | "cd" | "pushd" | "popd" | "exit" | "return" | "shift" | "break" | "continue"
-            | "kill" | "umask" | "ulimit" | "pwd" | "type" | "times" | "shopt" => {}
+            "true" | "false" | ":" | "exit" | "return" | "shift" | "break" | "continue" | "kill" | "umask"
+            | "ulimit" | "type" | "times" | "shopt" => {}
             _ => return None,
         }
         Some(None)
     }
 
-    fn declaration(&mut self, arguments: &[Word], texts: &[Option<String>]) {
+    fn declaration(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
         let options: String = texts.iter().flatten().filter_map(|text| text.strip_prefix('-')).collect();
+        let is_export = matches!(name, "export" | "readonly");
+        // What is assigned to a reference is assigned to another variable, which cannot be known.
+        let may_refer = options.contains('n')
+            || arguments.iter().zip(texts).any(|(word, text)| text.is_none() && word.assigns.is_none());
+        if may_refer && !is_export {
+            let reach = self.reach();
+            self.report_if(&reach, || How::Name, &arguments[0].range);
+        }
         for word in arguments {
             match &word.assigns {
                 Some(assigns) => {
@@ -694,8 +1038,7 @@ impl Follower {
                     }
                 }
                 None => {
-                    let tainted = self.peek(word);
-                    self.report_if(&tainted, || How::Name, &word.range);
+                    self.name(word);
                     if let Some(name) = self.text(word).filter(|name| names::is_variable(name)) {
                         if options.contains('A') {
                             self.associative.insert(name.clone());
@@ -721,8 +1064,9 @@ impl Follower {
             if attached.is_empty()
                 && let Some(target) = arguments.get(1)
             {
-                let tainted = self.peek(target);
-                self.report_if(&tainted, || How::Name, &target.range);
+                self.name(target);
+            } else if attached.contains('[') {
+                self.name(&arguments[0]);
             }
             let target = if attached.is_empty() { texts.get(1).cloned().flatten() } else { Some(attached.to_owned()) };
             if let Some(name) = target {
@@ -773,6 +1117,9 @@ impl Follower {
                     match letter {
                         "a" => {
                             self.report_if(&tainted, || How::Name, &range);
+                            if let Some(word) = arguments.get(at) {
+                                self.name(word);
+                            }
                             if let Some(target) = value {
                                 self.assign(&target, &input, &range);
                             }
@@ -781,9 +1128,7 @@ impl Follower {
                         "C" => {
                             self.report_if(&tainted, || How::Code(name.to_owned()), &range);
                             if let Some(text) = value {
-                                if self.positional.is_none() {
-                                    self.positional.clone_from(&input);
-                                }
+                                self.pass(input.clone());
                                 self.nested(&text, &range, None);
                             }
                         }
@@ -794,8 +1139,7 @@ impl Follower {
                 continue;
             }
             named = true;
-            let tainted = self.peek(word);
-            self.report_if(&tainted, || How::Name, &word.range);
+            self.name(word);
             if let Some(target) = texts[at].clone() {
                 let target = target.split('[').next().unwrap_or_default().to_owned();
                 self.assign(&target, &input, &word.range);
@@ -814,12 +1158,12 @@ impl Follower {
             Some(Some(last)) if last == "]" => arguments.len() - 1,
             _ => arguments.len(),
         };
-        let tainted: Vec<Tainted> = arguments[..end].iter().map(|word| self.peek(word)).collect();
+        let tainted: Vec<Tainted> = arguments[..end].iter().map(|word| self.peek(word).real()).collect();
         for at in 1..end {
             if !matches!(texts[at - 1].as_deref(), Some("-v" | "-R")) {
                 continue;
             }
-            self.report_if(&tainted[at].clone(), || How::Name, &arguments[at].range);
+            self.name(&arguments[at]);
         }
         // Where two values of others stand side by side, the first may be the operator `-v`.
         for at in 1..end {
@@ -868,10 +1212,64 @@ impl Follower {
     fn script(&mut self, word: &Word, input: Option<&Origin>, reader: &str) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(reader.to_owned()), &word.range);
-        let Some(name) = self.text(word) else { return };
-        let written = self.files.get(&plain_path(&name)).cloned();
-        let written = written.or(if is_stdin(&name) { input.cloned() } else { None });
+        let is_own = self.text(word).is_some_and(|name| is_stdin(&name));
+        let written = self.contents(word).join(if is_own { input.cloned() } else { None });
         self.report_if(&written, || How::Code(reader.to_owned()), &word.range);
+        if is_own && written.real().is_none() {
+            self.unread(reader, &word.range);
+        }
+        self.own_scripts(word, reader);
+        for part in &word.parts {
+            if let Part::Process { list, .. } = part {
+                self.process(list, reader, &word.range);
+            }
+        }
+    }
+
+    /// Judges a script that the command itself writes: it may read a variable.
+    fn own_scripts(&mut self, word: &Word, reader: &str) {
+        if self.scripts.is_empty() || self.nesting >= MAX_NESTING {
+            return;
+        }
+        let base = self.path(word).map(|path| path.rsplit('/').next().unwrap_or_default().to_owned());
+        let base = base.filter(|base| !self.moves || self.scripts.contains_key(base));
+        let found: Vec<_> = match base {
+            Some(base) => self.scripts.get(&base).cloned().into_iter().flatten().collect(),
+            None => self.scripts.values().flatten().cloned().collect(),
+        };
+        for script in found {
+            match script {
+                Some((text, start, end)) => drop(self.nested(&text, &(start..end), None)),
+                None => {
+                    let held = self.environment();
+                    self.report_if(&held, || How::Code(reader.to_owned()), &word.range);
+                }
+            }
+        }
+    }
+
+    /// Judges code that a shell reads from a process.
+    fn process(&mut self, list: &List, reader: &str, range: &Range<usize>) {
+        let outer = (self.here.take(), std::mem::take(&mut self.is_file));
+        if let [pipeline] = list.as_slice()
+            && let [command] = pipeline.as_slice()
+        {
+            self.here = self.literal_output(command);
+        }
+        self.unread(reader, range);
+        (self.here, self.is_file) = outer;
+    }
+
+    /// Judges code that a shell reads and nobody else's value is in: it may read a variable. Returns what it prints.
+    fn unread(&mut self, reader: &str, range: &Range<usize>) -> Tainted {
+        if let Some((text, range)) = self.here.take() {
+            return self.nested(&text, &range, None);
+        }
+        if !self.is_file {
+            let held = self.environment();
+            self.report_if(&held, || How::Code(reader.to_owned()), range);
+        }
+        None
     }
 
     /// Judges a program and its arguments; returns what it prints.
@@ -879,39 +1277,215 @@ impl Follower {
         let (first, arguments) = words.split_first()?;
         let tainted_program = self.peek(first);
         self.report_if(&tainted_program, || How::Program, &first.range);
-        let Some(path) = self.text(first) else { return self.any(words).or(input.cloned()) };
-        let written = self.files.get(&plain_path(&path)).cloned();
+        let Some(path) = self.text(first).filter(|_| !first.expands) else {
+            let given = self.any(words).join(input.cloned());
+            self.report_if(&given, || How::Unknown, &first.range);
+            return given;
+        };
+        let written = if path.contains('/') { self.contents(first) } else { self.files.get(&path).cloned() };
+        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path.as_str()));
+        let written = written.join(named.map(|(_, origin)| origin.clone()));
         self.report_if(&written, || How::Code(path.clone()), &first.range);
+        if path.contains('/') {
+            self.own_scripts(first, &path);
+        }
         let name = path.rsplit('/').next().unwrap_or_default();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
-        let mut printed = self.any(arguments).or(input.cloned());
+        let mut printed = self.any(arguments).join(input.cloned());
+        // Assignments before the program that this one starts, and those of its options.
+        let starter = programs::starter(name);
+        if starter.is_some() || CARRIERS.contains(&name) {
+            self.assignments_of_env(arguments, starter.is_some());
+        }
         if let Some(interpreter) = programs::interpreter(name) {
             let more = self.interpreter(name, interpreter, words, &texts, input);
-            printed = printed.or(more);
+            printed = printed.join(more);
         }
         if COMPOSERS.contains(&name) {
             let tainted = self.any(arguments);
             self.report_if(&tainted, || How::Code(name.to_owned()), &first.range);
+            let known: Option<Vec<String>> = texts.iter().cloned().collect();
+            if let Some(known) = known.filter(|_| matches!(name, "watch" | "parallel" | "sem")) {
+                let command: Vec<String> = known.into_iter().skip_while(|text| text.starts_with('-')).collect();
+                self.nested(&command.join(" "), &first.range, None);
+            }
         }
-        match name {
-            "ssh" | "autossh" | "sshpass" => self.ssh(name, arguments, &texts),
-            "env" => self.assignments_of_env(arguments),
-            "tee" => {
-                if let Some(origin) = &printed {
-                    for file in texts.iter().flatten() {
-                        self.files.entry(plain_path(file)).or_insert_with(|| origin.clone());
-                    }
+        if matches!(name, "ssh" | "autossh" | "sshpass") {
+            self.ssh(name, arguments, &texts);
+        }
+        for file in programs::own_files(name, &texts) {
+            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
+            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
+            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
+        }
+        if programs::moves_files(name) || programs::writes_operands(name) || matches!(name, "touch" | "mkdir" | "git") {
+            let given = self.any(arguments).real();
+            self.created = self.created.take().join(given);
+        }
+        if matches!(name, "ls" | "find" | "dir" | "vdir" | "fd" | "tree") {
+            printed = printed.join(self.created.clone());
+        }
+        if programs::moves_files(name) {
+            self.moves = true;
+        }
+        if programs::writes_operands(name)
+            && let Some(origin) = &printed
+        {
+            for word in arguments {
+                let text = self.text(word);
+                match text.as_deref().map(|text| text.strip_prefix("of=").unwrap_or(text)) {
+                    Some(text) if text.starts_with('-') => {}
+                    Some(text) if !text.starts_with("/dev/") => note(&mut self.files, &plain_path(text), origin),
+                    Some(_) => {}
+                    None => self.written(word, origin),
                 }
             }
-            _ => {}
+        }
+        for word in arguments {
+            printed = printed.join(self.contents_of_operand(word));
         }
         if programs::has_dangerous_options(name, texts.iter().flatten().map(String::as_str)) {
             self.options(name, arguments, &texts);
         }
-        if PREFIXES.contains(&name) || CARRIERS.contains(&name) {
-            self.carried(name, words, &texts, input);
+        if name == "git" {
+            self.git(arguments, &texts);
+        }
+        for (option, word) in programs::commands_in_options(name, arguments) {
+            let tainted = self.peek(&word);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
+            if let Some(text) = self.text(&word) {
+                let code = text.strip_prefix(&format!("{option}=")).unwrap_or(&text).to_owned();
+                printed = printed.join(self.nested(&code, &word.range, None));
+            }
+        }
+        if let Some(starter) = starter {
+            printed = printed.join(self.prefixed(name, starter, words, &texts, input));
+        } else if CARRIERS.contains(&name) {
+            printed = printed.join(self.carried(name, words, &texts, input));
+        }
+        if programs::prints_environment(name) {
+            printed = printed.join(self.reach());
         }
         if prints_a_number(name, &texts) { None } else { printed }
+    }
+
+    /// Returns what a program may print that is given a word which may be a file's name.
+    fn contents_of_operand(&mut self, word: &Word) -> Tainted {
+        if word.literal().is_some_and(|text| text.starts_with('-')) {
+            return None;
+        }
+        // The directory has the environment of each process.
+        if word.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains("/proc") || text == "environ"))
+        {
+            return self.reach();
+        }
+        self.contents(word)
+    }
+
+    /// Judges the options of `git` that name a program, and the settings that do.
+    fn git(&mut self, arguments: &[Word], texts: &[Option<String>]) {
+        let is_config = texts.iter().flatten().any(|text| text == "config");
+        let is_harmless = texts.iter().flatten().any(|text| text.starts_with("user."));
+        let mut before = "";
+        for (word, text) in arguments.iter().zip(texts) {
+            let tainted = self.peek(word);
+            let known = word.beginning();
+            let is_setting = matches!(before, "-c" | "--config" | "--config-env" | "--exec-path" | "--upload-pack");
+            let is_named = ["-c", "--config", "--exec-path", "--upload-pack", "--receive-pack", "--template"];
+            let is_option = known.starts_with('-') && is_named.iter().any(|option| known.starts_with(option));
+            if is_setting || is_option || (is_config && !is_harmless) {
+                self.report_if(&tainted, || How::Option("git".to_owned()), &word.range);
+            }
+            if (is_setting || is_config)
+                && let Some((_, code)) = text.as_deref().and_then(|text| text.split_once('!'))
+            {
+                self.nested(code, &word.range, None);
+            }
+            before = text.as_deref().unwrap_or_default();
+        }
+    }
+
+    /// Judges the program that another one starts with the rest of its arguments.
+    fn prefixed(
+        &mut self,
+        name: &str,
+        starter: Starter,
+        words: &[Word],
+        texts: &[Option<String>],
+        input: Option<&Origin>,
+    ) -> Tainted {
+        let arguments = &words[1..];
+        let listed: Tainted = match name {
+            // `-a` names a file of it.
+            "xargs" => arguments.iter().fold(None, |found: Tainted, word| found.join(self.contents(word))),
+            _ => None,
+        };
+        let input = input.cloned().join(listed);
+        let input = input.as_ref();
+        let given = self.any(arguments).join(if name == "xargs" { input.cloned() } else { None });
+        let mut operands = starter.operands;
+        let mut at = 0;
+        let mut is_known = true;
+        let mut is_behind_dashes = false;
+        while let Some(word) = arguments.get(at) {
+            let known = word.beginning().to_owned();
+            let is_assignment =
+                starter.assigns && known.split_once('=').is_some_and(|(name, _)| names::is_variable(name));
+            if !is_behind_dashes && known == "--" && texts[at].is_some() {
+                is_behind_dashes = true;
+            } else if !is_behind_dashes && known.starts_with('-') && known.len() > 1 {
+                match starter.option(&known, texts[at].is_some()) {
+                    OptionOf::Flag => {}
+                    OptionOf::Takes => at += 1,
+                    OptionOf::Unknown => is_known = false,
+                }
+            } else if is_assignment {
+                // Judged with the others.
+            } else if operands > 0 && !(starter.optional_operand && is_program(&known)) {
+                let tainted = self.peek(word);
+                // It may be an option of this program, and another root has other programs.
+                let may_be_option = known.is_empty() && !is_behind_dashes;
+                if may_be_option || matches!(name, "chroot" | "envdir") {
+                    self.report_if(&tainted, || How::Option(name.to_owned()), &word.range);
+                }
+                operands -= 1;
+            } else {
+                break;
+            }
+            at += 1;
+        }
+        if !is_known {
+            // Where the program stands cannot be known.
+            self.report_if(&given, || How::Unknown, &words[0].range);
+            return self.carried(name, words, texts, input);
+        }
+        let Some(first) = arguments.get(at) else {
+            if starter.is_shell {
+                if let Some(origin) = input {
+                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
+                }
+                self.unread(name, &words[0].range);
+            }
+            return if name == "env" { self.reach() } else { None };
+        };
+        let mut inner: Vec<Word> = arguments[at..].to_vec();
+        if name == "xargs" {
+            inner.extend(input.map(|_| standing_for_input(&first.range)));
+            self.xargs_places(&mut inner, arguments, input);
+            let outer = self.variables.get(INPUT).cloned();
+            if let Some(origin) = input {
+                self.variables.insert(INPUT.to_owned(), origin.clone());
+            }
+            // Its program reads nothing.
+            let outer_file = std::mem::replace(&mut self.is_file, true);
+            let printed = self.started(&inner, None);
+            self.is_file = outer_file;
+            if outer.is_none() {
+                self.variables.remove(INPUT);
+            }
+            return printed;
+        }
+        self.started(&inner, input)
     }
 
     /// Judges the arguments of a program that executes some of them.
@@ -925,13 +1499,57 @@ impl Follower {
     ) -> Tainted {
         let arguments = &words[1..];
         let given = self.given(program, arguments, texts);
+        if given.is_unknown {
+            let reach = self.any(arguments).join(input.cloned());
+            self.report_if(&reach, || How::Option(name.to_owned()), &words[0].range);
+        }
+        let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
+        if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
+            let tainted = self.any(arguments);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
         if program.is_shell && given.has_code {
             let script = given.operands.first();
             return script.and_then(|&script| self.code_of_shell(name, arguments, texts, script, input));
         }
         for word in given.code.iter().filter_map(|&at| arguments.get(at)) {
             self.code_of(name, word);
+            // The code may be a file, and that what the program reads.
+            let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
+            let is_own = file.is_some_and(|file| is_stdin(&file) || file.ends_with("f-"));
+            if is_own {
+                self.report_if(&input.cloned(), || How::Code(name.to_owned()), &word.range);
+            }
+            let is_read = is_own || word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+            if is_read && programs::has_shell_escapes(name) && self.here.is_none() && !self.is_file {
+                let held = self.environment();
+                self.report_if(&held, || How::Code(name.to_owned()), &word.range);
+            }
+            let written = if program.operand == Operand::Script { None } else { self.contents(word) };
+            self.report_if(&written, || How::Code(name.to_owned()), &word.range);
+            if programs::takes_commands(name)
+                && let Some(text) = self.text(word)
+            {
+                self.nested(&text, &word.range, None);
+            }
         }
+        if programs::has_shell_escapes(name) {
+            let code = texts.iter().flatten().chain(self.here.iter().map(|(text, _)| text));
+            let reads = code.map(|text| self.expanded_in(text)).fold(None, Join::join);
+            self.report_if(&reads, || How::Unreadable, &words[0].range);
+        }
+        if name.starts_with("perl") {
+            // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
+            let letters =
+                |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
+            let reads =
+                texts.iter().flatten().any(|text| letters(text) || text.contains("<>") || text.contains("ARGV>"));
+            let operands: Vec<Word> = given.operands.iter().map(|&at| arguments[at].clone()).collect();
+            let tainted = self.any(&operands);
+            self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
+        }
+        let shows = |text: &String| text.to_ascii_lowercase().contains("env");
+        let shown = if texts.iter().flatten().any(shows) { self.reach() } else { None };
         let first = given.operands.first().copied();
         let has_operand = first.is_some_and(|at| texts[at].as_deref() != Some("-"));
         let mut has_code = given.has_code;
@@ -939,6 +1557,10 @@ impl Follower {
             (Operand::Script, Some(at)) if !has_code && has_operand => {
                 let reads = texts.iter().flatten().any(|text| program.is_shell && text == "-s");
                 if !reads {
+                    if program.is_shell && !self.scripts.is_empty() {
+                        let given = self.any(&arguments[at + 1..]);
+                        self.pass(given);
+                    }
                     self.script(&arguments[at], input, name);
                     // The script is another text, whose own parameters these are.
                     let is_first = program.is_shell && self.positional.is_none();
@@ -957,18 +1579,35 @@ impl Follower {
         let is_stdin = program.reads_stdin
             && !has_code
             && (program.operand != Operand::Script || !has_operand || program.is_shell);
-        if is_stdin { self.code_on_stdin(name, program, &words[0], input) } else { None }
+        if is_stdin {
+            if program.is_shell {
+                // With `-s` the operands are parameters.
+                let given = self.any(arguments);
+                self.pass(given);
+            }
+            return self.code_on_stdin(name, program, &words[0], input).join(shown);
+        }
+        shown
     }
 
     /// Tells the options of an interpreter from its operands.
     fn given(&mut self, program: Interpreter, arguments: &[Word], texts: &[Option<String>]) -> Given {
         let mut given = Given::default();
         let mut at = 0;
+        // Some take options behind operands too.
+        let permutes = program.operand != Operand::Script && !program.is_posix;
+        let mut is_behind_dashes = false;
         while let Some(word) = arguments.get(at) {
             let known = word.beginning();
             let is_long = known.starts_with("--") && known.len() > 2;
-            let is_option = known.starts_with('-') && known.len() > 1 && known != "--" && given.operands.is_empty();
             let is_whole = texts[at].is_some();
+            let marks = |first: char| first == '-' || (first == '+' && program.is_shell);
+            let is_option = known.starts_with(marks)
+                && known.len() > 1
+                && known != "--"
+                && !is_behind_dashes
+                && (permutes || given.operands.is_empty());
+            is_behind_dashes |= known == "--" && is_whole;
             let option = known.split('=').next().unwrap_or_default();
             if !is_option {
                 // An operand that begins with a value of somebody else may be an option, as which it is judged below.
@@ -979,9 +1618,13 @@ impl Follower {
                 given.has_code = true;
                 at += usize::from(is_whole && !known.contains('='));
                 given.code.push(at);
+            } else if program.takes_two.contains(&option) {
+                at += 2;
             } else if program.takes.contains(&option) {
                 at += usize::from(is_whole && !known.contains('='));
-            } else if !is_long {
+            } else if is_long {
+                given.is_unknown |= !program.knows(option);
+            } else {
                 let letters = &known[1..];
                 at = given.letters(program, letters, at, is_whole);
                 let tainted = self.peek(word);
@@ -1004,17 +1647,15 @@ impl Follower {
         input: Option<&Origin>,
     ) -> Tainted {
         let positional = self.any(arguments.get(script + 1..).unwrap_or_default());
-        if self.positional.is_none() {
-            self.positional = positional;
-        }
+        self.pass(positional);
         let word = &arguments[script];
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
         match texts[script].as_deref() {
             Some(text) => return self.nested(text, &word.range, input),
-            None if tainted.is_none() => {
+            None if tainted.real().is_none() => {
                 // The code is put together from what is the author's own; what it does with the values cannot be seen.
-                let given = self.any(arguments).or(input.cloned());
+                let given = self.any(arguments).join(input.cloned()).join(self.environment());
                 self.report_if(&given, || How::Unreadable, &word.range);
             }
             None => {}
@@ -1024,16 +1665,10 @@ impl Follower {
 
     /// Judges the code that an interpreter reads from stdin.
     fn code_on_stdin(&mut self, name: &str, program: Interpreter, command: &Word, input: Option<&Origin>) -> Tainted {
-        let mut printed = None;
-        if program.is_shell
-            && let Some((text, range)) = self.here.take()
-        {
-            printed = self.nested(&text, &range, None);
-        }
         if let Some(origin) = input {
             self.report(origin, How::Code(name.to_owned()), &command.range);
         }
-        printed
+        if program.is_shell || programs::takes_commands(name) { self.unread(name, &command.range) } else { None }
     }
 
     /// Judges an argument that is code of a program.
@@ -1044,13 +1679,23 @@ impl Follower {
 
     /// Judges the arguments of `ssh`: all behind the host become the command of a shell.
     fn ssh(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
+        const TAKES: &str = "BbcDEeFIiJLlmOopQRSWw";
         let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
         let mut host = None;
+        let mut takes = false;
         for (at, word) in arguments.iter().enumerate() {
             let tainted = self.peek(word);
-            let is_option = dashes.is_none_or(|dashes| at < dashes) && word.beginning().starts_with('-');
-            if is_option || dashes == Some(at) {
-                self.report_if(&tainted, || How::Option(name.to_owned()), &word.range);
+            let may_be_option = dashes.is_none_or(|dashes| at < dashes) && host.is_none();
+            let is_taken = std::mem::take(&mut takes);
+            if is_taken || dashes == Some(at) || (may_be_option && word.beginning().starts_with('-')) {
+                let text = texts[at].as_deref().filter(|text| !is_taken && may_be_option && text.starts_with('-'));
+                takes = text.is_some_and(|text| {
+                    let mut letters = text.chars().skip(1);
+                    letters.position(|letter| TAKES.contains(letter)) == text.chars().count().checked_sub(2)
+                });
+                let before = at.checked_sub(1).and_then(|at| texts[at].as_deref()).unwrap_or_default();
+                let is_harmless = is_taken && matches!(before, "-i" | "-l" | "-p");
+                self.report_if(&tainted.filter(|_| !is_harmless), || How::Option(name.to_owned()), &word.range);
                 continue;
             }
             if host.is_none() {
@@ -1063,36 +1708,48 @@ impl Follower {
         }
     }
 
-    /// Judges the assignments among the arguments of `env`.
-    fn assignments_of_env(&mut self, arguments: &[Word]) {
+    /// Follows the assignments among the arguments of `env` and the like.
+    fn assignments_of_env(&mut self, arguments: &[Word], is_prefix: bool) {
         for word in arguments {
-            if let Some((name, _)) = word.beginning().split_once('=') {
-                let tainted = self.peek(word);
-                let name = name.to_owned();
-                if names::is_read(&name, true) {
-                    self.report_if(&tainted, || How::Environment(name), &word.range);
-                }
+            let Some((name, _)) = word.beginning().split_once('=') else { continue };
+            let name = name.strip_prefix("--env=").or(name.strip_prefix("-e")).unwrap_or(name).to_owned();
+            if !names::is_variable(&name) {
+                continue;
             }
+            let Some(origin) = self.peek(word).real() else { continue };
+            if is_prefix && names::is_read(&name, true) {
+                self.report(&origin, How::Environment(name.clone()), &word.range);
+            }
+            note(&mut self.variables, &name, &origin);
         }
     }
 
-    /// Reports values among the arguments of a program that may be options of it.
+    /// Reports values among the arguments of a program that may be options of it, or what an option starts.
     fn options(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
+        let mut before = "";
         for (word, text) in arguments.iter().zip(texts) {
             if text.as_deref() == Some("--") {
                 return;
             }
-            if word.beginning().is_empty() {
+            let known = word.beginning();
+            let option = if known.starts_with('-') { known.split('=').next().unwrap_or_default() } else { before };
+            let is_harmless = programs::is_harmless(name, option);
+            let is_option = known.is_empty() || option.starts_with('-');
+            // What stands in an assignment of `make` is expanded by it.
+            let is_assignment = matches!(name, "make" | "gmake") && known.contains('=');
+            if (is_option && !is_harmless) || is_assignment {
                 let tainted = self.peek(word);
                 self.report_if(&tainted, || How::Option(name.to_owned()), &word.range);
             }
+            before = text.as_deref().unwrap_or_default();
         }
     }
 
     /// Judges the program that another one starts.
-    fn carried(&mut self, name: &str, words: &[Word], texts: &[Option<String>], input: Option<&Origin>) {
+    fn carried(&mut self, name: &str, words: &[Word], texts: &[Option<String>], input: Option<&Origin>) -> Tainted {
         let arguments = &words[1..];
-        let is_prefix = PREFIXES.contains(&name);
+        let is_prefix = programs::starter(name).is_some() && name != "xargs";
+        let mut printed = None;
         let mut started = false;
         for (at, word) in arguments.iter().enumerate() {
             let known = word.beginning().to_owned();
@@ -1112,7 +1769,7 @@ impl Follower {
             }
             let base = text.rsplit('/').next().unwrap_or_default();
             let is_known = programs::interpreter(base).is_some()
-                || ((PREFIXES.contains(&base) || CARRIERS.contains(&base))
+                || ((programs::starter(base).is_some() || CARRIERS.contains(&base))
                     && (is_prefix || !matches!(base, "exec" | "command" | "builtin" | "time")))
                 || COMPOSERS.contains(&base)
                 || base == "ssh"
@@ -1121,44 +1778,59 @@ impl Follower {
                 let mut inner: Vec<Word> = arguments[at..].to_vec();
                 if name == "xargs" {
                     inner.extend(input.map(|_| standing_for_input(&word.range)));
-                    self.xargs_places(&inner, texts, input);
+                    self.xargs_places(&mut inner, arguments, input);
                 }
                 match (is_prefix, input) {
-                    (true, input) => drop(self.started(&inner, input)),
+                    (true, input) => printed = printed.join(self.started(&inner, input)),
                     (false, _) if name == "xargs" => {
                         let outer = self.variables.get(INPUT).cloned();
                         if let Some(origin) = input {
                             self.variables.insert(INPUT.to_owned(), origin.clone());
                         }
-                        self.external(&inner, None);
+                        printed = printed.join(self.external(&inner, None));
                         if outer.is_none() {
                             self.variables.remove(INPUT);
                         }
                     }
-                    (false, input) => drop(self.external(&inner, input)),
+                    (false, input) => printed = printed.join(self.external(&inner, input)),
                 }
             }
             // What stands behind an option may be its argument.
             let is_ambiguous =
                 at > 0 && texts[at - 1].as_deref().is_some_and(|text| text.starts_with('-') && text != "--");
             if is_prefix && !is_ambiguous {
-                return;
+                return printed;
             }
             started = started || !is_ambiguous;
         }
+        printed
     }
 
-    /// Reports code of `xargs` in which `{}` or the like stands for what it reads.
-    fn xargs_places(&mut self, words: &[Word], texts: &[Option<String>], input: Option<&Origin>) {
+    /// Reports code of `xargs` in which the text stands that it replaces by what it reads, and puts that in its places.
+    fn xargs_places(&mut self, words: &mut [Word], arguments: &[Word], input: Option<&Origin>) {
         let Some(origin) = input else { return };
-        let replaces = |text: &&str| text.starts_with("-I") || text.starts_with("-i") || text.starts_with("--replace");
-        if !texts.iter().flatten().map(String::as_str).any(|text| replaces(&text)) {
-            return;
+        let mut place = None;
+        for (at, word) in arguments.iter().enumerate() {
+            let text = self.text(word).unwrap_or_default();
+            let next = || arguments.get(at + 1).and_then(|word| self.text(word)).unwrap_or_default();
+            place = match (text.strip_prefix("-I"), text.as_str()) {
+                (Some(""), _) => Some(next()),
+                (Some(rest), _) => Some(rest.to_owned()),
+                (None, "-i" | "--replace") => Some("{}".to_owned()),
+                (None, text) => match text.strip_prefix("--replace=").or(text.strip_prefix("-i")) {
+                    Some(rest) => Some(rest.to_owned()),
+                    None => continue,
+                },
+            };
+            break;
         }
+        let Some(place) = place.filter(|place| !place.is_empty()) else { return };
         for word in words {
-            if self.text(word).is_some_and(|text| text.contains("{}") && text.len() > 2) {
+            let Some(text) = self.text(word).filter(|text| text.contains(&place)) else { continue };
+            if text.len() > place.len() {
                 self.report(origin, How::Code("xargs".to_owned()), &word.range);
             }
+            *word = standing_for_input(&word.range);
         }
     }
 }
@@ -1172,7 +1844,7 @@ const INPUT: &str = "the input of xargs";
 fn standing_for_input(range: &Range<usize>) -> Word {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, operation, quoted: true, range: range.clone() };
-    Word { parts: vec![Part::Variable(variable)], assigns: None, range: range.clone() }
+    Word { parts: vec![Part::Variable(variable)], assigns: None, expands: false, range: range.clone() }
 }
 
 /// Returns a path without the `./` that names the same file.
@@ -1180,8 +1852,33 @@ fn plain_path(path: &str) -> String {
     path.trim_start_matches("./").to_owned()
 }
 
+/// Whether a word can be the name of a program, and not of a thing that stands before it.
+fn is_program(text: &str) -> bool {
+    const MACHINES: [&str; 9] = ["linux32", "linux64", "i386", "i486", "i586", "i686", "x86_64", "uname26", "aarch64"];
+    !MACHINES.contains(&text)
+}
+
 fn is_stdin(path: &str) -> bool {
     path == "-" || path.starts_with("/dev/stdin") || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/")
+}
+
+/// Whether all of a value is the name of a file that `mktemp` makes.
+fn is_made_by_mktemp(word: &Word, value: usize) -> bool {
+    let [Part::Output { list, .. }] = word.parts.get(value..).unwrap_or_default() else {
+        // A text without characters stands before what is in quotes.
+        return match word.parts.get(value..) {
+            Some([Part::Text(text), Part::Output { list, .. }]) => text.is_empty() && is_mktemp(list),
+            _ => false,
+        };
+    };
+    is_mktemp(list)
+}
+
+fn is_mktemp(list: &List) -> bool {
+    let [pipeline] = list.as_slice() else { return false };
+    let [Command::Simple(simple)] = pipeline.as_slice() else { return false };
+    let mut texts = simple.words.iter().map(Word::literal);
+    texts.next().flatten().as_deref() == Some("mktemp") && texts.all(|text| text.is_some())
 }
 
 /// Whether a part is a variable by its bare name, as arithmetic has it.

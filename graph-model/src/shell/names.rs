@@ -42,6 +42,46 @@ const EXACT: &[&str] = &[
     "TMPDIR",
     "TMOUT",
     "ZDOTDIR",
+    // Those that bash evaluates as arithmetic, computes, or reads its own state from. Of the variables that bash gives a meaning to,
+    // these are harmless: `COLUMNS`, `LINES`, `EPOCHREALTIME`, `EPOCHSECONDS`, `BASHPID`, `LINENO`, `SECONDS`, `HOSTNAME`,
+    // `HOSTTYPE`, `MACHTYPE`, `OSTYPE`, `LANG`, `MAIL`, `MAPFILE`, `REPLY`, `COMPREPLY` and `_`, which hold texts and numbers alone.
+    "CHILD_MAX",
+    "COMP_CWORD",
+    "COMP_KEY",
+    "COMP_LINE",
+    "COMP_POINT",
+    "COMP_TYPE",
+    "COMP_WORDS",
+    "COPROC",
+    "DIRSTACK",
+    "EMACS",
+    "EUID",
+    "FUNCNAME",
+    "FUNCNEST",
+    "GROUPS",
+    "HISTCMD",
+    "HISTCONTROL",
+    "HISTFILESIZE",
+    "HISTIGNORE",
+    "HISTSIZE",
+    "HOSTFILE",
+    "IGNOREEOF",
+    "INSIDE_EMACS",
+    "MAILCHECK",
+    "OPTERR",
+    "PIPESTATUS",
+    "PPID",
+    "PROMPT_DIRTRIM",
+    "RANDOM",
+    "READLINE_ARGUMENT",
+    "READLINE_LINE",
+    "READLINE_MARK",
+    "READLINE_POINT",
+    "SHLVL",
+    "SRANDOM",
+    "UID",
+    "auto_resume",
+    "histchars",
     // The loader, the C library, the terminal.
     "GCONV_PATH",
     "GETCONF_DIR",
@@ -130,12 +170,31 @@ const EXACT: &[&str] = &[
     "R_PROFILE",
     "TCLLIBPATH",
     "_JAVA_OPTIONS",
+    "EMACSDATA",
+    "EMACSLOADPATH",
+    "EMACSPATH",
+    "MYVIMRC",
+    "TK_LIBRARY",
+    "VIM",
+    "VIMRUNTIME",
+    "NVIM_APPNAME",
     // Builds and other tools.
     "ANSIBLE_CONFIG",
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "CC",
     "CFLAGS",
+    "COLLECT_GCC",
+    "COLLECT_LTO_WRAPPER",
+    "COMPILER_PATH",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "DEPENDENCIES_OUTPUT",
+    "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH",
+    "MANROFFOPT",
+    "SUNPRO_DEPENDENCIES",
     "CPP",
     "CURL_HOME",
     "CXX",
@@ -230,6 +289,8 @@ const BEGINNINGS: &[&str] = &[
     "PERL_MM_",
     "PERL_MB_",
     "XDG_",
+    "TCL",
+    "GCC_",
     "COR_",
     "CORECLR_",
     "DOTNET_",
@@ -252,13 +313,59 @@ const BEGINNINGS: &[&str] = &[
 /// What names end with that programs read to decide what they start or load. Authors give such names to variables of their
 /// own too, and then their command expands them.
 const ENDINGS: &[&str] = &[
-    "PATH", "OPTIONS", "_OPTS", "_OPT", "FLAGS", "_COMMAND", "_CMD", "_WRAPPER", "_PRELOAD", "PAGER", "EDITOR",
-    "ASKPASS", "_SHELL", "_RSH", "_LIB", "_LIBS", "_INIT", "_STARTUP", "_RC", "_HOOK", "_HOOKS", "_PLUGIN", "_PLUGINS",
-    "_MODULE", "_MODULES", "_CONFIG", "_CONF", "_PROXY", "_proxy",
+    "PATH",
+    "OPTIONS",
+    "_OPTS",
+    "_OPT",
+    "FLAGS",
+    "_COMMAND",
+    "_CMD",
+    "_WRAPPER",
+    "_PRELOAD",
+    "PAGER",
+    "EDITOR",
+    "ASKPASS",
+    "_SHELL",
+    "_RSH",
+    "_LIB",
+    "_LIBS",
+    "_INIT",
+    "_STARTUP",
+    "_RC",
+    "_LIBRARY",
+    "_LIBRARIES",
+    "_EXEC_PREFIX",
+    "_HOME",
+    "_HOOK",
+    "_HOOKS",
+    "_PLUGIN",
+    "_PLUGINS",
+    "_MODULE",
+    "_MODULES",
+    "_CONFIG",
+    "_CONF",
+    "_PROXY",
+    "_proxy",
 ];
 
 /// The variables that the runtime sets for each command that it starts.
 pub const RESERVED: [&str; 2] = ["RYE_IDEMPOTENCY_KEY", "RYE_ATTEMPT"];
+
+/// Whether bash copies into a variable what a command gets from elsewhere.
+pub(super) fn is_copied(name: &str) -> bool {
+    let is_of_bash = name.starts_with("BASH_")
+        && !matches!(name, "BASH_SOURCE" | "BASH_VERSION" | "BASH_VERSINFO" | "BASH_LINENO" | "BASH_SUBSHELL");
+    is_of_bash
+        || matches!(
+            name,
+            "_" | "COPROC" | "MAPFILE" | "REPLY" | "READLINE_LINE" | "COMP_LINE" | "COMP_WORDS" | "HISTCMD"
+        )
+}
+
+/// Whether what stands in a variable gives programs other names.
+pub(super) fn names_programs(name: &str) -> bool {
+    matches!(name, "BASH_ALIASES" | "BASH_CMDS")
+}
 
 /// Whether a name can be that of a variable in a shell: letters, digits and `_`.
 pub fn is_variable(name: &str) -> bool {

@@ -27,6 +27,8 @@ pub(super) enum Command {
     /// `(( … ))`, and the head of a `for ((…))`.
     Arithmetic(Word),
     Function(String, Box<Command>),
+    /// `coproc …`: what it reads, others write to its descriptor.
+    Coprocess(Box<Command>),
 }
 
 /// Words, the first of which names a program, a builtin or a function.
@@ -46,7 +48,7 @@ pub(super) enum Redirect {
     Into(Word),
     /// `<<<`, and `<<` with the expansions of its text.
     Text(Word),
-    /// `<&`, `>&`.
+    /// `<&`, `>&`; bash expands the word of `>&` twice if it is no number.
     Duplicate(Word),
 }
 
@@ -56,6 +58,8 @@ pub(super) struct Word {
     pub(super) parts: Vec<Part>,
     /// If it has the form of an assignment: to what.
     pub(super) assigns: Option<Assigns>,
+    /// Whether bash makes other words of it: it has a pattern or braces outside of quotes.
+    pub(super) expands: bool,
     pub(super) range: Range<usize>,
 }
 
@@ -84,6 +88,8 @@ pub(super) enum Part {
     /// `<(…)` and `>(…)`
     Process {
         list: List,
+        /// Whether the command around it writes to the process.
+        reads: bool,
         range: Range<usize>,
     },
     /// `$((…))` and `$[…]`
@@ -128,14 +134,30 @@ type Read<T> = Result<T, Unreadable>;
 
 /// Reads a command.
 pub(super) fn parse(text: &str) -> Read<List> {
-    let mut parser = Parser { text, at: 0, end: text.len(), depth: 0, fuel: fuel(text), heredocs: Vec::new() };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        end: text.len(),
+        depth: 0,
+        fuel: fuel(text),
+        heredocs: Vec::new(),
+        special: String::new(),
+    };
     let list = parser.list(&[])?;
     if parser.at < parser.end { Err(Unreadable(parser.at)) } else { Ok(list) }
 }
 
 /// Reads the text of an arithmetic expression, as `let` has it.
 pub(super) fn parse_arithmetic(text: &str) -> Read<Vec<Part>> {
-    let mut parser = Parser { text, at: 0, end: text.len(), depth: 0, fuel: fuel(text), heredocs: Vec::new() };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        end: text.len(),
+        depth: 0,
+        fuel: fuel(text),
+        heredocs: Vec::new(),
+        special: String::new(),
+    };
     parser.arithmetic(|_| false)
 }
 
@@ -153,6 +175,8 @@ struct Parser<'t> {
     fuel: usize,
     /// The here-documents whose text has not come yet.
     heredocs: Vec<Heredoc>,
+    /// The characters of patterns and braces of the word that is read, outside of quotes.
+    special: String,
 }
 
 /// A here-document whose text has not come yet.
@@ -255,13 +279,13 @@ impl Parser<'_> {
     fn heredoc_text(&mut self, heredoc: &Heredoc, range: Range<usize>) -> Read<Word> {
         if heredoc.is_literal {
             let text = self.text[range.clone()].to_owned();
-            return Ok(Word { parts: vec![Part::Text(text)], assigns: None, range });
+            return Ok(Word { parts: vec![Part::Text(text)], assigns: None, expands: false, range });
         }
         let end = std::mem::replace(&mut self.end, range.end);
         self.at = range.start;
         let parts = self.quoted_until(None);
         self.end = end;
-        Ok(Word { parts: parts?, assigns: None, range })
+        Ok(Word { parts: parts?, assigns: None, expands: false, range })
     }
 
     /// Reads pipelines until one of `stops`, a closing parenthesis, `;;` or the end.
@@ -339,7 +363,10 @@ impl Parser<'_> {
                 }
                 Some("coproc") => {
                     self.at += 6;
-                    continue;
+                    self.blanks();
+                    let command = self.command()?;
+                    pipeline.push(Command::Coprocess(Box::new(command)));
+                    return Ok(pipeline);
                 }
                 _ => {}
             }
@@ -412,7 +439,8 @@ impl Parser<'_> {
             self.at += 2;
             // `((` may also be two subshells.
             if let Ok(parts) = self.arithmetic_until("))") {
-                let word = Word { parts: vec![Part::Arithmetic(parts)], assigns: None, range: start..self.at };
+                let word =
+                    Word { parts: vec![Part::Arithmetic(parts)], assigns: None, expands: false, range: start..self.at };
                 return Ok(Command::Arithmetic(word));
             }
             self.at = start;
@@ -452,7 +480,8 @@ impl Parser<'_> {
         let start = self.at;
         if self.take("((") {
             let parts = self.arithmetic_until("))")?;
-            let head = Word { parts: vec![Part::Arithmetic(parts)], assigns: None, range: start..self.at };
+            let head =
+                Word { parts: vec![Part::Arithmetic(parts)], assigns: None, expands: false, range: start..self.at };
             self.blanks();
             self.take(";");
             let body = self.body()?;
@@ -530,7 +559,12 @@ impl Parser<'_> {
                 && !(operator == "!" && self.peek_at(1) == Some(b'('))
             {
                 self.at += operator.len();
-                words.push(Word { parts: vec![Part::Text(operator.to_owned())], assigns: None, range: start..self.at });
+                words.push(Word {
+                    parts: vec![Part::Text(operator.to_owned())],
+                    assigns: None,
+                    expands: false,
+                    range: start..self.at,
+                });
                 let is_pattern = operator == "!=";
                 if is_pattern {
                     self.blanks();
@@ -572,7 +606,7 @@ impl Parser<'_> {
                 Some(_) => self.part(&mut parts, Mode::Pattern)?,
             }
         }
-        Ok(Word { parts, assigns: None, range: start..self.at })
+        Ok(Word { parts, assigns: None, expands: false, range: start..self.at })
     }
 
     fn function(&mut self, name: String) -> Read<Command> {
@@ -636,10 +670,14 @@ impl Parser<'_> {
             // `{name}>file` names the descriptor.
             let rest = &self.text[self.at..self.end];
             if let Some(length) = rest.find('}')
-                && is_name(&rest[1..length])
                 && matches!(rest.as_bytes().get(length + 1), Some(b'<' | b'>'))
             {
-                self.at += length + 1;
+                if is_name(&rest[1..length]) {
+                    self.at += length + 1;
+                } else if rest[1..length].contains('[') {
+                    // The subscript of `{name[…]}>file` is evaluated.
+                    return Err(Unreadable(self.at));
+                }
             }
         }
         const OPERATORS: [&str; 13] =
@@ -664,7 +702,7 @@ impl Parser<'_> {
                 let delimiter = word.literal().unwrap_or_else(|| raw.to_owned());
                 self.heredocs.push(Heredoc { delimiter, is_literal, strips_tabs: operator == "<<-" });
                 // Its text comes behind the line's end; an empty range marks the place for it.
-                Redirect::Text(Word { parts: Vec::new(), assigns: None, range: usize::MAX..usize::MAX })
+                Redirect::Text(Word { parts: Vec::new(), assigns: None, expands: false, range: usize::MAX..usize::MAX })
             }
             "<<<" => Redirect::Text(word),
             "<" | "<>" => Redirect::From(word),
@@ -680,6 +718,7 @@ impl Parser<'_> {
     fn word_with(&mut self, mode: Mode) -> Read<Word> {
         let start = self.at;
         let mut word = Word { range: start..start, ..Word::default() };
+        let outer = std::mem::take(&mut self.special);
         if mode == Mode::Word {
             word.assigns = self.assigns(&mut word.parts)?;
         }
@@ -693,6 +732,7 @@ impl Parser<'_> {
                     Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.at += 2,
                     Some(byte) if b"?*+@!".contains(&byte) && self.peek_at(1) == Some(b'(') => {
                         self.at += 2;
+                        self.special.push('*');
                         push_text(&mut word.parts, "(");
                         self.extended_pattern(&mut word.parts)?;
                     }
@@ -701,6 +741,9 @@ impl Parser<'_> {
             }
         }
         word.range = start..self.at;
+        let special = std::mem::replace(&mut self.special, outer);
+        let pair = |open: char, close: char| special.find(open).is_some_and(|at| special[at..].contains(close));
+        word.expands = special.contains(['*', '?']) || pair('[', ']') || pair('{', '}');
         if word.range.is_empty() {
             return Err(Unreadable(self.at));
         }
@@ -773,7 +816,12 @@ impl Parser<'_> {
                         }
                         let assigns =
                             Assigns { name: name.clone(), subscript: Some(subscript), value: 0, elements: None };
-                        list.push(Word { parts: inner, assigns: Some(assigns), range: element..self.at });
+                        list.push(Word {
+                            parts: inner,
+                            assigns: Some(assigns),
+                            expands: false,
+                            range: element..self.at,
+                        });
                         continue;
                     }
                     self.at = element;
@@ -808,12 +856,18 @@ impl Parser<'_> {
             Some(b'`') => self.backticks(parts, false)?,
             Some(b'<' | b'>') if self.peek_at(1) == Some(b'(') && mode == Mode::Word => {
                 let start = self.at;
+                let reads = self.looks_at(">");
                 self.at += 2;
                 let list = self.list(&[])?;
                 self.expect(")")?;
-                parts.push(Part::Process { list, range: start..self.at });
+                parts.push(Part::Process { list, reads, range: start..self.at });
             }
-            _ => self.character(parts),
+            byte => {
+                if let Some(special @ (b'*' | b'?' | b'[' | b']' | b'{' | b'}')) = byte {
+                    self.special.push(char::from(special));
+                }
+                self.character(parts);
+            }
         }
         Ok(())
     }
@@ -894,6 +948,7 @@ impl Parser<'_> {
             depth: self.depth + 1,
             fuel: self.fuel,
             heredocs: Vec::new(),
+            special: String::new(),
         };
         let list = parser.list(&[]);
         self.fuel = parser.fuel;
@@ -939,16 +994,17 @@ impl Parser<'_> {
             }
             Some(b'\'') if !quoted => {
                 self.at += 1;
+                // A character 0 ends the text that bash makes of it.
+                let mut ended = false;
                 loop {
                     match self.peek() {
                         None => return Err(Unreadable(start)),
                         Some(b'\'') => break,
                         Some(b'\\') => {
-                            // What the escape stands for may be anything, a letter of `eval` too.
-                            push_text(parts, "\u{fffd}");
-                            self.at += 1;
-                            self.character(&mut Vec::new());
+                            let mut unused = Vec::new();
+                            ended |= !self.escape(if ended { &mut unused } else { parts });
                         }
+                        Some(_) if ended => self.character(&mut Vec::new()),
                         Some(_) => self.character(parts),
                     }
                 }
@@ -970,6 +1026,62 @@ impl Parser<'_> {
             _ => push_text(parts, "$"),
         }
         Ok(())
+    }
+
+    /// Reads an escape of `$'…'`; returns whether it is another character than 0.
+    fn escape(&mut self, parts: &mut Vec<Part>) -> bool {
+        self.at += 1;
+        let digits = |parser: &Self, radix: u32, most: usize| {
+            let rest = parser.text[parser.at..parser.end].chars();
+            rest.take(most).take_while(|character| character.is_digit(radix)).count()
+        };
+        let (skips, radix, most) = match self.peek() {
+            Some(b'0'..=b'7') => (0, 8, 3),
+            Some(b'x') => (1, 16, 2),
+            Some(b'u') => (1, 16, 4),
+            Some(b'U') => (1, 16, 8),
+            other => {
+                let known = match other {
+                    Some(b'a') => '\u{7}',
+                    Some(b'b') => '\u{8}',
+                    Some(b'e' | b'E') => '\u{1b}',
+                    Some(b'f') => '\u{c}',
+                    Some(b'n') => '\n',
+                    Some(b'r') => '\r',
+                    Some(b't') => '\t',
+                    Some(b'v') => '\u{b}',
+                    Some(b'c') => {
+                        self.at += 1;
+                        self.character(&mut Vec::new());
+                        push_text(parts, "\u{fffd}");
+                        return true;
+                    }
+                    Some(byte @ (b'\\' | b'\'' | b'"' | b'?')) => char::from(byte),
+                    _ => {
+                        push_text(parts, "\\");
+                        self.character(parts);
+                        return true;
+                    }
+                };
+                self.at += 1;
+                push_text(parts, known.encode_utf8(&mut [0; 4]));
+                return true;
+            }
+        };
+        self.at += skips;
+        let length = digits(self, radix, most);
+        let text = &self.text[self.at..self.at + length];
+        let number =
+            u32::from_str_radix(text, radix).ok().map(|number| if radix == 8 { number & 0xff } else { number });
+        self.at += length;
+        if number == Some(0) {
+            return false;
+        }
+        // A byte that is no character of ASCII is a part of one.
+        let is_byte = matches!((radix, most), (8, _) | (16, 2));
+        let character = number.filter(|number| !is_byte || *number < 0x80).and_then(char::from_u32);
+        push_text(parts, character.unwrap_or('\u{fffd}').encode_utf8(&mut [0; 4]));
+        true
     }
 
     fn output(&mut self, parts: &mut Vec<Part>, quoted: bool, start: usize) -> Read<()> {
@@ -1242,7 +1354,7 @@ impl Command {
             }
             Self::Test(_, own) => own,
             Self::Arithmetic(_) => return,
-            Self::Function(_, body) => return body.redirects(visit),
+            Self::Function(_, body) | Self::Coprocess(body) => return body.redirects(visit),
         };
         own.iter_mut().for_each(visit);
     }
@@ -1270,7 +1382,7 @@ impl Command {
             }
             Self::Test(inner, _) => words(inner),
             Self::Arithmetic(word) => word.place(range),
-            Self::Function(_, body) => body.place(range),
+            Self::Function(_, body) | Self::Coprocess(body) => body.place(range),
         }
         self.redirects(&mut |redirect| {
             let (Redirect::From(word) | Redirect::Into(word) | Redirect::Text(word) | Redirect::Duplicate(word)) =
@@ -1305,7 +1417,7 @@ fn place_parts(parts: &mut [Part], range: &Range<usize>) {
                     _ => {}
                 }
             }
-            Part::Output { list, range: own, .. } | Part::Process { list, range: own } => {
+            Part::Output { list, range: own, .. } | Part::Process { list, range: own, .. } => {
                 *own = range.clone();
                 list.iter_mut().flatten().for_each(|command| command.place(range));
             }
