@@ -295,9 +295,17 @@ impl Parser<'_> {
 
     fn list_inside(&mut self, stops: &[&str]) -> Read<List> {
         let mut list: List = Vec::new();
+        // How many of them have the texts of their heredocs.
+        let mut filled = 0;
         loop {
             let texts = self.lines()?;
-            fill_heredocs(&mut list, texts);
+            if !texts.is_empty() {
+                // A text of a heredoc that began outside of the list would be taken for another's.
+                if !fill_heredocs(&mut list[filled..], texts) {
+                    return Err(Unreadable(self.at));
+                }
+                filled = list.len();
+            }
             match self.peek() {
                 None | Some(b')') => return Ok(list),
                 Some(b';') if self.peek_at(1) == Some(b';') || self.peek_at(1) == Some(b'&') => return Ok(list),
@@ -1313,12 +1321,13 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && name_length(text) == text.len()
 }
 
-/// Puts the texts of here-documents where they are read, in order.
-fn fill_heredocs(list: &mut List, texts: Vec<Word>) {
+/// Puts the texts of here-documents where they are read, in order. False if there are more texts.
+fn fill_heredocs(list: &mut [Pipeline], texts: Vec<Word>) -> bool {
     let mut texts = texts.into_iter();
     for command in list.iter_mut().flatten() {
         fill_command(command, &mut texts);
     }
+    texts.next().is_none()
 }
 
 fn fill_command(command: &mut Command, texts: &mut impl Iterator<Item = Word>) {
