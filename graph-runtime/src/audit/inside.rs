@@ -675,7 +675,7 @@ impl Lost {
             state
         };
         let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
-        agree(&without_retries(said), &without_retries(state), may_hide) && *steps == Value::from(self.steps)
+        agree(&without_retries(said), &without_retries(state), may_hide) && *steps == self.steps
     }
 }
 
