@@ -313,8 +313,6 @@ struct Walk<'m> {
     lengths: RefCell<HashMap<u64, Option<usize>>>,
     /// The sessions of the run; the last is the one at work.
     sessions: Vec<Session>,
-    /// How many of the last of them can have been at work on the next step.
-    at_step: usize,
     /// What the caller said that the run may use.
     capabilities: Option<Grants>,
     /// Whether it is a run inside another.
@@ -355,7 +353,6 @@ impl<'m> Walk<'m> {
             done: Finished::new(),
             lengths: RefCell::default(),
             sessions: Vec::new(),
-            at_step: 0,
             capabilities: start.capabilities.clone().map(Grants::new),
             is_inside: start.parent.is_some(),
             depth,
@@ -379,7 +376,6 @@ impl<'m> Walk<'m> {
         let says_all = self.sessions.is_empty() && self.capabilities.is_none() && !self.is_inside;
         let most = depth.map_or(self.depth, |depth| depth.min(self.depth));
         self.sessions.push(Session { granted, says_all, depth: most, said_depth: depth });
-        self.at_step += 1;
         self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
     }
 
@@ -523,7 +519,6 @@ impl<'m> Walk<'m> {
         }
         self.done.clear();
         self.lengths.get_mut().clear();
-        self.at_step = 1;
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();

@@ -409,7 +409,9 @@ impl Walk<'_> {
             named: None,
             inputs: None,
             last_inputs: None,
-            sessions: self.sessions[self.sessions.len().saturating_sub(self.at_step)..].to_vec(),
+            // Any session until then: where steps are not written at once, one that died leaves none of its own, and the runs that
+            // it began.
+            sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
             said: Said::Nothing,
             ended: None,
