@@ -192,10 +192,10 @@ fn prove(
     }
     let seq = verified.len() as u64 - 1;
     misfit(seq, walk.stands())?;
-    if let Some(inside) = &mut walk.inside.take() {
+    if looks_inside {
         let end = last.as_ref().map(|(end, _)| end);
-        inside.extend(walk.open_calls(seq, time).into_iter().map(|call| call.ended(end)));
-        walk.inside = Some(std::mem::take(inside));
+        let open = walk.open_calls(seq, time).into_iter().map(|call| call.ended(end));
+        walk.inside.get_or_insert_default().extend(open);
     }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
     let failed = last.as_ref().and_then(|(end, _)| walk.lost(end));

@@ -18,24 +18,24 @@ use serde_json::json;
 
 use super::case::{Bench, Log, key, resume, run, run_id, within};
 use super::judge::{Director, Judge, Said, comparable, is_calls};
+use super::random::Random;
 use super::script::{Case, Script, Stage};
 use super::{directory, erased, interpreted, machines, names, wild};
 
-/// A number that looks random and is the same each time.
-pub(crate) struct Lot(pub(crate) u64);
+/// Random numbers, and choices that they make.
+pub(crate) struct Lot(Random);
 
 impl Lot {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub(crate) fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.next() % most.max(1) as u64).unwrap_or_default()
+        usize::try_from(self.0.below(most as u64)).unwrap_or_default()
     }
 
     pub(crate) fn one<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
@@ -514,7 +514,7 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
 fn an_audit_accepts_exactly_what_the_engine_can_write() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
-    let mut lot = Lot(number("SEED").unwrap_or_default());
+    let mut lot = Lot::new(number("SEED").unwrap_or_default());
     let mut counts = Counts::default();
     let director = Director::default();
     let directed = Library::open(&directory().join("graphs"), director.clone());

@@ -361,7 +361,7 @@ impl Observer for Director {
                     for record in *records {
                         let body: Value = serde_json::from_str(&record.body).expect("the engine writes JSON");
                         match body["kind"].as_str() {
-                            // A run that is taken up is shown from its beginning.
+                            // The observer of a resumed run sees its journal from the first record.
                             Some("start") => *stands = (0, false),
                             Some("step") => stands.0 += body["visits"].as_array().map_or(0, |all| all.len() as u64),
                             Some("end") => stands.1 = true,
@@ -391,7 +391,7 @@ impl Director {
         }
     }
 
-    /// Whether all that is said is done, but for the end of the outermost run and of those that are stopped with it.
+    /// Whether everything that the journals say has happened, except the end of the outermost run and of the runs that stop with it.
     fn is_all_done(&self, claims: &BTreeMap<String, Claims>) -> bool {
         let stands = locked(&self.0.stands);
         claims.iter().all(|(run, own)| {

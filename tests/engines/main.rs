@@ -10,6 +10,8 @@ mod forgeries;
 mod judge;
 mod machines;
 mod property;
+#[path = "../support/random.rs"]
+mod random;
 mod script;
 mod wild;
 

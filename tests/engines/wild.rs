@@ -46,7 +46,7 @@ impl Chance {
     fn lot(&self) -> Lot {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;
-        Lot(state.0.wrapping_mul(7919))
+        Lot::new(state.0.wrapping_mul(7919))
     }
 }
 

@@ -96,7 +96,7 @@ fn ids(facts: &Facts<'_>, call: &Call) -> Option<Vec<String>> {
 /// The most values that are looked at of a path whose values stand in the graph.
 pub(super) const MOST_CONSTANTS: usize = 64;
 
-/// Returns the part of a value that fields lead to; null where there is none, nothing where it is not looked for.
+/// Returns the part of a value that fields lead to: null where an object lacks the field, `None` in what is no object.
 fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
     let Some((field, rest)) = fields.split_first() else { return Some(value.clone()) };
     match value {

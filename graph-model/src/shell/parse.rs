@@ -134,30 +134,14 @@ type Read<T> = Result<T, Unreadable>;
 
 /// Reads a command.
 pub(super) fn parse(text: &str) -> Read<List> {
-    let mut parser = Parser {
-        text,
-        at: 0,
-        end: text.len(),
-        depth: 0,
-        fuel: fuel(text),
-        heredocs: Vec::new(),
-        special: String::new(),
-    };
+    let mut parser = Parser::new(text);
     let list = parser.list(&[])?;
     if parser.at < parser.end { Err(Unreadable(parser.at)) } else { Ok(list) }
 }
 
 /// Reads the text of an arithmetic expression, as `let` has it.
 pub(super) fn parse_arithmetic(text: &str) -> Read<Vec<Part>> {
-    let mut parser = Parser {
-        text,
-        at: 0,
-        end: text.len(),
-        depth: 0,
-        fuel: fuel(text),
-        heredocs: Vec::new(),
-        special: String::new(),
-    };
+    let mut parser = Parser::new(text);
     parser.arithmetic(|_| false)
 }
 
@@ -188,7 +172,11 @@ struct Heredoc {
 
 const RESERVED: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-impl Parser<'_> {
+impl<'t> Parser<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, at: 0, end: text.len(), depth: 0, fuel: fuel(text), heredocs: Vec::new(), special: String::new() }
+    }
+
     fn peek(&self) -> Option<u8> {
         (self.at < self.end).then(|| self.text.as_bytes()[self.at])
     }

@@ -109,10 +109,10 @@ impl Walk<'_> {
             };
         };
         let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
-        if end.unfit && end.code.is_some() {
-            return Err(format!("node `{node}` fails by itself, and no tool names a code"));
-        }
         if end.unfit {
+            if end.code.is_some() {
+                return Err(format!("node `{node}` fails by itself, and no tool names a code"));
+            }
             self.hooks_let_visit()?;
             return self.unfit(index, error, at);
         }

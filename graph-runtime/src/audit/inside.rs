@@ -13,7 +13,7 @@ use graph_model::value::Value;
 
 use super::failures::says_ended;
 use super::{Audit, Lost, Proven, Session, Walk, misfit, prove};
-use crate::code::{Foreach, Kind, Tool};
+use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::Finished;
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
@@ -51,8 +51,8 @@ pub enum AuditError {
 /// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
 /// that what it came to is what the visit was told.
 ///
-/// What a call gets that asks for the time is not written down, and so not compared but of the one call of a visit. Nor is a failure whose text has a secret
-/// cut out, or one of a run that was given up before it ended.
+/// A journal does not say what a call gets that asks for the time. So that is compared only of the one call of a visit. A failure whose
+/// text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub(crate) async fn prove_tree(
 }
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
-/// step, and of those inside them. What a run goes on with came from them.
+/// step, and of those inside them. A run that is resumed uses what they returned.
 ///
 /// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
 pub(crate) async fn verify_inside(
@@ -188,22 +188,27 @@ fn begun(
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
     let code = machine.code();
-    let may_run = |tool: &Tool| tool.by == Performer::Graph || is_computed(tool);
-    if !code.tools.iter().any(may_run) {
+    let may_run = |tool: &&Tool| tool.by == Performer::Graph || is_computed(tool);
+    if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);
     }
+    let called = |node: &'_ Node| match &node.kind {
+        Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) => {
+            code.tool(call.tool).filter(may_run).map(|tool| (call.tool, tool))
+        }
+        Kind::Gate | Kind::Return(_) => None,
+    };
     let mut past = Past::open(machine, run, records, key, seal)?;
     while let Some((seq, step, _)) = past.next_step()? {
         let visits = step.visits.clone();
         let frontier = past.standing.frontier.clone();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
-            let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { continue };
-            let Some(tool) = code.tool(call.tool).filter(|tool| may_run(tool)) else { continue };
+            let Some((index, tool)) = called(node) else { continue };
             let one = |item, has_result| Begun {
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
-                tool: call.tool,
+                tool: index,
                 id: is_computed(tool).then(|| computed(&past, activation, visit.now, item)).flatten(),
                 attempts: visit.calls.max(1),
                 has_result,
@@ -231,14 +236,13 @@ fn begun(
         let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
         let Some(activation) = at.and_then(|at| past.standing.frontier.get(at)) else { continue };
         let node = code.node(activation.node);
-        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { continue };
-        let Some(tool) = code.tool(call.tool).filter(|tool| may_run(tool)) else { continue };
-        let id = is_computed(tool).then(|| computed(&past, activation, *now, *item)).flatten();
-        if named.is_some() || graph_of(machine, call.tool, id.as_ref()).is_some() {
+        let Some((tool, row)) = called(node) else { continue };
+        let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
+        if named.is_some() || graph_of(machine, tool, id.as_ref()).is_some() {
             all.push(Begun {
                 seq: past.when.1,
                 parent: Parent { run: run.clone(), step: *step, node: node.name.clone(), item: *item },
-                tool: call.tool,
+                tool,
                 id,
                 attempts: (*calls).max(1),
                 has_result: true,
@@ -398,11 +402,9 @@ impl Walk<'_> {
             Some(tool) if is_computed(tool) => true,
             _ => return Vec::new(),
         };
-        // A computed id may be that of a tool, which begins no run.
-        let is_graph = |id: &ItemId| graph_of(self.machine, call.tool, Some(id)).is_some();
-        let one = |item| Inside {
+        let blank = Inside {
             seq,
-            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item },
+            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item: None },
             tool: call.tool,
             id: None,
             attempts: visit.map(|visit| visit.calls.max(1)),
@@ -416,62 +418,79 @@ impl Walk<'_> {
             said: Said::Nothing,
             ended: None,
         };
-        let clock = || at;
-        let plan = |now: &Now<'_>| {
-            let sight = self.standing.sight(self.state.as_deref()?, activation.node, now);
-            self.machine.plan(activation, &sight, &mut Notes::default()).ok()
-        };
-        let given = |request: Request, now: &Now<'_>| now.known().is_none().then(|| first(request));
-        if let Kind::Action(_) = &node.kind {
-            let mut one = one(None);
-            if is_computed {
-                let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
-                let now = Now::known_at(&clock, told);
-                one.id = match plan(&now) {
-                    // Of a call that is not written down, nobody knows when it was planned.
-                    Some(Plan::Call(request)) if visit.is_some() || now.known().is_none() => {
-                        request.id.filter(is_graph)
-                    }
-                    _ => None,
-                };
-            }
-            let now = Now::new(&clock);
-            one.inputs = match plan(&now) {
-                Some(Plan::Call(request)) => given(request, &now),
-                _ => None,
-            };
-            one.last_inputs =
-                visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds).and_then(|told| {
-                    match plan(&Now::known_at(&clock, Some(told))) {
-                        Some(Plan::Call(request)) => Some(first(request)),
-                        _ => None,
-                    }
-                });
-            let Some(visit) = visit else {
-                one.said = self.done_before(step, None);
-                return if is_computed && one.id.is_none() { Vec::new() } else { vec![one] };
-            };
-            one.said = match &visit.error {
-                // With a result, it is not the call that failed.
-                Some(error) if visit.result.is_null() => {
-                    Said::Failure { error: error.clone(), data: visit.data.clone() }
-                }
-                _ if self.state.is_some() => Said::Result(visit.result.clone()),
-                _ => Said::Nothing,
-            };
-            one.named.clone_from(&visit.run);
-            // Of a call that failed before its run began there is nothing to find.
-            return if one.named.is_some() { vec![one] } else { Vec::new() };
+        match &node.kind {
+            Kind::Foreach(_) => self.calls_of_foreach(&blank, is_computed, visit, activation, at),
+            _ => self.call_of_action(blank, is_computed, visit, activation, at).into_iter().collect(),
         }
-        let told = visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds);
-        let now = Now::known_at(&clock, told);
-        let Some(Plan::Each { items, .. }) = plan(&now) else { return Vec::new() };
+    }
+
+    /// Whether an id that a call of a tool computed is that of a graph: that of a tool begins no run.
+    fn is_graph(&self, tool: u16, id: &ItemId) -> bool {
+        graph_of(self.machine, tool, Some(id)).is_some()
+    }
+
+    fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Plan> {
+        let sight = self.standing.sight(self.state.as_deref()?, activation.node, now);
+        self.machine.plan(activation, &sight, &mut Notes::default()).ok()
+    }
+
+    fn call_of_action(
+        &self,
+        mut one: Inside,
+        is_computed: bool,
+        visit: Option<&Visit>,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Option<Inside> {
+        let clock = || at;
+        let request = |now: &Now<'_>| match self.planned(activation, now) {
+            Some(Plan::Call(request)) => Some(request),
+            _ => None,
+        };
+        let told = told_time(visit);
+        if is_computed {
+            let now = Now::known_at(&clock, told);
+            let planned = request(&now);
+            // Of a call that is not written down, nobody knows when it was planned.
+            let planned = planned.filter(|_| visit.is_some() || now.known().is_none());
+            one.id = planned.and_then(|request| request.id).filter(|id| self.is_graph(one.tool, id));
+        }
+        let now = Now::new(&clock);
+        one.inputs = request(&now).and_then(|request| inputs_without_time(request, &now));
+        one.last_inputs = told.and_then(|told| request(&Now::known_at(&clock, Some(told)))).map(first);
+        let Some(visit) = visit else {
+            one.said = self.done_before(one.parent.step, None);
+            return (!is_computed || one.id.is_some()).then_some(one);
+        };
+        one.said = match &visit.error {
+            // With a result, it is not the call that failed.
+            Some(error) if visit.result.is_null() => Said::Failure { error: error.clone(), data: visit.data.clone() },
+            _ if self.state.is_some() => Said::Result(visit.result.clone()),
+            _ => Said::Nothing,
+        };
+        one.named.clone_from(&visit.run);
+        // Of a call that failed before its run began there is nothing to find.
+        one.named.is_some().then_some(one)
+    }
+
+    fn calls_of_foreach(
+        &self,
+        blank: &Inside,
+        is_computed: bool,
+        visit: Option<&Visit>,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Vec<Inside> {
+        let clock = || at;
+        let now = Now::known_at(&clock, told_time(visit));
+        let Some(Plan::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
         if visit.is_none() && now.known().is_some() {
             return Vec::new();
         }
         let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let each = (0..).zip(&items).map(|(index, item)| {
-            let mut one = one(Some(index));
+            let mut one = blank.clone();
+            one.parent.item = Some(index);
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
             let mut computed = None;
@@ -479,30 +498,38 @@ impl Walk<'_> {
                 let sight = self.standing.sight(state, activation.node, &now);
                 let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
                 computed.clone_from(&request.id);
-                given(request, &now)
+                inputs_without_time(request, &now)
             });
-            one.id = computed.filter(|id| is_computed && is_graph(id));
+            one.id = computed.filter(|id| is_computed && self.is_graph(one.tool, id));
             let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
                 Some(failed) => Said::Failure { error: failed.error.clone(), data: place() },
-                None if visit.is_none() => self.done_before(step, Some(index)),
+                None if visit.is_none() => self.done_before(one.parent.step, Some(index)),
                 None => place().map_or(Said::Nothing, Said::Result),
             };
             one
         });
         each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
     }
-}
 
-impl Walk<'_> {
-    /// Returns what a call of the next step was told that is written down by itself.
+    /// Returns the result of a call of the next step that a `calls` record tells of.
     fn done_before(&self, step: u64, item: Option<u64>) -> Said {
         match self.done.get(&(step, item)) {
             Some(done) if self.state.is_some() => Said::Result(done.result.clone()),
             _ => Said::Nothing,
         }
     }
+}
+
+/// Returns the time that a visit was told, if it is written down.
+fn told_time(visit: Option<&Visit>) -> Option<SystemTime> {
+    visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds)
+}
+
+/// Returns what a call of a graph gives it, unless that depends on the time.
+fn inputs_without_time(request: Request, now: &Now<'_>) -> Option<Value> {
+    now.known().is_none().then(|| first(request))
 }
 
 /// Returns what a call of a graph gives it.

@@ -75,7 +75,7 @@ impl Engine {
         })
     }
 
-    /// Returns what a run inside this one begins or goes on with.
+    /// Returns the options of a run inside this one that begins or is resumed.
     fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
         let mut ceiling = self.facts.ceiling.clone();
         ceiling.push(self.code().permissions.clone());

@@ -33,7 +33,7 @@ pub(super) struct Domain<'d> {
     nullable: bool,
     /// The least and the greatest number, where the inputs' schema says so; both may occur.
     bounds: Bounds,
-    /// What the inputs' schema says of the value: one that breaks it is none that there can be.
+    /// What the inputs' schema says of the value: no value breaks it.
     rules: &'d [Rule],
     numbers: Vec<Value>,
     texts: Vec<String>,
