@@ -138,6 +138,40 @@ struct Lost {
     steps: u64,
     /// Its last state, where that can be computed.
     state: Option<Value>,
+    /// The nodes of the next step.
+    next: Vec<String>,
+}
+
+/// The items of a foreach that `calls` records name.
+#[derive(Default)]
+struct ItemsDone {
+    /// The item behind the last one that is done.
+    next: u64,
+    /// The items before that which are not done.
+    open: BTreeSet<u64>,
+    /// The item that the session named last.
+    last: Option<u64>,
+}
+
+impl ItemsDone {
+    /// Takes an item that is done of a foreach of that width. After a failure it begins no more calls if it `is_stopped`.
+    fn take(&mut self, item: u64, width: usize, is_stopped: bool) -> Result<(), String> {
+        let is_in_turn = width > 1 || self.last.is_none_or(|last| last < item);
+        let begun = (item.saturating_sub(self.next) as usize).saturating_add(self.open.len());
+        if !is_in_turn || (is_stopped && item >= self.next && begun >= width) {
+            return Err(format!("finished item {item} before it began it"));
+        }
+        self.last = Some(item);
+        if item >= self.next {
+            if is_stopped {
+                self.open.extend(self.next..item);
+            }
+            self.next = item + 1;
+        } else if is_stopped && !self.open.remove(&item) {
+            return Err(format!("made the call of item {item} again, which was done"));
+        }
+        Ok(())
+    }
 }
 
 /// What held for a run from its start or a resume on.
@@ -311,6 +345,8 @@ struct Walk<'m> {
     done: Finished,
     /// How many items the lists of the next step have, by their visits; none where that depends on the time.
     lengths: RefCell<HashMap<u64, Option<usize>>>,
+    /// Which items of the next step's lists are done, by their visits.
+    items: HashMap<u64, ItemsDone>,
     /// The sessions of the run; the last is the one at work.
     sessions: Vec<Session>,
     /// What the caller said that the run may use.
@@ -352,6 +388,7 @@ impl<'m> Walk<'m> {
             told: None,
             done: Finished::new(),
             lengths: RefCell::default(),
+            items: HashMap::new(),
             sessions: Vec::new(),
             capabilities: start.capabilities.clone().map(Grants::new),
             is_inside: start.parent.is_some(),
@@ -444,6 +481,10 @@ impl<'m> Walk<'m> {
 
     fn resume(&mut self, resume: &Resume) -> Result<(), String> {
         same("number of visits before it", resume.steps, self.standing.steps)?;
+        if self.is_inside && resume.limit.is_some() {
+            return Err("only the graph limits how many steps a run inside another takes".to_owned());
+        }
+        self.items.values_mut().for_each(|items| items.last = None);
         self.status = Status::Running;
         self.standing.limit = resume.limit.map(u64::from).or(self.standing.limit);
         self.session(&resume.grants, resume.depth)
@@ -492,10 +533,8 @@ impl<'m> Walk<'m> {
             }
             _ => {}
         }
+        self.standing.begin_visits(self.code);
         let frontier = std::mem::take(&mut self.standing.frontier);
-        for activation in &frontier {
-            self.standing.retries.shift_remove(&self.code.node(activation.node).name);
-        }
         let (mut next, mut leads) = (Vec::<Activation>::new(), Vec::new());
         for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.standing.steps + 1..) {
             same("number of the visit", visit.step, number)?;
@@ -519,6 +558,7 @@ impl<'m> Walk<'m> {
         }
         self.done.clear();
         self.lengths.get_mut().clear();
+        self.items.clear();
         let name = |node: u16| self.code.node(node).name.as_str();
         let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
         let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
@@ -547,7 +587,15 @@ impl<'m> Walk<'m> {
             let activation = place.and_then(|place| self.standing.frontier.get(place));
             let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
             self.permitted(activation.node)?;
+            let node = self.code.node(activation.node);
             self.call_done(done, activation)?;
+            if let (Kind::Foreach(each), Some(item)) = (&node.kind, done.item) {
+                let is_stopped = self.code.stops_at_failure(activation.node);
+                let items = self.items.entry(done.step).or_default();
+                items
+                    .take(item, each.width.max(1), is_stopped)
+                    .map_err(|what| format!("node `{}` {what}", node.name))?;
+            }
             if self.done.insert((done.step, done.item), done.clone()).is_some() {
                 return Err(format!("node `{}` made a call again that was done", done.node));
             }
@@ -559,6 +607,8 @@ impl<'m> Walk<'m> {
     fn forget(&mut self, end: &End) {
         if let End { unfit: true, node: Some(node), .. } = end {
             self.done.retain(|_, done| done.node != *node);
+            let steps: BTreeSet<u64> = self.done.keys().map(|(step, _)| *step).collect();
+            self.items.retain(|step, _| steps.contains(step));
         }
     }
 

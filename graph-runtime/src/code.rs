@@ -14,7 +14,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{self, Event, ItemType, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{self, Event, ItemType, OnError, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -146,7 +146,7 @@ pub(crate) struct Foreach {
     name: String,
     /// The key that gets the results.
     pub(crate) collect: Option<usize>,
-    width: usize,
+    pub(crate) width: usize,
 }
 
 /// A hook.
@@ -392,6 +392,11 @@ impl Code {
             }
         }
         Look { changes, result, ..self.look(sight) }.route(node)
+    }
+
+    /// Whether the run ends with the first failure of a node, so a foreach begins no more calls after one.
+    pub(crate) fn stops_at_failure(&self, node: u16) -> bool {
+        self.node(node).on_error.is_none() && self.settings.on_error == OnError::Fail
     }
 
     /// Whether a node can fail with that message when its edges are asked where they lead.

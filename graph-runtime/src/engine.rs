@@ -386,11 +386,11 @@ impl Engine {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
+        self.standing.begin_visits(self.machine.code());
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
         visits.resize_with(frontier.len(), Visit::default);
         let shares = self.shares(&frontier);
-        frontier.iter().for_each(|activation| self.forget_retries(activation.node));
         visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
         if let Some(mut writing) = self.journal.take_if(|_| shares) {
             let all = self.visit_all(first, visits, &mut slots);
@@ -416,14 +416,6 @@ impl Engine {
         } else {
             let all = (first..).zip(visits).zip(slots);
             join_all(all.map(|((number, visit), slot)| self.timed_visit(number, visit, slot, is_alone))).await;
-        }
-    }
-
-    /// Forgets how often a node was tried again: a visit begins anew (R136).
-    #[inline]
-    fn forget_retries(&mut self, node: u16) {
-        if !self.standing.retries.is_empty() {
-            self.standing.retries.shift_remove(&self.machine.code().node(node).name);
         }
     }
 

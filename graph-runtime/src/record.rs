@@ -1019,6 +1019,26 @@ impl Standing {
         }
     }
 
+    /// Forgets how often the calls of the next nodes were made again: each visit counts from the start (R136).
+    #[inline]
+    pub(crate) fn begin_visits(&mut self, code: &Code) {
+        if !self.retries.is_empty() {
+            for activation in &self.frontier {
+                self.retries.shift_remove(&code.node(activation.node).name);
+            }
+        }
+    }
+
+    /// Returns what holds while the next nodes are visited.
+    pub(crate) fn visiting(&self, code: &Code) -> Cow<'_, Self> {
+        if self.retries.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut standing = self.clone();
+        standing.begin_visits(code);
+        Cow::Owned(standing)
+    }
+
     /// Takes a visit into account: its number, and what its node may want to see when it is visited again.
     pub(crate) fn visited(&mut self, code: &Code, node: u16, result: impl FnOnce() -> Option<Value>) {
         self.last = node;

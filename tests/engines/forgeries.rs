@@ -505,7 +505,7 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
             "{}: {what}: the engine {} write it, the audit says {audited:?}, the replay {}{shown}",
             journal.name,
             if can_write { "can" } else { "cannot" },
-            if is_same { "finds nothing" } else { "differs" },
+            if is_same { "finds nothing".to_owned() } else { format!("says {replayed:?}") },
         ));
     }
 }

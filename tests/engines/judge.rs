@@ -15,10 +15,11 @@ use graph_runtime::cache::{Cache, Caching, Digest, MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, Performing, Tools};
 use graph_runtime::hooks::Told;
 use graph_runtime::observer::{Event, Observer};
-use graph_runtime::record::Record;
+use graph_runtime::record::{Record, Sealed};
+use graph_runtime::store::{Lease, RunSummary, Storing};
 use graph_runtime::{
-    ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, Runtime,
-    TokioClock, Value,
+    ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, RunId,
+    Runtime, Status, Store, TokioClock, Value,
 };
 use serde_json::json;
 
@@ -76,6 +77,8 @@ struct Directed {
     claims: Mutex<BTreeMap<String, Claims>>,
     /// Whether what is not told another time is told that of the next day: hooks may look at the clock, and nobody writes that down.
     is_tomorrow: AtomicBool,
+    /// Whether runs inside that the journal does not know never come to begin: a store may be slow, and a call be given up.
+    is_slow: AtomicBool,
     /// How often each call was made.
     attempts: Mutex<HashMap<CallPlace, u64>>,
     /// The visit that was begun last.
@@ -441,6 +444,36 @@ impl Cache for ToldCache {
     }
 }
 
+/// A store in which runs never come to begin that the journal does not know, if it is slow.
+#[derive(Debug)]
+struct ToldStore(Director, Log);
+
+impl Store for ToldStore {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        let is_known = self.0.claims().contains_key(run.as_str());
+        if !is_known && self.0.0.is_slow.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
+        self.1.create(run, graph, records)
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        self.1.append(lease, expected, records, status)
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.1.load(run)
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        self.1.lease(run)
+    }
+
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        self.1.list()
+    }
+}
+
 /// A clock that tells the times that the journal says were told.
 #[derive(Debug)]
 struct ToldClock(Director, TokioClock);
@@ -536,7 +569,13 @@ impl Judge {
             };
             let plain = ways(said, pool).into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &LENDINGS[0]));
             let mut others = LENDINGS[1..].iter().filter(|_| is_bounded);
-            let written = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
+            let lent = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
+            let written = lent.or_else(|| {
+                self.director.0.is_slow.store(true, Ordering::SeqCst);
+                let written = tries(BTreeMap::new(), false, &LENDINGS[0]);
+                self.director.0.is_slow.store(false, Ordering::SeqCst);
+                written
+            });
             let Some(written) = written else { return false };
             log = Some(written);
         }
@@ -609,7 +648,7 @@ impl Judge {
         let clock = ToldClock(self.director.clone(), TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN + elapsed));
         let mut builder = Runtime::builder()
             .clock(Arc::new(clock))
-            .store(written.clone())
+            .store(ToldStore(self.director.clone(), written.clone()))
             .sign_with(key())
             .cache(NodeCache::new(ToldCache(self.director.clone())))
             .observer(self.director.clone())

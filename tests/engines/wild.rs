@@ -35,6 +35,9 @@ const MOST_STEPS: u32 = 25;
 /// How many records the journals of a random graph have at most: of many runs, too many ways to come to them are tried.
 const MOST_RECORDS: usize = 30;
 
+/// How long the texts of those records are at most: a state that is written into itself grows with each visit.
+const MOST_BYTES: usize = 100_000;
+
 /// Answers by chance that fit the contracts, and failures.
 #[derive(Clone, Default)]
 struct Chance(Arc<Mutex<(u64, Given)>>);
@@ -200,7 +203,8 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
             continue;
         }
         let Some(records) = ran(&one.graph, one.inputs, &MemoryCache::new()) else { continue };
-        if records.len() > MOST_RECORDS {
+        let size: usize = records.iter().map(|(_, body)| body.len()).sum();
+        if records.len() > MOST_RECORDS || size > MOST_BYTES {
             continue;
         }
         let name = match std::env::var_os("SHOW") {

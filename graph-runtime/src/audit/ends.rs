@@ -152,7 +152,8 @@ impl Walk<'_> {
             }
             state_value(self.code, state, &standing)
         });
-        Some(Lost { error, node, code, steps, state })
+        let next = self.standing.frontier.iter().map(|at| self.code.node(at.node).name.clone()).collect();
+        Some(Lost { error, node, code, steps, state, next })
     }
 
     /// Fails if an end has the code of an error where no call of the node can have named one.
@@ -164,7 +165,8 @@ impl Walk<'_> {
             at
         };
         let now = Now::new(&clock);
-        let sight = self.standing.sight(state, node, &now);
+        let standing = self.standing.visiting(self.code);
+        let sight = standing.sight(state, node, &now);
         let may_name = |activation: &Activation, step, item, planned: Result<Request, Box<Failure>>| {
             let called = Called { node: self.code.node(activation.node), step, item, calls: 1..=u64::MAX };
             planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
@@ -252,8 +254,9 @@ impl Walk<'_> {
         let clock = || at;
         let now = Now::new(&clock);
         let is_next = |activation: &&Activation| activation.node == node;
+        let standing = self.standing.visiting(self.code);
         let possible = self.standing.frontier.iter().filter(is_next).any(|activation| {
-            let sight = self.standing.sight(state, node, &now);
+            let sight = standing.sight(state, node, &now);
             match self.machine.plan(activation, &sight, &mut Notes::default()) {
                 Ok(Plan::Each { items, .. }) => named.is_some_and(|item| item < items.len()),
                 Ok(_) => false,
@@ -283,10 +286,13 @@ impl Walk<'_> {
             at
         };
         let now = Now::new(&clock);
-        let sight = self.standing.sight(state, index, &now);
+        let standing = self.standing.visiting(self.code);
+        let sight = standing.sight(state, index, &now);
         if let Kind::Gate | Kind::Return(_) = node.kind {
             let found = self.gate_fails(index, &sight);
-            let is_same = found.as_deref() == Some(error) || asked.load(Ordering::Relaxed) || is_hidden;
+            // At another time it may fail elsewhere.
+            let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
+            let is_same = found.as_deref() == Some(error) || is_hidden || (asked.load(Ordering::Relaxed) && may_fail());
             return if is_same { Ok(()) } else { refuse() };
         }
         if error.starts_with(UNFIT) || is_hidden {

@@ -9,10 +9,10 @@ use graph_model::program::{Performer, RETRIES};
 use graph_model::secret::HIDDEN;
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
-use graph_model::value::Value;
+use graph_model::value::{Map, Value};
 
 use super::failures::says_ended;
-use super::{Audit, Lost, Proven, Session, Walk, misfit, prove};
+use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::Finished;
 use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
@@ -256,7 +256,8 @@ fn begun(
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let sight = past.standing.sight(past.state()?, activation.node, &now);
+    let standing = past.standing.visiting(past.code());
+    let sight = standing.sight(past.state()?, activation.node, &now);
     let notes = &mut Notes::default();
     match (past.machine().plan(activation, &sight, notes).ok()?, item) {
         (Plan::Call(request), None) => request.id,
@@ -272,8 +273,9 @@ fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Op
 fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
+    let standing = past.standing.visiting(past.code());
     let planned = past.state().and_then(|state| {
-        let sight = past.standing.sight(state, activation.node, &now);
+        let sight = standing.sight(state, activation.node, &now);
         past.machine().plan(activation, &sight, &mut Notes::default()).ok()
     });
     match planned {
@@ -361,6 +363,8 @@ pub(super) struct Inside {
     sessions: Vec<Session>,
     /// What the graph around it permits.
     permissions: Grants,
+    /// Whether the call is given up after a time.
+    may_time_out: bool,
     said: Said,
     /// The error and its code that the run around it ended with at the node.
     ended: Option<(String, Option<String>)>,
@@ -415,6 +419,7 @@ impl Walk<'_> {
             // it began.
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
+            may_time_out: node.timeout.is_some(),
             said: Said::Nothing,
             ended: None,
         };
@@ -430,7 +435,8 @@ impl Walk<'_> {
     }
 
     fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Plan> {
-        let sight = self.standing.sight(self.state.as_deref()?, activation.node, now);
+        let standing = self.standing.visiting(self.code);
+        let sight = standing.sight(self.state.as_deref()?, activation.node, now);
         self.machine.plan(activation, &sight, &mut Notes::default()).ok()
     }
 
@@ -487,6 +493,7 @@ impl Walk<'_> {
         if visit.is_none() && now.known().is_some() {
             return Vec::new();
         }
+        let standing = self.standing.visiting(self.code);
         let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = blank.clone();
@@ -495,7 +502,7 @@ impl Walk<'_> {
             let now = Now::new(&clock);
             let mut computed = None;
             one.inputs = self.state.as_deref().and_then(|state| {
-                let sight = self.standing.sight(state, activation.node, &now);
+                let sight = standing.sight(state, activation.node, &now);
                 let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
                 computed.clone_from(&request.id);
                 inputs_without_time(request, &now)
@@ -608,7 +615,7 @@ impl Inside {
             };
         };
         let id = &run.audit.run;
-        let is_done = matches!(run.audit.status, Status::Completed | Status::CompletedWithErrors);
+        let is_done = is_result(run.audit.status);
         let may_hide = !outer.code().settings.secrets.is_empty();
         match &self.said {
             Said::Nothing => self.ends_with(run, may_hide),
@@ -629,6 +636,9 @@ impl Inside {
             // The call was given up, and its run let be wherever it was.
             Said::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
             Said::Failure { .. } if is_done => {
+                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+            }
+            Said::Failure { .. } if !self.may_fail_before(run) => {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
             Said::Failure { error: said, data } => {
@@ -660,6 +670,9 @@ impl Inside {
     fn ends_with(&self, run: &Proven, may_hide: bool) -> Result<(), String> {
         let Some((error, code)) = &self.ended else { return Ok(()) };
         let (id, node) = (&run.audit.run, &self.parent.node);
+        if !self.may_fail_before(run) {
+            return Err(format!("node `{node}` failed, and run `{id}` did not"));
+        }
         let lost = run.failed.as_ref();
         let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
         let is_its = lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
@@ -673,6 +686,13 @@ impl Inside {
             };
         }
         Ok(())
+    }
+
+    /// Whether the call can have failed, in its time, though its last run did not.
+    fn may_fail_before(&self, run: &Proven) -> bool {
+        // A call that is made again after a resume may fail before it finds its run.
+        let is_left = matches!(run.audit.status, Status::Error | Status::Cancelled);
+        is_left || self.sessions.len() > 1 || self.may_time_out
     }
 
     /// Notes with what the run around it ended at the node.
@@ -695,16 +715,30 @@ impl Lost {
     /// Whether that is what edges see of it.
     fn is_seen(&self, data: &Value, may_hide: bool) -> bool {
         let Some(state) = &self.state else { return true };
-        let without_retries = |state: &Value| {
-            let mut state = state.clone();
-            if let Value::Object(state) = &mut state {
-                // How often the last call was made is not written down.
+        let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
+        let (mut said, mut state) = (said.clone(), state.clone());
+        // How often the calls were made of a step that was not committed is not written down.
+        let retries = self.forget_open(&mut said);
+        self.forget_open(&mut state);
+        let may_be = |(node, count): (&String, &Value)| {
+            self.node.as_ref() == Some(node) && count.as_u64().is_some_and(|count| count > 0)
+        };
+        retries.iter().all(may_be) && agree(&said, &state, may_hide) && *steps == self.steps
+    }
+
+    /// Removes from a state how often the calls of the next step were made again, and returns that.
+    fn forget_open(&self, state: &mut Value) -> Map<String, Value> {
+        let mut open = Map::new();
+        let Value::Object(state) = state else { return open };
+        if let Some(Value::Object(retries)) = state.get_mut(RETRIES) {
+            for name in &self.next {
+                open.extend(retries.shift_remove(name).map(|count| (name.clone(), count)));
+            }
+            if retries.is_empty() {
                 state.shift_remove(RETRIES);
             }
-            state
-        };
-        let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
-        agree(&without_retries(said), &without_retries(state), may_hide) && *steps == self.steps
+        }
+        open
     }
 }
 

@@ -608,7 +608,7 @@ impl Walk<'_> {
         if done.cached && !node.cached {
             return Err(format!("what node `{}` returned is not to be cached, and it says that it was", node.name));
         }
-        if done.calls == 1 || (is_each && done.now.is_some()) {
+        if done.calls == 1 || (done.cached && done.calls > 0) || (is_each && done.now.is_some()) {
             return refuse("says of its call what is not written down");
         }
         let tool = self.code.tool(call.tool).ok_or("there is no such tool")?;
@@ -640,8 +640,9 @@ impl Walk<'_> {
             Clock { told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
+        let standing = self.standing.visiting(self.code);
         let planned =
-            self.machine.plan(activation, &self.standing.sight(state, activation.node, &now), &mut Notes::default());
+            self.machine.plan(activation, &standing.sight(state, activation.node, &now), &mut Notes::default());
         if asked.load(Ordering::Relaxed) != done.now.is_some() {
             return Err(format!(
                 "the call of node `{}` was told a time, and asks for none, or the other way round",
@@ -668,7 +669,8 @@ impl Walk<'_> {
         let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let sight = self.standing.sight(state, activation.node, &now);
+        let standing = self.standing.visiting(self.code);
+        let sight = standing.sight(state, activation.node, &now);
         let length = match self.machine.plan(activation, &sight, &mut Notes::default()) {
             Ok(Plan::Each { items, .. }) => items.len(),
             _ => 0,

@@ -467,9 +467,7 @@ impl Engine {
 
     /// Makes a call for each item, as many at a time as `width` says.
     async fn visit_each(&self, step: u64, visit: &mut Visit, items: Vec<Value>, width: usize) {
-        // Where the run ends with the first failure, no more calls are begun after one.
-        let stops = self.code().node(visit.activation.node).on_error.is_none()
-            && self.code().settings.on_error == graph_model::program::OnError::Fail;
+        let stops = self.code().stops_at_failure(visit.activation.node);
         let calls = Mutex::new(Calls {
             next: 0,
             over: false,

@@ -44,7 +44,7 @@ impl Engine {
             if self.is_others_turn() {
                 yield_now().await;
             }
-            self.forget_retries(self.standing.frontier[0].node);
+            self.standing.begin_visits(self.machine.code());
             let now = Now::new(&clock);
             let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
                 Departure::Call(calling) => (true, Answer(calling).await.err()),

@@ -289,7 +289,8 @@ impl Recorded {
         let Some(state) = past.state() else { return Vec::new() };
         let (code, clock) = (past.code(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-        let sight = past.standing.sight(state, activation.node, &now);
+        let standing = past.standing.visiting(code);
+        let sight = standing.sight(state, activation.node, &now);
         let mut notes = Notes::default();
         let mut known = |request: Request, answer: Answer| {
             let (tool, arguments) = told(code, request);
@@ -439,12 +440,10 @@ impl Walk<'_> {
 
     /// Visits the nodes that are next. False if the run cannot be followed any further.
     fn step(&mut self, end: Option<&End>) -> Result<bool, TravelError> {
+        self.standing.begin_visits(self.code);
         let frontier = std::mem::take(&mut self.standing.frontier);
         let (mut visits, mut next) = (Vec::new(), Vec::<Activation>::new());
         let (mut pairs, first) = (Vec::new(), self.standing.steps + 1);
-        for activation in &frontier {
-            self.standing.retries.shift_remove(&self.code.node(activation.node).name);
-        }
         for (number, activation) in (first..).zip(&frontier) {
             let name = self.code.node(activation.node).name.clone();
             let pair = self.pair(number, &name);
