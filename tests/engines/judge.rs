@@ -530,9 +530,20 @@ pub(crate) fn comparable(body: &str) -> Value {
 
 /// What a caller grants, and what it lets the run use, besides what is written down of both. Of patterns that do not cover each other
 /// nothing is.
-type Lending = (Option<&'static str>, Option<&'static str>);
+type Lending = Option<(String, String)>;
 
-const LENDINGS: [Lending; 3] = [(None, None), (Some("rye.nothing"), Some("rye.other")), (Some("r*"), Some("*e*.*"))];
+/// Returns what can have been granted besides in a session: patterns that do not cover each other, also such as both allow what a
+/// call of it says that it was denied.
+fn lendings(said: &ByRun) -> Vec<Lending> {
+    let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("r*".to_owned(), "*e*.*".to_owned())];
+    let visits = said.values().flatten().flat_map(|record| record["visits"].as_array().into_iter().flatten());
+    for error in visits.filter_map(|visit| visit["error"].as_str()) {
+        let denied = error.strip_prefix("Permission denied: '").and_then(|rest| rest.split('\'').next());
+        let Some(denied) = denied.filter(|text| text.len() > 1 && text.is_ascii()) else { continue };
+        all.push((format!("{}*", &denied[..denied.len() - 1]), format!("*{}", &denied[1..])));
+    }
+    all.into_iter().map(Some).collect()
+}
 
 /// As how many combinations of ways the sessions of several runs are tried.
 const MOST_WAYS: usize = 200;
@@ -562,17 +573,18 @@ impl Judge {
                 all.entry(run.clone()).or_default().extend(records.iter().cloned());
             }
             let is_bounded = number > 0 || !first["capabilities"].is_null();
-            let tries = |ways, is_tomorrow: bool, lending| {
+            let tries = |ways, is_tomorrow: bool, lending: &Lending| {
                 *self.director.claims() = claims(&before, said, ways);
                 self.director.0.is_tomorrow.store(is_tomorrow, Ordering::SeqCst);
                 self.session(&all, &first, lending, log.as_ref())
             };
-            let plain = ways(said, pool).into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &LENDINGS[0]));
-            let mut others = LENDINGS[1..].iter().filter(|_| is_bounded);
+            let plain = ways(said, pool).into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &None));
+            let others = lendings(said);
+            let mut others = others.iter().filter(|_| is_bounded);
             let lent = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
             let written = lent.or_else(|| {
                 self.director.0.is_slow.store(true, Ordering::SeqCst);
-                let written = tries(BTreeMap::new(), false, &LENDINGS[0]);
+                let written = tries(BTreeMap::new(), false, &None);
                 self.director.0.is_slow.store(false, Ordering::SeqCst);
                 written
             });
@@ -583,7 +595,8 @@ impl Judge {
     }
 
     /// Runs one session. Returns the store behind it, cut to the records that are claimed, if those are what was written.
-    fn session(&self, all: &ByRun, first: &Value, (grants, uses): &Lending, log: Option<&Log>) -> Option<Log> {
+    fn session(&self, all: &ByRun, first: &Value, lending: &Lending, log: Option<&Log>) -> Option<Log> {
+        let (grants, uses) = lending.as_ref().map(|(grants, uses)| (grants, uses)).unzip();
         let directed = &self.director.0;
         let (end, before) = {
             let claims = self.director.claims();
@@ -599,11 +612,11 @@ impl Judge {
         let mut granted = patterns(&first["grants"])?;
         let capabilities = match (&first["capabilities"], uses) {
             // What who resumes a run lets it use is not written down.
-            (Value::Null, Some(uses)) => Some(Grants::new(granted.iter().cloned().chain(Pattern::new(*uses)))),
+            (Value::Null, Some(uses)) => Some(Grants::new(granted.iter().cloned().chain(Pattern::new(uses.as_str())))),
             (Value::Null, None) => None,
             (list, _) => Some(Grants::new(patterns(list)?)),
         };
-        granted.extend(grants.iter().filter_map(|text| Pattern::new(*text).ok()));
+        granted.extend(grants.and_then(|text| Pattern::new(text.as_str()).ok()));
         let options = Options {
             run: Some(run_id()),
             capabilities,
