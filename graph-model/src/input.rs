@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use crate::template::find;
 use crate::value::View;
 
 /// How a reference begins.
@@ -41,9 +42,10 @@ pub enum Otherwise<'t> {
 pub fn references(text: &str) -> impl Iterator<Item = Reference<'_>> {
     let mut at = 0;
     // Behind the last `}` nothing ends, and looking for an end there from each beginning would take a long time.
-    let text = &text[..text.rfind('}').map_or(0, |last| last + 1)];
+    let begins = find(text, OPEN).is_some();
+    let text = &text[..text.rfind('}').filter(|_| begins).map_or(0, |last| last + 1)];
     std::iter::from_fn(move || {
-        while let Some(found) = text[at..].find(OPEN) {
+        while let Some(found) = find(&text[at..], OPEN) {
             let start = at + found;
             let inside = start + OPEN.len();
             at = inside;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use graph_model::path::{Path, Root};
+use graph_model::template::find;
 
 use super::facts::{Facts, Site, hook_terms, terms};
 use crate::definition::{Term, TermKind, locate};
@@ -79,9 +80,18 @@ impl Place<'_, '_> {
     /// Finds `{path}`, `{{ path }}` and `<%= path %>`.
     fn in_brackets(&self, text: &str) -> Vec<Found> {
         let mut found = Vec::new();
+        let bytes = text.as_bytes();
+        let may_open = |at: usize| match bytes[at] {
+            b'{' => at == 0 || bytes[at - 1] != b'$',
+            b'<' => bytes.get(at + 1) == Some(&b'%'),
+            _ => false,
+        };
+        if !(0..bytes.len()).any(may_open) {
+            return found;
+        }
         let mut add = |open: &str, close: &str, takes: &dyn Fn(&str) -> Option<String>| {
             let mut from = 0;
-            while let Some(at) = text[from..].find(open).map(|at| from + at) {
+            while let Some(at) = find(&text[from..], open).map(|at| from + at) {
                 // Where nothing closes any more, nothing is in brackets.
                 let Some(length) = text[at + open.len()..].find(close) else { break };
                 let range = at..at + open.len() + length + close.len();

@@ -1,6 +1,5 @@
 //! Parameters are those that the tool's contract or the nested graph's inputs ask for.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 
 use graph_model::path::{Path, Root};
@@ -72,10 +71,13 @@ impl Given<'_, '_> {
         diagnostics: &mut Diagnostics,
     ) {
         // There may be many of both.
-        let by_name: HashMap<&str, &Field> = fields.iter().map(|field| (field.name.as_str(), field)).collect();
+        let mut by_name: Vec<&Field> = fields.iter().collect();
+        by_name.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+        let field =
+            |name: &str| by_name.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| by_name[at]);
         let mut has_unclear = false;
         for (key, term) in given {
-            match by_name.get(key.value.as_str()).copied() {
+            match field(&key.value) {
                 // Null is left out, so that the default applies (R74).
                 Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => {
@@ -105,9 +107,10 @@ impl Given<'_, '_> {
         if self.looks == Looks::ForNothing || has_unclear {
             return;
         }
-        let given: HashSet<&str> = given.iter().map(|(key, _)| key.value.as_str()).collect();
+        let mut given: Vec<&str> = given.iter().map(|(key, _)| key.value.as_str()).collect();
+        given.sort_unstable();
         for field in fields.iter().filter(|field| field.is_required()) {
-            if !given.contains(field.name.as_str()) {
+            if given.binary_search(&field.name.as_str()).is_err() {
                 let message = format!("{whose} needs the parameter `{}`", field.name);
                 let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.facts.place(place), message);
                 diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));

@@ -165,6 +165,9 @@ impl Project {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let whole = |path: &Path| path.canonicalize().ok();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
+        if candidates.iter().any(|path| path == file) {
+            return file.to_owned();
+        }
         candidates.iter().find(|path| whole(path) == whole(file)).cloned().unwrap_or_else(|| file.to_owned())
     }
 

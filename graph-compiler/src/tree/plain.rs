@@ -33,6 +33,10 @@ pub(super) fn is_word(name: &str) -> bool {
 
 /// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree on it.
 pub(super) fn plain(text: &str) -> Option<Plain> {
+    // Most are longer than any word that means something, and begin as no number does.
+    if text.len() > "false".len() && text.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        return Some(Plain::Text);
+    }
     let found = core(text)?;
     let kind = match &found {
         Plain::Text => Kind::Text,
