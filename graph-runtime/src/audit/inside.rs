@@ -1,5 +1,6 @@
 //! The runs inside a run: each is proven by itself, and tied to the visit that called it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,12 +16,12 @@ use super::failures::says_ended;
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::Finished;
-use crate::engine::nested::{failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
+use crate::engine::nested::{call_named, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::granted;
 use crate::seal::SealKey;
-use crate::store::{Store, StoreError};
+use crate::store::{Page, RunFilter, RunPage, Store, StoreError, Within};
 use crate::travel::Past;
 
 /// Why a run and the runs inside it are not proven.
@@ -87,18 +88,25 @@ pub(crate) async fn prove_tree(
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
+    let mut listed: Option<(RunId, LastCalls)> = None;
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
+        if call.attempts.is_none() && listed.as_ref().is_none_or(|(run, _)| run != around) {
+            let calls = calls_inside(store, around).await;
+            let calls = calls.map_err(|source| AuditError::Store { run: around.clone(), source })?;
+            listed = Some((around.clone(), calls));
+        }
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
         let mut last = None;
+        let known = listed.as_ref().and_then(|(_, calls)| calls.get(&(call.parent.step, call.parent.item))).copied();
         for attempt in 1..=call.attempts.unwrap_or(u64::MAX) {
             let id = call.id(attempt);
             let records = match store.load(&id).await {
                 Ok(records) => records,
                 // Where nobody knows how often the call was made, the runs that it began end here.
-                Err(StoreError::NotFound(_)) if call.attempts.is_none() => break,
+                Err(StoreError::NotFound(_)) if call.attempts.is_none() && known < Some(attempt) => break,
                 // A call may fail before its run begins.
                 Err(StoreError::NotFound(_)) => continue,
                 Err(source) => return Err(AuditError::Store { run: id, source }),
@@ -112,6 +120,28 @@ pub(crate) async fn prove_tree(
         call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;
     }
     Ok(audits)
+}
+
+/// The visits and items of a run, with the last call of each that began a run.
+type LastCalls = HashMap<(u64, Option<u64>), u64>;
+
+/// Lists the calls of a run that began runs, as far as the ids of those say it.
+async fn calls_inside(store: &dyn Store, run: &RunId) -> Result<LastCalls, StoreError> {
+    let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
+    let (mut all, mut page) = (LastCalls::new(), Page::default());
+    loop {
+        let RunPage { runs, next } = store.runs(&filter, &page).await?;
+        for summary in runs {
+            if let Some((place, call)) = call_named(run, &summary.run) {
+                let last = all.entry(place).or_default();
+                *last = call.max(*last);
+            }
+        }
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
 }
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next

@@ -450,3 +450,67 @@ async fn what_a_graph_inside_returned_is_never_kept() {
     let why = found_around(&machine, &changed(&records, &[(1, from, to)])).unwrap();
     assert!(why.contains("is never kept"), "{why}");
 }
+
+#[tokio::test]
+async fn items_finish_after_they_began() {
+    let nodes = &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, ..PAYING };
+    let records = ran(machine(&program, Ok(json!(1))), 5).await;
+    assert_eq!(found(&program, &records), None);
+    assert!(records[1].body.contains(r#""item":0"#) && records[2].body.contains(r#""item":1"#));
+    let swapped = changed(&records, &[(1, r#""item":0"#, r#""item":1"#), (2, r#""item":1"#, r#""item":0"#)]);
+    let why = audit(&machine(&program, Ok(json!(1))), &id(), &swapped, &key().public(), None).unwrap_err().to_string();
+    assert!(why.contains("record 1") && why.contains("finished item 1 before it began it"), "{why}");
+    // Of two calls at once, the second may finish first, and the third may not.
+    let nodes: Vec<_> =
+        nodes.iter().map(|(name, body)| (*name, body.replace(r#""width":1"#, r#""width":2"#))).collect();
+    let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let wider = Program { nodes: &nodes, ..program };
+    let audited = |records: &[Sealed]| {
+        let proven = audit(&machine(&wider, Ok(json!(1))), &id(), records, &key().public(), None);
+        proven.map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(audited(&swapped), Ok(()));
+    let third = changed(&records, &[(1, r#""item":0"#, r#""item":2"#)]);
+    assert!(audited(&third).unwrap_err().contains("finished item 2 before it began it"));
+}
+
+#[tokio::test]
+async fn a_visit_does_not_see_how_often_the_one_before_it_called() {
+    let nodes = &[
+        (
+            "call",
+            r#"{"line":1,"does":{"action":0},"params":{"again":"${state._retries.call}"},"assign":{"paid":"${result}"},"next":[{"to":"call","when":{"path":"result","op":"eq","value":1}},{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, ..PAYING };
+    let calls = Interpreted::new(&program, move |call: &Call, _| Ok(json!(call.step())));
+    let records = ran(calls, 5).await;
+    assert_eq!(found(&program, &records), None);
+    let again = changed(&records, &[(1, r#""node":"call","#, r#""node":"call","calls":3,"#)]);
+    assert_eq!(found(&program, &again), None, "hooks may have had it called again");
+}
+
+#[tokio::test]
+async fn a_gate_that_looks_at_the_time_fails_as_a_gate_does() {
+    let nodes = &[
+        (
+            "gate",
+            r#"{"line":1,"does":"gate","assign":{"paid":"${_now}"},"next":[{"to":"done","when":{"path":"inputs.amount","op":"eq","value":1}}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, settings: r#"{"on_no_match":"fail"}"#, ..PAYING };
+    let records = ran(machine(&program, Ok(Value::Null)), 5).await;
+    assert_eq!(found(&program, &records), None);
+    let said: Value = serde_json::from_str(&records[1].body).unwrap();
+    let told = changed(&records, &[(1, &said["error"].to_string(), r#""told""#)]);
+    assert!(found(&program, &told).unwrap().contains("node `gate` does not fail so"));
+}

@@ -254,8 +254,13 @@ async fn a_run_inside_goes_on_as_often_as_the_one_around_it() {
     let longer: Vec<Sealed> =
         (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
     let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
-    let found = proven(&with(&store, "run-1", Some(longer)).await).await.unwrap_err();
+    let found = proven(&with(&store, "run-1", Some(longer.clone())).await).await.unwrap_err();
     assert!(found.contains("went on more often"), "{found}");
+    let limit = crate::journal::forged(&longer, |_, body| {
+        body.replacen(r#""kind":"resume","#, r#""kind":"resume","limit":9,"#, 1)
+    });
+    let found = proven(&with(&store, "run-1", Some(limit)).await).await.unwrap_err();
+    assert!(found.contains("only the graph limits how many steps a run inside another takes"), "{found}");
     let granted = r#""grants":["rye.execute.tool.test.tool"]"#;
     for less in [r#""grants":["rye.execute.tool.test.*"]"#, r#""grants":["rye.*.tool.test.tool"]"#] {
         let found = proven(&forged(&store, "run-1", granted, less).await).await.unwrap_err();
@@ -270,6 +275,8 @@ async fn the_state_that_a_failed_run_is_said_to_have_is_its_own() {
     for (seen, other) in [
         (r#""state":{"inputs":{"n":"x"}"#, r#""state":{"inputs":{"n":"y"}"#),
         (r#""steps":0,"error""#, r#""steps":1,"error""#),
+        (r#""state":{"inputs":{"n":"x"}"#, r#""state":{"_retries":{"done":1},"inputs":{"n":"x"}"#),
+        (r#""state":{"inputs":{"n":"x"}"#, r#""state":{"_retries":{"call":"often"},"inputs":{"n":"x"}"#),
     ] {
         let found = proven(&forged(&store, "run", seen, other).await).await.unwrap_err();
         assert!(found.contains("was told of another state than run `run-1` ended in"), "{found}");
@@ -293,9 +300,24 @@ async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
             .map_err(|error| error.to_string())
     };
     assert_eq!(proven(&store).await.unwrap().len(), 2);
-    let forged = forged(&store, "run", r#""code":"E1""#, r#""code":"E2""#).await;
-    let found = proven(&forged).await.unwrap_err();
+    let coded = forged(&store, "run", r#""code":"E1""#, r#""code":"E2""#).await;
+    let found = proven(&coded).await.unwrap_err();
     assert!(found.contains("node `nest` failed with another code than run `run-1`"), "{found}");
+    // The run around it fails only where the one inside it did, whatever a hook made of that.
+    let records = store.load(&id("run-1")).await.unwrap();
+    let cut = crate::journal::forged(&records[..1], |_, body| body.to_owned());
+    let told =
+        forged(&with(&store, "run-1", Some(cut)).await, "run", "no luck (node `call` of run `run-1`)", "told").await;
+    let found = proven(&told).await.unwrap_err();
+    assert!(found.contains("node `nest` failed, and run `run-1` did not"), "{found}");
+}
+
+#[tokio::test]
+async fn a_foreach_counts_the_calls_that_began_the_runs_of_its_items() {
+    let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
+    let more = forged(&store, "run", r#""node":"each","#, r#""node":"each","calls":3,"#).await;
+    let found = proven(&more).await.unwrap_err();
+    assert!(found.contains("counts other calls than those that began the runs of its items"), "{found}");
 }
 
 #[tokio::test]
