@@ -1900,6 +1900,46 @@ fn prints_a_number(name: &str, texts: &[Option<String>]) -> bool {
             let known: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
             matches!(known.as_slice(), ["-cd" | "-dc", "0-9" | "[:digit:]" | "0-9\\n"])
         }
+        "stat" => prints_a_size(&texts.iter().map(Option::as_deref).collect::<Vec<_>>()),
+        "date" => prints_a_time(&texts.iter().map(Option::as_deref).collect::<Vec<_>>()),
+        _ => false,
+    }
+}
+
+/// Whether `stat` is asked for one number of a file. An operand without `--` in front may be another format, so there is but one: as
+/// an option, it leaves no file to print anything of.
+fn prints_a_size(texts: &[Option<&str>]) -> bool {
+    let is_number = |format: &str| {
+        matches!(format.strip_prefix('%'), Some("s" | "b" | "h" | "i" | "u" | "g" | "X" | "Y" | "Z" | "W"))
+    };
+    let files = match texts {
+        [Some("-c" | "--format" | "--printf"), Some(format), files @ ..] if is_number(format) => files,
+        [Some(option), files @ ..]
+            if ["-c", "--format=", "--printf="].iter().any(|name| option.strip_prefix(name).is_some_and(is_number)) =>
+        {
+            files
+        }
+        _ => return false,
+    };
+    files.len() == 1 || files.first() == Some(&Some("--"))
+}
+
+/// Whether `date` is asked for a time in digits.
+fn prints_a_time(texts: &[Option<&str>]) -> bool {
+    let is_digits = |format: &str| {
+        let parts = format.strip_prefix("+%").map(|rest| rest.split('%'));
+        parts.is_some_and(|mut parts| {
+            parts.all(|part| matches!(part, "s" | "Y" | "m" | "d" | "H" | "M" | "S" | "j" | "N" | "u" | "w" | "y"))
+        })
+    };
+    let rest = match texts {
+        [Some("-u"), rest @ ..] => rest,
+        _ => texts,
+    };
+    match rest {
+        [Some(format)]
+        | [Some("-d" | "--date" | "-r"), _, Some(format)]
+        | [Some(format), Some("-d" | "--date" | "-r"), _] => is_digits(format),
         _ => false,
     }
 }

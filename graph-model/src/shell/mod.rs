@@ -480,6 +480,10 @@ mod tests {
             "awk -F, -v x=\"$X\" '{ print $1, x }' file",
             "jq -r --arg a \"$X\" --arg b c '.[$a]' file.json",
             "cat > f <<'E'\necho hi\nE\nbash f; echo \"$X\"",
+            "n=$(stat -c %s -- \"$X\"); [ $((n / 1024)) -gt 5 ]",
+            "n=$(stat --format=%Y \"$X\"); echo $((n + 1))",
+            "n=$(date -d \"$X\" +%s); echo $((n + 1))",
+            "echo $(( $(date -u -d \"$X\" +%Y%m%d) + 1 ))",
         ] {
             reported.extend(dangers(command, false).into_iter().map(|danger| (command, danger)));
         }
@@ -490,6 +494,14 @@ mod tests {
     fn what_bash_and_programs_do_unasked_is_found() {
         let mut missed = Vec::new();
         for command in [
+            "n=$(stat -c %n -- \"$X\"); echo $((n))",
+            "n=$(stat -c %s \"$X\" f); echo $((n))",
+            "n=$(stat -c \"$X\" f); echo $((n))",
+            "n=$(stat -c %s%n -- \"$X\"); echo $((n))",
+            "n=$(date -d \"$X\" +%s%Z); echo $((n))",
+            "n=$(date \"$X\"); echo $((n))",
+            "n=$(date -d now +%s \"$X\"); echo $((n))",
+            "n=$(du -s \"$X\" | cut -f 1); echo $((n))",
             "su root -c \"$X\"",
             "su -c 'eval \"$X\"' root",
             "sg root -c \"$X\"",
