@@ -218,7 +218,7 @@ fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> 
         |character: char| matches!(character, '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}');
     let text = &source.text;
     // Nearly all files are of such bytes alone, which are looked at many at a time.
-    let is_plain = text.bytes().fold(true, |all, byte| all & ((byte >= b' ') & (byte < 0x7f) | (byte == b'\n')));
+    let is_plain = text.bytes().fold(true, |all, byte| all & ((b' '..0x7f).contains(&byte) | (byte == b'\n')));
     if is_plain {
         return false;
     }
