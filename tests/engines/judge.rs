@@ -304,14 +304,16 @@ impl Hooks for Director {
         let is_own = |visit: &&Value| visit["node"] == told.values["node"];
         let Some(visit) = own.visits.range(committed + 1..).map(|(_, visit)| visit).find(is_own) else {
             let end = own.end.as_ref()?;
+            // Only behind the last call is there something else to say.
+            if attempt < Self::begun(&claims, run, committed + 1, item) {
+                return Some(Control::Retry { max_retries: u32::MAX });
+            }
             if own.way == Way::ErrorHook {
                 let text = end["error"].as_str()?;
                 let error = if item.is_some() { of_item(text).1 } else { text }.to_owned();
                 return Some(Control::Fail { error });
             }
-            let begun = Self::begun(&claims, run, committed + 1, item);
-            let max_retries = if attempt < begun { u32::MAX } else { 0 };
-            return Some(Control::Retry { max_retries });
+            return Some(Control::Retry { max_retries: 0 });
         };
         let again = Claims::again(visit);
         let first = visit["items"].as_array().and_then(|items| items.first()).and_then(|first| first["item"].as_u64());
