@@ -68,6 +68,8 @@ struct Calls {
     next: usize,
     /// Whether no more are to be taken.
     over: bool,
+    /// Whether the run was stopped before all were taken.
+    is_stopped: bool,
     results: Vec<Value>,
     failures: Vec<(usize, Made)>,
     warnings: Vec<String>,
@@ -471,6 +473,7 @@ impl Engine {
         let calls = Mutex::new(Calls {
             next: 0,
             over: false,
+            is_stopped: false,
             results: vec![Value::Null; items.len()],
             failures: Vec::new(),
             warnings: Vec::new(),
@@ -538,7 +541,9 @@ impl Engine {
                         made.failure.as_ref().map_or(Value::Null, |failure| View::Object(&**failure).to_value());
                     calls.failures.push((index, made));
                 }
-                calls.over |= self.facts.stop.is_set() || self.desk.is_cut();
+                let is_stopped = self.facts.stop.is_set();
+                calls.is_stopped |= is_stopped && !calls.over && calls.next < items.len();
+                calls.over |= is_stopped || self.desk.is_cut();
                 // The last results are written with the step.
                 if calls.over || calls.next == items.len() {
                     return;
@@ -587,7 +592,7 @@ pub(crate) fn denied(tool: &Tool, request: &Request, is_none: bool) -> String {
 }
 
 /// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).
-const BUILTIN_RETRIES: u32 = 3;
+pub(crate) const BUILTIN_RETRIES: u32 = 3;
 
 impl Visit {
     /// Takes over what came of the visit's call.
@@ -623,8 +628,8 @@ impl Visit {
                 self.items.push(ItemFailure { item: *index as u64, error: failure.message.clone() });
             }
         }
-        // Interrupted between two items, with none that failed.
-        self.is_interrupted |= calls.over && count == 0;
+        // Interrupted between two items.
+        self.is_interrupted |= calls.is_stopped || (calls.over && count == 0);
         if let Some((index, made)) = calls.failures.into_iter().next()
             && let Some(mut failure) = made.failure
         {

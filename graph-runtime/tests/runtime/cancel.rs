@@ -1,12 +1,12 @@
 //! Runs that are stopped by somebody who has nothing but their store.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use graph_runtime::__private::{Key, Performer, Program, Tool};
 use graph_runtime::record::Status;
 use graph_runtime::store::StoreError;
-use graph_runtime::{Call, Map, RunError, SqliteStore, Store};
+use graph_runtime::{ActionError, Call, Canceller, Map, MemoryStore, RunError, SqliteStore, Store};
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
@@ -162,4 +162,41 @@ async fn a_run_with_no_call_left_to_make_stops_all_the_same() {
     assert!(matches!(error, RunError::Cancelled { steps: 1, .. }), "{error}");
     let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
     assert_eq!((finished.steps, finished.output["all"].clone()), (3, json!([1, 2])));
+}
+
+#[tokio::test]
+async fn a_foreach_that_is_stopped_behind_a_failure_calls_its_other_items_when_it_goes_on() {
+    let program = Program {
+        keys: &[Key { name: "all", initial: None }],
+        settings: r#"{"on_error":"continue"}"#,
+        nodes: &[
+            (
+                "each",
+                r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","collect":"all","width":1},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":2,"does":"return","output":"${state.all}"}"#),
+        ],
+        ..PROGRAM
+    };
+    let (stop, calls) = (Arc::new(OnceLock::<Canceller>::new()), Arc::new(Mutex::new(Vec::new())));
+    let graph = || {
+        let (stop, calls) = (stop.clone(), calls.clone());
+        Interpreted::new(&program, move |_: &Call, params| {
+            let n = params["n"].as_i64().unwrap();
+            calls.lock().unwrap().push(n);
+            if n == 1 {
+                stop.get().unwrap().cancel();
+            }
+            if n == 0 { Err(ActionError::permanent("no")) } else { Ok(json!({"n": n})) }
+        })
+    };
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!([0, 1, 2]))]);
+    let run = runtime(store.clone()).start_as(id("run"), graph(), inputs).await.unwrap();
+    assert!(stop.set(run.canceller()).is_ok());
+    let error = run.await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 0, .. }), "{error}");
+    let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
+    assert_eq!(*calls.lock().unwrap(), [0, 1, 0, 2]);
+    assert_eq!(finished.output, json!([{"status": "error", "error": "no"}, {"n": 1}, {"n": 2}]));
 }
