@@ -228,7 +228,7 @@ fn prove(
     misfit(seq, walk.stands())?;
     if looks_inside {
         let end = last.as_ref().map(|(end, _)| end);
-        let open = walk.open_calls(seq, time).into_iter().map(|call| call.ended(end));
+        let open = walk.open_calls(seq, time, end);
         walk.inside.get_or_insert_default().extend(open);
     }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
@@ -734,4 +734,105 @@ fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String
     }
     initialise(code, &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A foreach at work, as far as that decides which items may be done next.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct AtWork {
+        next: u64,
+        begun: BTreeSet<u64>,
+        is_over: bool,
+        /// The items that were done, in their order; none where the run was resumed.
+        said: Vec<Option<u64>>,
+    }
+
+    impl AtWork {
+        /// Returns what can come next of a foreach over so many items.
+        fn then(&self, length: u64, width: usize, is_stopped: bool) -> Vec<Self> {
+            let mut all = Vec::new();
+            let with = |change: &dyn Fn(&mut Self)| {
+                let mut then = self.clone();
+                change(&mut then);
+                then
+            };
+            if self.next < length && self.begun.len() < width && !self.is_over {
+                let is_known = self.said.contains(&Some(self.next));
+                all.push(with(&|then| {
+                    then.next += 1;
+                    if !is_known {
+                        then.begun.insert(self.next);
+                    }
+                }));
+            }
+            for item in &self.begun {
+                all.push(with(&|then| {
+                    then.begun.remove(item);
+                    then.said.push(Some(*item));
+                }));
+                all.push(with(&|then| {
+                    then.begun.remove(item);
+                    then.is_over |= is_stopped;
+                }));
+            }
+            if !self.said.contains(&None) {
+                let said = self.said.iter().copied().chain([None]).collect();
+                all.push(Self { next: 0, begun: BTreeSet::new(), is_over: false, said });
+            }
+            all
+        }
+    }
+
+    /// Returns all orders in which items can be done, of a run that is resumed at most once.
+    fn written(length: u64, width: usize, is_stopped: bool) -> BTreeSet<Vec<Option<u64>>> {
+        let first = AtWork { next: 0, begun: BTreeSet::new(), is_over: false, said: Vec::new() };
+        let (mut known, mut waiting) = (BTreeSet::from([first.clone()]), vec![first]);
+        while let Some(one) = waiting.pop() {
+            for then in one.then(length, width, is_stopped) {
+                if known.insert(then.clone()) {
+                    waiting.push(then);
+                }
+            }
+        }
+        known.into_iter().map(|one| one.said).collect()
+    }
+
+    /// Returns all lists of some of these, each once.
+    fn orders(of: &[Option<u64>]) -> Vec<Vec<Option<u64>>> {
+        let mut all = vec![Vec::new()];
+        for first in of {
+            let rest: Vec<_> = of.iter().copied().filter(|one| one != first).collect();
+            all.extend(orders(&rest).into_iter().map(|rest| [vec![*first], rest].concat()));
+        }
+        all
+    }
+
+    fn is_accepted(order: &[Option<u64>], width: usize, is_stopped: bool) -> bool {
+        let mut items = ItemsDone::default();
+        order.iter().all(|one| match one {
+            Some(item) => items.take(*item, width, is_stopped).is_ok(),
+            None => {
+                items.last = None;
+                true
+            }
+        })
+    }
+
+    #[test]
+    fn the_items_of_a_foreach_are_done_in_the_orders_in_which_it_makes_its_calls() {
+        let of = [Some(0), Some(1), Some(2), Some(3), None];
+        for (width, is_stopped) in [(1, true), (2, true), (3, true), (1, false), (2, false), (3, false)] {
+            let written = written(4, width, is_stopped);
+            for order in orders(&of) {
+                let (is_written, is_accepted) = (written.contains(&order), is_accepted(&order, width, is_stopped));
+                // Where a failure stops nothing, an item that is done late may have been overtaken by any number.
+                let is_free = !is_stopped && width > 1;
+                let is_right = is_written == is_accepted || (is_free && is_accepted);
+                assert!(is_right, "{order:?}, {width} at a time, stopped: {is_stopped}, written: {is_written}");
+            }
+        }
+    }
 }

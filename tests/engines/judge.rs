@@ -245,12 +245,16 @@ impl Director {
         }
     }
 
-    /// Returns how many runs the calls of a visit, or of an item of it, began.
+    /// Returns which of the calls of a visit, or of an item of it, was the last that began a run; 0 if none did.
+    ///
+    /// Calls before it may have begun none, where they were given up.
     fn begun(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Option<u64>) -> u64 {
         let place = item.map_or_else(|| format!("{run}-{step}"), |item| format!("{run}-{step}_{item}"));
-        let own =
-            |id: &&String| **id == place || id.strip_prefix(&place).is_some_and(|rest| rest.starts_with("-again"));
-        claims.keys().filter(own).count() as u64
+        let call = |id: &String| match id.strip_prefix(&place)? {
+            "" => Some(1),
+            rest => rest.strip_prefix("-again")?.parse::<u64>().ok().map(|again| again + 1),
+        };
+        claims.keys().filter_map(call).max().unwrap_or_default()
     }
 }
 
@@ -304,16 +308,15 @@ impl Hooks for Director {
         let is_own = |visit: &&Value| visit["node"] == told.values["node"];
         let Some(visit) = own.visits.range(committed + 1..).map(|(_, visit)| visit).find(is_own) else {
             let end = own.end.as_ref()?;
-            // Only behind the last call is there something else to say.
-            if attempt < Self::begun(&claims, run, committed + 1, item) {
-                return Some(Control::Retry { max_retries: u32::MAX });
-            }
-            if own.way == Way::ErrorHook {
+            let begun = Self::begun(&claims, run, committed + 1, item);
+            // A hook is asked after each failure, and says this only of the last.
+            if own.way == Way::ErrorHook && attempt >= begun {
                 let text = end["error"].as_str()?;
                 let error = if item.is_some() { of_item(text).1 } else { text }.to_owned();
                 return Some(Control::Fail { error });
             }
-            return Some(Control::Retry { max_retries: 0 });
+            let max_retries = if attempt < begun { u32::MAX } else { 0 };
+            return Some(Control::Retry { max_retries });
         };
         let again = Claims::again(visit);
         let first = visit["items"].as_array().and_then(|items| items.first()).and_then(|first| first["item"].as_u64());
@@ -410,8 +413,10 @@ impl Director {
     fn stop_where_it_stands(&self) {
         let claims = self.claims();
         let Some(own) = claims.get(&outermost()) else { return };
+        // What goes on behind the last visit that is said decides nothing any more, and may take long.
+        let is_beyond = locked(&self.0.stands).get(&outermost()).is_some_and(|stands| stands.0 > own.steps);
         let stops = own.end.as_ref().is_none_or(|end| end["status"] == "cancelled");
-        if !stops || !self.is_all_done(&claims) {
+        if !is_beyond && (!stops || !self.is_all_done(&claims)) {
             return;
         }
         let signal = own.end.as_ref().and_then(|end| end["signal"].as_i64());
@@ -584,12 +589,7 @@ impl Judge {
             let others = lendings(said);
             let mut others = others.iter().filter(|_| is_bounded);
             let lent = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
-            // Without a run that a later call began, no call before it can have been given up.
-            let is_again = said.keys().any(|run| run.contains("-again"));
             let written = lent.or_else(|| {
-                if !is_again {
-                    return None;
-                }
                 self.director.0.is_slow.store(true, Ordering::SeqCst);
                 let written = tries(BTreeMap::new(), false, &None);
                 self.director.0.is_slow.store(false, Ordering::SeqCst);

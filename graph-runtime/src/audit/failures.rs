@@ -163,6 +163,11 @@ pub(super) fn says_ended(error: &str) -> bool {
     inside(error).is_some() || error.starts_with(EXCEEDED)
 }
 
+/// Returns the run inside in which a node failed, if a failure says that.
+pub(super) fn run_inside(error: &str) -> Option<&str> {
+    inside(error).map(|(_, _, run)| run)
+}
+
 /// Takes apart how a node of a graph failed: what happened, at which node, and in which run.
 fn inside(error: &str) -> Option<(&str, &str, &str)> {
     let (rest, run) = error.strip_suffix("`)")?.rsplit_once("` of run `")?;

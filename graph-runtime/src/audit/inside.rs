@@ -1,6 +1,6 @@
 //! The runs inside a run: each is proven by itself, and tied to the visit that called it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,16 +12,16 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
-use super::failures::says_ended;
+use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
-use crate::engine::Finished;
-use crate::engine::nested::{call_named, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
+use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
+use crate::engine::{BUILTIN_RETRIES, Finished, OVERDUE};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
-use crate::runtime::granted;
+use crate::runtime::{granted, required_environment};
 use crate::seal::SealKey;
-use crate::store::{Page, RunFilter, RunPage, Store, StoreError, Within};
+use crate::store::{Store, StoreError};
 use crate::travel::Past;
 
 /// Why a run and the runs inside it are not proven.
@@ -88,60 +88,88 @@ pub(crate) async fn prove_tree(
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
-    let mut listed: Option<(RunId, LastCalls)> = None;
+    let mut counts = BTreeMap::new();
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
-        if call.attempts.is_none() && listed.as_ref().is_none_or(|(run, _)| run != around) {
-            let calls = calls_inside(store, around).await;
-            let calls = calls.map_err(|source| AuditError::Store { run: around.clone(), source })?;
-            listed = Some((around.clone(), calls));
-        }
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
-        let mut last = None;
-        let known = listed.as_ref().and_then(|(_, calls)| calls.get(&(call.parent.step, call.parent.item))).copied();
-        for attempt in 1..=call.attempts.unwrap_or(u64::MAX) {
+        let mut begun = Journals::default();
+        let named = call.named_attempt();
+        let most = named.or(call.attempts);
+        for attempt in 1..=most.unwrap_or(u64::MAX) {
             let id = call.id(attempt);
-            let records = match store.load(&id).await {
-                Ok(records) => records,
-                // Where nobody knows how often the call was made, the runs that it began end here.
-                Err(StoreError::NotFound(_)) if call.attempts.is_none() && known < Some(attempt) => break,
+            let Some(records) = loaded(store, &id).await? else {
                 // A call may fail before its run begins.
-                Err(StoreError::NotFound(_)) => continue,
-                Err(source) => return Err(AuditError::Store { run: id, source }),
+                begun.missed += 1;
+                // Where nobody knows how often the call was made, the runs that it began end here.
+                if most.is_none() && begun.missed > call.most_missed {
+                    break;
+                }
+                continue;
             };
             let proven = prove(&*inner, &id, &records, key, seal, true).map_err(of(&id))?;
             misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
+            call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
-            last = Some(proven);
+            begun = Journals { last: Some((attempt, proven)), missed: 0 };
         }
-        call.told(&*outer, &*inner, last.as_ref()).map_err(misfits)?;
+        if let Some(most) = most {
+            // How often the call of one item was made is not written down.
+            if named.is_some() || call.counted.is_none() {
+                call.ends_at(&*inner, most, &begun).map_err(misfits)?;
+            }
+            let next = call.id(most.saturating_add(1));
+            if call.is_first_session() && call.has_begun(&next, loaded(store, &next).await?, key) {
+                return Err(misfits(format!("node `{}` made its call more often than its run says", call.parent.node)));
+            }
+        }
+        let last = begun.last.as_ref().map(|(_, proven)| proven);
+        call.told(&*outer, &*inner, last).map_err(misfits)?;
+        if let Some(counted) = call.counted {
+            let visit = (around.clone(), call.parent.step);
+            let count =
+                counts.entry(visit).or_insert_with(|| Count { seq: call.seq, counted, least: 1, is_open: false });
+            call.count(&*inner, named, &begun, count);
+        }
+    }
+    for ((run, step), count) in counts {
+        let reason = || format!("visit {step} counts other calls than those that began the runs inside it");
+        let fits = if count.is_open { count.least <= count.counted } else { count.least == count.counted };
+        misfit(count.seq, fits.then_some(()).ok_or_else(reason)).map_err(of(&run))?;
     }
     Ok(audits)
 }
 
-/// The visits and items of a run, with the last call of each that began a run.
-type LastCalls = HashMap<(u64, Option<u64>), u64>;
-
-/// Lists the calls of a run that began runs, as far as the ids of those say it.
-async fn calls_inside(store: &dyn Store, run: &RunId) -> Result<LastCalls, StoreError> {
-    let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
-    let (mut all, mut page) = (LastCalls::new(), Page::default());
-    loop {
-        let RunPage { runs, next } = store.runs(&filter, &page).await?;
-        for summary in runs {
-            if let Some((place, call)) = call_named(run, &summary.run) {
-                let last = all.entry(place).or_default();
-                *last = call.max(*last);
-            }
-        }
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(all),
-        }
+/// Returns the records of a run; none if there is no such run.
+async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, AuditError> {
+    match store.load(run).await {
+        Ok(records) => Ok(Some(records)),
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(source) => Err(AuditError::Store { run: run.clone(), source }),
     }
+}
+
+/// The runs that the calls of a visit, or of an item of it, began, as far as they were looked at.
+#[derive(Default)]
+struct Journals {
+    /// The last of them, and which call began it.
+    last: Option<(u64, Proven)>,
+    /// How many calls behind it began none.
+    missed: u64,
+}
+
+/// How often the calls of a foreach were made.
+struct Count {
+    /// The record that tells of the visit.
+    seq: u64,
+    /// What the visit counts: one, and each call that was made again.
+    counted: u64,
+    /// What the runs inside it add up to.
+    least: u64,
+    /// Whether it may be more, since there are calls that began no run.
+    is_open: bool,
 }
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
@@ -323,13 +351,8 @@ async fn proven_origin(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<bool, AuditError> {
-    let load = async |run: &RunId| match store.load(run).await {
-        Ok(records) => Ok(Some(records)),
-        Err(StoreError::NotFound(_)) => Ok(None),
-        Err(source) => Err(AuditError::Store { run: run.clone(), source }),
-    };
     let (mut fork, mut is_fork) = (run.clone(), false);
-    let Some(mut records) = load(&fork).await? else { return Ok(false) };
+    let Some(mut records) = loaded(store, &fork).await? else { return Ok(false) };
     loop {
         let of = |run: &RunId| {
             let run = run.clone();
@@ -337,7 +360,7 @@ async fn proven_origin(
         };
         let begun = Past::open(machine, &fork, &records, key, seal).map_err(of(&fork))?;
         let Some(from) = begun.start.from.clone() else { return Ok(is_fork) };
-        let Some(before) = load(&from.run).await? else { return Ok(false) };
+        let Some(before) = loaded(store, &from.run).await? else { return Ok(false) };
         prove(machine, &from.run, &before, key, seal, false).map_err(of(&from.run))?;
         let mut origin = Past::open(machine, &from.run, &before, key, seal).map_err(of(&from.run))?;
         while origin.when.1 < from.seq && origin.go_on().map_err(of(&from.run))? {}
@@ -383,6 +406,12 @@ pub(super) struct Inside {
     id: Option<ItemId>,
     /// How often it was made at most; none where nobody knows.
     attempts: Option<u64>,
+    /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
+    most_missed: u64,
+    /// What the visit of a foreach counts of its calls.
+    counted: Option<u64>,
+    /// Whether the other items of the list call graphs too.
+    is_one_of_all: bool,
     /// The run that the visit names as that of its last call; of a foreach none is named.
     named: Option<RunId>,
     /// What the call gives; none where that cannot be told.
@@ -404,6 +433,8 @@ pub(super) struct Inside {
 #[derive(Debug, Clone)]
 enum Said {
     Result(Value),
+    /// It did not fail, and what it returned is not written down.
+    Success,
     Failure {
         error: String,
         /// What the edges saw of it besides, where that is written down.
@@ -415,9 +446,21 @@ enum Said {
 
 impl Walk<'_> {
     /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
-    pub(super) fn open_calls(&self, seq: u64, at: SystemTime) -> Vec<Inside> {
+    pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<Inside> {
         let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
-        numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at)).collect()
+        let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
+        // Steps that are not written at once can have been taken in a session before.
+        let is_made = self.sessions.len() > 1 || end.is_none_or(|end| self.may_visit(end));
+        all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call }.ended(end)).collect()
+    }
+
+    /// Whether a run that ended so can have visited the next nodes: a hook may have ended it before, or it had taken all its steps.
+    fn may_visit(&self, end: &End) -> bool {
+        let is_next = |node: &String| self.standing.frontier.iter().any(|at| self.code.node(at.node).name == *node);
+        match &end.node {
+            Some(node) => is_next(node),
+            None => !end.exhausted && (end.status == Status::Cancelled || end.error.as_deref() == Some(OVERDUE)),
+        }
     }
 
     /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
@@ -442,6 +485,9 @@ impl Walk<'_> {
             tool: call.tool,
             id: None,
             attempts: visit.map(|visit| visit.calls.max(1)),
+            most_missed: u64::from(node.retry.as_ref().map_or(BUILTIN_RETRIES, |retry| retry.attempts)),
+            counted: None,
+            is_one_of_all: false,
             named: None,
             inputs: None,
             last_inputs: None,
@@ -525,9 +571,11 @@ impl Walk<'_> {
         }
         let standing = self.standing.visiting(self.code);
         let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
+        let length = items.len();
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = blank.clone();
             one.parent.item = Some(index);
+            one.counted = one.attempts;
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
             let mut computed = None;
@@ -543,11 +591,16 @@ impl Walk<'_> {
             one.said = match failed {
                 Some(failed) => Said::Failure { error: failed.error.clone(), data: place() },
                 None if visit.is_none() => self.done_before(one.parent.step, Some(index)),
-                None => place().map_or(Said::Nothing, Said::Result),
+                // At another time, the id may be that of a tool.
+                None if is_computed && now.known().is_some() => place().map_or(Said::Nothing, Said::Result),
+                None => place().map_or(Said::Success, Said::Result),
             };
             one
         });
-        each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect()
+        let mut all: Vec<Inside> = each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect();
+        let is_all = all.len() == length;
+        all.iter_mut().for_each(|one| one.is_one_of_all = is_all);
+        all
     }
 
     /// Returns the result of a call of the next step that a `calls` record tells of.
@@ -577,6 +630,84 @@ fn first(mut request: Request) -> Value {
 impl Inside {
     fn id(&self, attempt: u64) -> RunId {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
+    }
+
+    /// Whether the run around it was never resumed: the calls of it were made in their order, and each once.
+    fn is_first_session(&self) -> bool {
+        self.sessions.len() == 1
+    }
+
+    /// Whether a journal is that of a run which one of its calls began, and not of another that is called so.
+    fn has_begun(&self, run: &RunId, records: Option<Vec<Sealed>>, key: &PublicKey) -> bool {
+        let start = records.and_then(|records| Verified::new(run, &records, key).ok()?.start().ok());
+        start.is_some_and(|(_, start)| start.parent.as_ref() == Some(&self.parent))
+    }
+
+    /// Returns which call began the run that the visit was told of, if it says that.
+    fn named_attempt(&self) -> Option<u64> {
+        let run = match &self.said {
+            Said::Result(result) => result.get("graph_run_id")?.as_str()?,
+            Said::Failure { error, .. } => run_inside(error)?,
+            Said::Success | Said::Nothing => return None,
+        };
+        let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
+        let is_its = |attempt: &u64| self.id(*attempt).as_str() == run;
+        let most = self.attempts.unwrap_or(MOST_CALLS);
+        let attempt = again.map_or(1, |again| again.saturating_add(1));
+        Some(attempt).filter(is_its).or_else(|| (1..=most.min(MOST_CALLS)).find(is_its)).filter(|one| *one <= most)
+    }
+
+    /// Whether a call can fail before its run begins where the next one begins a run.
+    fn may_miss(&self, inner: &dyn Machine) -> bool {
+        // Calls that ask for the time may be refused at one and not at another.
+        let is_same = self.inputs.is_some() && inner.code().settings.secrets.is_empty();
+        !is_same || !self.is_first_session() || self.may_time_out || !required_environment(inner).is_empty()
+    }
+
+    /// Fails unless a call can have begun a run behind those that were begun before.
+    fn follows(&self, inner: &dyn Machine, before: &Journals) -> Result<(), String> {
+        let node = &self.parent.node;
+        if before.missed > 0 && !self.may_miss(inner) {
+            return Err(format!("node `{node}` made a call again that began no run, and the next one began one"));
+        }
+        self.is_left(before)
+    }
+
+    /// Fails unless the last of the runs ended so that its call can have been made again.
+    fn is_left(&self, before: &Journals) -> Result<(), String> {
+        let node = &self.parent.node;
+        match &before.last {
+            // A call that is given up leaves its run wherever it is.
+            Some((_, run)) if run.audit.status != Status::Error && self.is_first_session() && !self.may_time_out => {
+                Err(format!("node `{node}` made a call again, and run `{}` did not fail", run.audit.run))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails unless the last of so many calls began the last of the runs, or can have begun none.
+    fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &Journals) -> Result<(), String> {
+        let Some((last, _)) = begun.last.as_ref().filter(|(last, _)| *last < calls) else { return Ok(()) };
+        self.is_left(begun)?;
+        if !self.may_miss(inner) {
+            let node = &self.parent.node;
+            return Err(format!("node `{node}` made {calls} calls, and only {last} of them began a run"));
+        }
+        Ok(())
+    }
+
+    /// Counts the calls of an item.
+    fn count(&self, inner: &dyn Machine, named: Option<u64>, begun: &Journals, count: &mut Count) {
+        let last = begun.last.as_ref().map(|(last, _)| *last);
+        let is_known = match (&self.said, last) {
+            _ if named.is_some() => true,
+            (Said::Success, Some(_)) => self.is_first_session(),
+            (_, Some(_)) => !self.may_miss(inner),
+            (_, None) => false,
+        };
+        let least = named.or(last.filter(|_| self.is_first_session())).unwrap_or(1);
+        count.least = count.least.saturating_add(least - 1);
+        count.is_open |= !is_known || !self.is_one_of_all;
     }
 
     /// Fails unless a run began as the call begins it.
@@ -637,7 +768,9 @@ impl Inside {
         let node = &self.parent.node;
         let Some(run) = last else {
             return match &self.said {
-                Said::Result(_) => Err(format!("node `{node}` was told of a run of which there is no journal")),
+                Said::Result(_) | Said::Success => {
+                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                }
                 Said::Failure { error, .. } if says_ended(error) => {
                     Err(format!("node `{node}` was told of a run of which there is no journal"))
                 }
@@ -649,9 +782,10 @@ impl Inside {
         let may_hide = !outer.code().settings.secrets.is_empty();
         match &self.said {
             Said::Nothing => self.ends_with(run, may_hide),
-            Said::Result(_) if !is_done => {
+            Said::Result(_) | Said::Success if !is_done => {
                 Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
             }
+            Said::Success => Ok(()),
             Said::Result(said) => {
                 // Without the key of its secrets, nothing of it was computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
@@ -726,7 +860,7 @@ impl Inside {
     }
 
     /// Notes with what the run around it ended at the node.
-    pub(super) fn ended(mut self, end: Option<&End>) -> Self {
+    fn ended(mut self, end: Option<&End>) -> Self {
         let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
         if *node == self.parent.node {
             let of_item = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));

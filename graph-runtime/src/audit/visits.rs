@@ -14,7 +14,7 @@ use super::failures::{Called, Prospects, SaidFailure};
 use super::{Walk, same};
 use crate::backoff;
 use crate::code::{Foreach, Kind, Node, Tool};
-use crate::engine::nested::{graph_of, is_computed, nested_call, nested_id};
+use crate::engine::nested::{graph_of, is_computed, nested_id};
 use crate::engine::{element, failed};
 use crate::error::{Category, Failure};
 use crate::machine::{Activation, Cells, Next, Notes, Now, Outcome, Plan, Request, Sight};
@@ -456,26 +456,11 @@ impl Walk<'_> {
             return refuse("has nothing to call for");
         }
         let mut warnings = Vec::new();
-        // A result of a graph names its run, and that names the call.
-        let is_graph = self.code.tool(each.call.tool).is_some_and(|tool| tool.by == Performer::Graph);
-        let call_of = |index: u64, place: &Value| {
-            let run = place.get("graph_run_id").filter(|_| is_graph)?.as_str()?;
-            nested_call(run, &self.run, visit.step, Some(index), 1..=u64::MAX)
-        };
-        let (mut again, mut named) = (0, 0);
         for (index, item) in items.iter().enumerate() {
             let place = collected.as_ref().and_then(|list| list.get(index));
-            if let Some(call) = place.and_then(|place| call_of(index as u64, place)) {
-                named += 1;
-                again += call - 1;
-            }
             warnings.push(self.item(visit, activation, each, state, (index, item), place)?);
         }
         self.counts(visit, items.len())?;
-        let counted = visit.calls.max(1) - 1;
-        if counted < again || (named == items.len() && counted != again) {
-            return refuse("counts other calls than those that began the runs of its items");
-        }
         let unknown = visit.error.is_some() && count == 0 && each.collect.is_some() && collected.is_none();
         if unknown
             && !(visit.category.as_deref() == Some(Category::Permanent.name())

@@ -219,39 +219,15 @@ pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) ->
 }
 
 /// How many calls are tried where a run's id does not say which of them began it.
-const MOST_CALLS: usize = 1000;
+pub(crate) const MOST_CALLS: u64 = 1000;
 
 /// Whether one of these calls, of a visit or item of `outer`, begins a run that is called `run`.
 pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, calls: RangeInclusive<u64>) -> bool {
-    nested_call(run, outer, step, item, calls).is_some()
-}
-
-/// Returns which of these calls, of a visit or item of `outer`, begins a run that is called `run`.
-pub(crate) fn nested_call(
-    run: &str,
-    outer: &RunId,
-    step: u64,
-    item: Option<u64>,
-    calls: RangeInclusive<u64>,
-) -> Option<u64> {
-    let is = |call: &u64| nested_id(outer, step, item, *call).as_str() == run;
-    if run.starts_with("nested-") {
-        // An id that would be too long is the digest of what it would be.
-        return calls.take(MOST_CALLS).find(is);
-    }
+    let is = |call: u64| nested_id(outer, step, item, call).as_str() == run;
     let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
-    Some(again.map_or(1, |again| again.saturating_add(1))).filter(|call| calls.contains(call) && is(call))
-}
-
-/// Returns the visit, the item and the call of `outer` that begin a run of this id; nothing if they are a digest in it.
-pub(crate) fn call_named(outer: &RunId, run: &RunId) -> Option<((u64, Option<u64>), u64)> {
-    let rest = run.as_str().strip_prefix(outer.as_str())?.strip_prefix('-')?;
-    let (place, again) = rest.split_once("-again").unwrap_or((rest, "0"));
-    let (step, item) = match place.split_once('_') {
-        Some((step, item)) => (step, Some(item.parse().ok()?)),
-        None => (place, None),
-    };
-    Some(((step.parse().ok()?, item), again.parse::<u64>().ok()?.saturating_add(1)))
+    let call = again.map_or(1, |again| again.saturating_add(1));
+    // An id that would be too long is the digest of what it would be.
+    (calls.contains(&call) && is(call)) || (run.starts_with("nested-") && calls.take(MOST_CALLS as usize).any(is))
 }
 
 /// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they

@@ -317,7 +317,7 @@ async fn a_foreach_counts_the_calls_that_began_the_runs_of_its_items() {
     let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
     let more = forged(&store, "run", r#""node":"each","#, r#""node":"each","calls":3,"#).await;
     let found = proven(&more).await.unwrap_err();
-    assert!(found.contains("counts other calls than those that began the runs of its items"), "{found}");
+    assert!(found.contains("counts other calls than those that began the runs inside it"), "{found}");
 }
 
 #[tokio::test]
@@ -329,4 +329,92 @@ async fn a_failure_of_a_run_that_did_not_end_is_not_told() {
     assert!(found.contains("was told that run `run-2_0` failed, and it did not"), "{found}");
     let found = proven(&with(&store, "run-2_0", None).await).await.unwrap_err();
     assert!(found.contains("was told of a run of which there is no journal"), "{found}");
+}
+
+#[tokio::test]
+async fn a_visit_counts_the_calls_that_began_the_runs_inside_it() {
+    let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
+    let (from, to) = (r#"{"step":2,"node":"each","#, r#"{"step":2,"node":"each","calls":4,"#);
+    let found = proven(&forged(&store, "run", from, to).await).await.unwrap_err();
+    assert!(found.contains("visit 2 counts other calls"), "{found}");
+}
+
+/// Calls `child` twice, which fails both times; `more` of the node.
+fn insisting(more: &str) -> Interpreted {
+    let body = r#"{"line":1,"does":{"action":0},"params":{"n":"${inputs.n}"},"retry":{"attempts":2,"delay_ms":0,"on":["any"]}}"#;
+    let body = body.replacen('{', &format!("{{{more}"), 1);
+    let nodes = &[("nest", body.as_str())];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child())
+}
+
+#[tokio::test]
+async fn a_call_is_made_again_behind_a_run_that_failed_unless_it_was_given_up() {
+    let proven = async |store: &MemoryStore, more: &str| {
+        let key = SecretKey::from_seed(&[1; 32]).public();
+        let proven = audit_tree(std::sync::Arc::new(insisting(more)), &id("run"), store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    let begun = async |more| {
+        let store = MemoryStore::new();
+        let inputs = Map::from_iter([("n".to_owned(), json!("x"))]);
+        runtime(&store).start_as(id("run"), insisting(more), inputs).await.unwrap().await.unwrap_err();
+        store
+    };
+    for more in ["", r#""timeout_ms":60000,"#] {
+        let store = begun(more).await;
+        assert_eq!(proven(&store, more).await, Ok(3));
+        let first = store.load(&id("run-1")).await.unwrap();
+        let open = with(&store, "run-1", Some(crate::journal::forged(&first[..1], |_, body| body.to_owned()))).await;
+        let gone = with(&store, "run-1", None).await;
+        let other = forged(&gone, "run-1-again1", r#""inputs":{"n":"x"}"#, r#""inputs":{"n":"y"}"#).await;
+        let found = proven(&other, more).await.unwrap_err();
+        assert!(found.contains("its inputs are not what node `nest` of run `run` gives"), "{found}");
+        let (open, gone) = (proven(&open, more).await, proven(&gone, more).await);
+        if more.is_empty() {
+            assert!(open.as_ref().is_err_and(|found| found.contains("run `run-1` did not fail")), "{open:?}");
+            assert!(gone.as_ref().is_err_and(|found| found.contains("that began no run")), "{gone:?}");
+        } else {
+            assert_eq!((open, gone), (Ok(3), Ok(2)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_visit_tells_of_all_the_runs_that_its_calls_began() {
+    let store = ran(json!({"n": 4, "list": []})).await;
+    let again = MemoryStore::new();
+    for run in store.list().await.unwrap() {
+        again.create(&run.run, "test/graph", store.load(&run.run).await.unwrap()).await.unwrap();
+    }
+    let records = store.load(&id("run-1")).await.unwrap();
+    let records =
+        crate::journal::forged(&records, |_, body| body.replace(r#""run":"run-1""#, r#""run":"run-1-again1""#));
+    again.create(&id("run-1-again1"), "test/child", records).await.unwrap();
+    let found = proven(&again).await.unwrap_err();
+    assert!(found.contains("node `nest` made its call more often than its run says"), "{found}");
+}
+
+#[tokio::test]
+async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
+    let nodes = &[
+        ("first", r#"{"line":1,"does":"gate","next":[{"to":"nest"}]}"#),
+        ("nest", r#"{"line":2,"does":{"action":0},"params":{"n":"${inputs.n}"}}"#),
+    ];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("n".to_owned(), json!("x"))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |store: &MemoryStore| {
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(&store).await, Ok(2));
+    // A hook can end it there, and then the next node is not visited.
+    let behind = forged(&store, "run", r#"`)","node":"nest""#, r#"`)","node":"first""#).await;
+    assert_eq!(proven(&with(&behind, "run-2", None).await).await, Ok(1));
+    let found = proven(&behind).await.unwrap_err();
+    assert!(found.contains("node `nest` made its call more often than its run says"), "{found}");
 }
