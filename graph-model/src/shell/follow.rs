@@ -22,6 +22,7 @@ pub(super) fn command(text: &str, foreign: &Foreign) -> Vec<Danger> {
     };
     let mut follower = Follower::new(foreign);
     follower.gather_constants(&list);
+    follower.reads_errors = leads_errors(text);
     let stdin = foreign.stdin.then_some(Origin::Stdin);
     follower.until_settled(|follower| {
         follower.list(&list, stdin.as_ref());
@@ -99,6 +100,8 @@ struct Follower {
     opened: Tainted,
     /// What was written to a file whose name cannot be known.
     scattered: Tainted,
+    /// Whether what commands write to stderr may be read: error messages have the words in them that a command was given.
+    reads_errors: bool,
     /// Whether the command copies or renames files, so that what was written to one may be in another.
     moves: bool,
     looks_for: Option<String>,
@@ -214,9 +217,11 @@ impl Follower {
         let of = |tainted: &Tainted| tainted.as_ref().map_or(0, weight);
         let held = self.variables.values().chain(self.files.values()).map(weight).sum::<usize>();
         let printed = self.functions.values().map(of).sum::<usize>();
-        let others = of(&self.positional) + of(&self.opened) + of(&self.scattered) + usize::from(self.moves);
+        let others = of(&self.positional) + of(&self.opened) + of(&self.scattered);
+        let flags = usize::from(self.moves) + usize::from(self.reads_errors);
         held + printed
             + others
+            + flags
             + self.integers.len()
             + self.associative.len()
             + self.functions.len()
@@ -422,8 +427,7 @@ impl Follower {
             }
             Command::Case(word, arms, redirects) => {
                 let input = self.redirects(redirects, input.cloned());
-                self.word(word);
-                let mut printed = None;
+                let mut printed = self.word(word).filter(|_| self.reads_errors);
                 for (patterns, body) in arms {
                     patterns.iter().for_each(|pattern| drop(self.word(pattern)));
                     let flows = self.list(body, input.as_ref());
@@ -435,7 +439,9 @@ impl Follower {
             Command::Test(words, redirects) => {
                 self.redirects(redirects, None);
                 self.test(words);
-                None
+                let printed = self.said_of(words);
+                self.write(redirects, &printed);
+                printed
             }
             Command::Arithmetic(word) => {
                 self.word(word);
@@ -602,6 +608,12 @@ impl Follower {
             // `$(< file)` is what the file holds.
             printed = printed.join(input);
         }
+        printed = printed.join(self.said_of(&simple.words)).join(self.said_of(&simple.assignments));
+        for redirect in &simple.redirects {
+            let (Redirect::From(word) | Redirect::Into(word) | Redirect::Text(word) | Redirect::Duplicate(word)) =
+                redirect;
+            printed = printed.join(self.said_of(std::slice::from_ref(word)));
+        }
         let text = self.literal_text(simple);
         for redirect in &simple.redirects {
             if let Redirect::Into(word) = redirect
@@ -616,6 +628,11 @@ impl Follower {
         }
         self.write(&simple.redirects, &printed);
         printed
+    }
+
+    /// Returns what an error message or a trace may repeat of a command's words, if somebody reads them.
+    fn said_of(&mut self, words: &[Word]) -> Tainted {
+        if self.reads_errors { self.any(words).real() } else { None }
     }
 
     /// Follows the descriptors that `exec` opens, for all commands that come.
@@ -953,7 +970,16 @@ impl Follower {
             }
             "printf" => return Some(self.printf(arguments, &texts)),
             "read" | "mapfile" | "readarray" => self.read(name, arguments, &texts, input),
-            "unset" | "getopts" => arguments.iter().for_each(|word| self.name(word)),
+            "unset" => arguments.iter().for_each(|word| self.name(word)),
+            "getopts" => {
+                arguments.iter().for_each(|word| self.name(word));
+                if let [_, name] = texts.as_slice() {
+                    let parameters = self.positional.clone();
+                    for name in name.as_deref().into_iter().chain(["OPTARG"]) {
+                        self.assign(name, &parameters, &range);
+                    }
+                }
+            }
             "test" | "[" => self.bracket(arguments, &texts),
             "set" => {
                 let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
@@ -1005,9 +1031,9 @@ impl Follower {
                 }
             }
             "pwd" | "dirs" => return Some(self.variables.get("PWD").cloned()),
-            "echo" => return Some(self.any(arguments)),
+            "echo" | "type" => return Some(self.any(arguments)),
             "true" | "false" | ":" | "exit" | "return" | "shift" | "break" | "continue" | "kill" | "umask"
-            | "ulimit" | "type" | "times" | "shopt" => {}
+            | "ulimit" | "times" | "shopt" => {}
             _ => return None,
         }
         Some(None)
@@ -1194,6 +1220,7 @@ impl Follower {
                 self.within.get_or_insert_with(|| range.clone());
                 self.nesting += 1;
                 self.gather_constants(&list);
+                self.reads_errors |= leads_errors(text);
                 let printed = self.list(&list, input);
                 self.nesting -= 1;
                 self.within = outer;
@@ -1366,7 +1393,10 @@ impl Follower {
         if programs::prints_environment(name) {
             printed = printed.join(self.reach());
         }
-        if prints_a_number(name, &texts) { None } else { printed }
+        // A path may lead to a program of the author's.
+        let is_own = path.contains('/') && !matches!(path.strip_suffix(name), Some("/bin/" | "/usr/bin/"));
+        let is_one_each = arguments.iter().all(|word| !word.expands);
+        if prints_a_number(name, &texts) && is_one_each && !is_own { None } else { printed }
     }
 
     /// Returns what a program may print that is given a word which may be a file's name.
@@ -1886,16 +1916,21 @@ fn is_bare(part: &Part) -> bool {
     matches!(part, Part::Variable(variable) if variable.range.len() == variable.name.len())
 }
 
-/// Whether all that a program prints is a number, whatever it is given.
+/// Whether a command leads stderr to where it can be read. What it leads to `/dev/null`, and what it writes to stderr, cannot be.
+fn leads_errors(text: &str) -> bool {
+    let mut text = text.replace("\\\n", "").replace("> /dev/null", ">/dev/null").replace("1>/dev/null", ">/dev/null");
+    for discarded in [" >/dev/null 2>&1", "&>/dev/null", "2>/dev/null", ">&/dev/null", ">&2"] {
+        text = text.replace(discarded, " ");
+    }
+    ["2>", "2<", "&>", ">&", "|&"].iter().any(|operator| text.contains(operator))
+}
+
+/// Whether all that a program prints to stdout is a number, whatever it is given.
 fn prints_a_number(name: &str, texts: &[Option<String>]) -> bool {
     let operands = texts.iter().filter(|text| text.as_deref().is_none_or(|text| !text.starts_with('-'))).count();
-    let letters = |letter: char| {
-        let is_short = |text: &&String| text.starts_with('-') && !text.starts_with("--");
-        texts.iter().flatten().filter(is_short).any(|text| text.contains(letter))
-    };
     match name {
         "wc" => operands == 0,
-        "grep" | "egrep" | "fgrep" => letters('c') && !letters('r') && !letters('R') && !letters('H') && operands <= 2,
+        "grep" | "egrep" | "fgrep" => operands <= 2 && prints_a_count(texts.iter().flatten().map(String::as_str)),
         "tr" => {
             let known: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
             matches!(known.as_slice(), ["-cd" | "-dc", "0-9" | "[:digit:]" | "0-9\\n"])
@@ -1904,6 +1939,28 @@ fn prints_a_number(name: &str, texts: &[Option<String>]) -> bool {
         "date" => prints_a_time(&texts.iter().map(Option::as_deref).collect::<Vec<_>>()),
         _ => false,
     }
+}
+
+/// Whether the options of `grep` ask for the count of one file's lines. With more files, and in a directory, it prints their names.
+fn prints_a_count<'t>(texts: impl Iterator<Item = &'t str>) -> bool {
+    let mut counts = false;
+    for option in texts.take_while(|text| *text != "--").filter(|text| text.len() > 1) {
+        let Some(letters) = option.strip_prefix('-') else { continue };
+        let (letters, is_known) = match letters.strip_prefix('-') {
+            Some("count") => ("c", true),
+            Some(name) => ("", matches!(name, "ignore-case" | "extended-regexp" | "fixed-strings" | "invert-match")),
+            // The letter of a pattern is the last one, so that the pattern is an operand here.
+            None => (
+                letters,
+                letters.strip_suffix('e').unwrap_or(letters).bytes().all(|letter| b"cEFPGivwxsah".contains(&letter)),
+            ),
+        };
+        if !is_known {
+            return false;
+        }
+        counts |= letters.contains('c');
+    }
+    counts
 }
 
 /// Whether `stat` is asked for one number of a file. An operand without `--` in front may be another format, so there is but one: as
