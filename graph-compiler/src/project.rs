@@ -309,10 +309,12 @@ impl Project {
         let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
         files.extend(contracts.into_iter().chain(settings));
-        let calls = !inner.is_empty();
-        // A contract with mistakes may be one of both graphs.
-        let mut known: HashSet<Identity> = diagnostics.iter().filter(|_| calls).map(Diagnostic::identity).collect();
-        let mut read_files: HashSet<PathBuf> = files.iter().filter(|_| calls).cloned().collect();
+        let (mut known, mut read_files): (HashSet<Identity>, HashSet<PathBuf>) = Default::default();
+        if !inner.is_empty() {
+            // A contract with mistakes may be one of both graphs.
+            known = diagnostics.iter().map(Diagnostic::identity).collect();
+            read_files = files.iter().cloned().collect();
+        }
         for (at, path) in inner.iter().enumerate() {
             let examined = self.examined(path);
             diagnostics.absorb(&examined.diagnostics, &mut known);

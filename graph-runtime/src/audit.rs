@@ -157,8 +157,8 @@ impl ItemsDone {
     /// Takes an item that is done of a foreach of that width. After a failure it begins no more calls if it `is_stopped`.
     fn take(&mut self, item: u64, width: usize, is_stopped: bool) -> Result<(), String> {
         let is_in_turn = width > 1 || self.last.is_none_or(|last| last < item);
-        let begun = (item.saturating_sub(self.next) as usize).saturating_add(self.open.len());
-        if !is_in_turn || (is_stopped && item >= self.next && begun >= width) {
+        let begun = item.saturating_sub(self.next).saturating_add(self.open.len() as u64);
+        if !is_in_turn || (is_stopped && item >= self.next && begun >= width as u64) {
             return Err(format!("finished item {item} before it began it"));
         }
         self.last = Some(item);
@@ -166,7 +166,7 @@ impl ItemsDone {
             if is_stopped {
                 self.open.extend(self.next..item);
             }
-            self.next = item + 1;
+            self.next = item.saturating_add(1);
         } else if is_stopped && !self.open.remove(&item) {
             return Err(format!("made the call of item {item} again, which was done"));
         }

@@ -81,6 +81,7 @@ impl Place<'_, '_> {
     fn in_brackets(&self, text: &str) -> Vec<Found> {
         let mut found = Vec::new();
         let bytes = text.as_bytes();
+        // Most texts have no bracket: one pass finds that, where the searches below need one for each form.
         let may_open = |at: usize| match bytes[at] {
             b'{' => at == 0 || bytes[at - 1] != b'$',
             b'<' => bytes.get(at + 1) == Some(&b'%'),

@@ -159,7 +159,7 @@ impl Walk<'_> {
     /// Fails if an end has the code of an error where no call of the node can have named one.
     fn names_code(&self, node: u16, end: &End, at: SystemTime) -> Result<(), String> {
         let (Some(_), Some(state)) = (&end.code, self.state.as_deref()) else { return Ok(()) };
-        // The run ended behind the call: a time that it asked for was not far from this one.
+        // The run ended after the call: a time that it asked for was not far from this one.
         let clock = || at;
         let now = Now::new(&clock);
         let standing = self.standing.visiting(self.code);

@@ -94,7 +94,7 @@ pub(crate) async fn prove_tree(
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
-        let mut begun = Journals::default();
+        let mut begun = RunsBegun::default();
         let named = call.named_attempt();
         let most = named.or(call.attempts);
         for attempt in 1..=most.unwrap_or(u64::MAX) {
@@ -113,7 +113,7 @@ pub(crate) async fn prove_tree(
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
-            begun = Journals { last: Some((attempt, proven)), missed: 0 };
+            begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
         }
         if let Some(most) = most {
             // How often the call of one item was made is not written down.
@@ -130,7 +130,7 @@ pub(crate) async fn prove_tree(
         if let Some(counted) = call.counted {
             let visit = (around.clone(), call.parent.step);
             let count =
-                counts.entry(visit).or_insert_with(|| Count { seq: call.seq, counted, least: 1, is_open: false });
+                counts.entry(visit).or_insert_with(|| CallCount { seq: call.seq, counted, least: 1, is_open: false });
             call.count(&*inner, named, &begun, count);
         }
     }
@@ -153,7 +153,7 @@ async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, A
 
 /// The runs that the calls of a visit, or of an item of it, began, as far as they were looked at.
 #[derive(Default)]
-struct Journals {
+struct RunsBegun {
     /// The last of them, and which call began it.
     last: Option<(u64, Proven)>,
     /// How many calls behind it began none.
@@ -161,7 +161,7 @@ struct Journals {
 }
 
 /// How often the calls of a foreach were made.
-struct Count {
+struct CallCount {
     /// The record that tells of the visit.
     seq: u64,
     /// What the visit counts: one, and each call that was made again.
@@ -433,7 +433,7 @@ pub(super) struct Inside {
 #[derive(Debug, Clone)]
 enum Said {
     Result(Value),
-    /// It did not fail, and what it returned is not written down.
+    /// The call returned a result, which is not written down.
     Success,
     Failure {
         error: String,
@@ -632,9 +632,14 @@ impl Inside {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
     }
 
-    /// Whether the run around it was never resumed: the calls of it were made in their order, and each once.
+    /// Whether the run around it was not resumed before: each call was made once, and in turn.
     fn is_first_session(&self) -> bool {
         self.sessions.len() == 1
+    }
+
+    /// Whether a call can have failed before its run ended: given up in time, or made again after a resume.
+    fn may_leave_runs(&self) -> bool {
+        !self.is_first_session() || self.may_time_out
     }
 
     /// Whether a journal is that of a run which one of its calls began, and not of another that is called so.
@@ -665,20 +670,20 @@ impl Inside {
     }
 
     /// Fails unless a call can have begun a run behind those that were begun before.
-    fn follows(&self, inner: &dyn Machine, before: &Journals) -> Result<(), String> {
+    fn follows(&self, inner: &dyn Machine, before: &RunsBegun) -> Result<(), String> {
         let node = &self.parent.node;
         if before.missed > 0 && !self.may_miss(inner) {
             return Err(format!("node `{node}` made a call again that began no run, and the next one began one"));
         }
-        self.is_left(before)
+        self.may_repeat(before)
     }
 
     /// Fails unless the last of the runs ended so that its call can have been made again.
-    fn is_left(&self, before: &Journals) -> Result<(), String> {
+    fn may_repeat(&self, before: &RunsBegun) -> Result<(), String> {
         let node = &self.parent.node;
         match &before.last {
             // A call that is given up leaves its run wherever it is.
-            Some((_, run)) if run.audit.status != Status::Error && self.is_first_session() && !self.may_time_out => {
+            Some((_, run)) if run.audit.status != Status::Error && !self.may_leave_runs() => {
                 Err(format!("node `{node}` made a call again, and run `{}` did not fail", run.audit.run))
             }
             _ => Ok(()),
@@ -686,9 +691,9 @@ impl Inside {
     }
 
     /// Fails unless the last of so many calls began the last of the runs, or can have begun none.
-    fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &Journals) -> Result<(), String> {
+    fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &RunsBegun) -> Result<(), String> {
         let Some((last, _)) = begun.last.as_ref().filter(|(last, _)| *last < calls) else { return Ok(()) };
-        self.is_left(begun)?;
+        self.may_repeat(begun)?;
         if !self.may_miss(inner) {
             let node = &self.parent.node;
             return Err(format!("node `{node}` made {calls} calls, and only {last} of them began a run"));
@@ -697,7 +702,7 @@ impl Inside {
     }
 
     /// Counts the calls of an item.
-    fn count(&self, inner: &dyn Machine, named: Option<u64>, begun: &Journals, count: &mut Count) {
+    fn count(&self, inner: &dyn Machine, named: Option<u64>, begun: &RunsBegun, count: &mut CallCount) {
         let last = begun.last.as_ref().map(|(last, _)| *last);
         let is_known = match (&self.said, last) {
             _ if named.is_some() => true,
@@ -735,7 +740,7 @@ impl Inside {
             }
         }
         // A call that is made again after a resume finds its run, which was given another time.
-        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.sessions.len() == 1;
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
         let last = self.last_inputs.as_ref().filter(|_| is_last);
         let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
         // Defaults are applied, as they were when the run began.
@@ -854,9 +859,8 @@ impl Inside {
 
     /// Whether the call can have failed, in its time, though its last run did not.
     fn may_fail_before(&self, run: &Proven) -> bool {
-        // A call that is made again after a resume may fail before it finds its run.
         let is_left = matches!(run.audit.status, Status::Error | Status::Cancelled);
-        is_left || self.sessions.len() > 1 || self.may_time_out
+        is_left || self.may_leave_runs()
     }
 
     /// Notes with what the run around it ended at the node.
