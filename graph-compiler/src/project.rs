@@ -16,7 +16,7 @@ use graph_model::signature::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;
-use crate::check::{self, Items, Reachable};
+use crate::check::{self, Items, Reachable, Wanted};
 use crate::definition::{self, Contract, Definition, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
@@ -56,6 +56,8 @@ pub struct Project {
     /// The files of the graphs and of the contracts.
     walks: OnceLock<(Walk, Walk)>,
     contract_ids: OnceLock<Vec<(String, PathBuf)>>,
+    /// What is wrong with the directories of the tree.
+    unreadable: OnceLock<Vec<Diagnostic>>,
     /// The contracts that were read, so that each is read and verified once.
     contracts: Mutex<Contracts>,
 }
@@ -70,13 +72,13 @@ pub struct Compilation {
     pub name: String,
     /// Its types, if it could be read.
     pub outline: Option<Outline>,
-    /// The graph, if it has no mistakes.
+    /// The graph, if it has no mistakes and was asked for.
     pub graph: Option<Graph>,
     /// What is to be said, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
     /// The file, relative to the package where it is in it: what generated code calls it, wherever rustc was started.
     pub source: String,
-    /// The files that it was compiled from, relative to the package where they are in it.
+    /// The files that it was compiled from, relative to the package where they are in it. A review does not tell them.
     pub files: Vec<String>,
     /// The files of the graphs that run inside it, directly or through others.
     pub inner: Vec<PathBuf>,
@@ -143,6 +145,7 @@ impl Project {
             names: OnceLock::new(),
             walks: OnceLock::new(),
             contract_ids: OnceLock::new(),
+            unreadable: OnceLock::new(),
             contracts: Mutex::default(),
             settings: SettingsFiles::default(),
             is_for_review: false,
@@ -192,21 +195,20 @@ impl Project {
 
     /// Takes a file through all stages: read, verify, parse, check. The graphs that run inside it are taken with it.
     pub fn compile(&self, file: &Path) -> Compilation {
-        self.finish(file, self.examine_file(file))
+        self.finish(file, self.examine_file(file, Wanted::Graph), Wanted::Graph)
     }
 
     /// As [`Project::compile`], for a text that is already in memory.
     pub fn compile_source(&self, source: Arc<Source>) -> Compilation {
         let path = source.path.clone();
-        self.finish(&path, self.examine(&source))
+        self.finish(&path, self.examine(&source, Wanted::Graph), Wanted::Graph)
     }
 
-    /// As [`Project::compile`], but of a file that cannot be verified all else is said too that is wrong with it. No graph comes
-    /// of it.
+    /// Says all that is wrong with a file, as [`Project::compile`], and more of a file that cannot be verified. No graph comes of it.
     pub fn review(&self, file: &Path) -> Compilation {
         match self.read(file) {
             Ok(source) => self.review_source(source),
-            Err(problem) => self.finish(file, problem.into()),
+            Err(problem) => self.finish(file, problem.into(), Wanted::Findings),
         }
     }
 
@@ -217,14 +219,14 @@ impl Project {
 
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
     pub fn review_source(&self, source: Arc<Source>) -> Compilation {
-        let (examined, _) = self.look(&source, true);
-        self.finish(&source.path, examined)
+        let (examined, _) = self.look(&source, true, Wanted::Findings);
+        self.finish(&source.path, examined, Wanted::Findings)
     }
 
     /// As [`Project::review_source`], with what was read of the text.
     pub(crate) fn review_with_parts(&self, source: &Arc<Source>) -> (Vec<Diagnostic>, Option<Parts>) {
-        let (examined, parts) = self.look(source, true);
-        (self.finish(&source.path, examined).diagnostics, parts)
+        let (examined, parts) = self.look(source, true, Wanted::Findings);
+        (self.finish(&source.path, examined, Wanted::Findings).diagnostics, parts)
     }
 
     fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
@@ -242,24 +244,24 @@ impl Project {
         self.texts.get(&whole(file)).cloned()
     }
 
-    fn examine_file(&self, file: &Path) -> Examined {
+    fn examine_file(&self, file: &Path, wanted: Wanted) -> Examined {
         match self.read(file) {
-            Ok(source) => self.examine(&source),
+            Ok(source) => self.examine(&source, wanted),
             Err(problem) => problem.into(),
         }
     }
 
-    fn examine(&self, source: &Arc<Source>) -> Examined {
-        self.look(source, self.is_for_review).0
+    fn examine(&self, source: &Arc<Source>, wanted: Wanted) -> Examined {
+        self.look(source, self.is_for_review, wanted).0
     }
 
     /// Examines a text; with `is_review` one too that cannot be verified.
-    fn look(&self, source: &Arc<Source>, is_review: bool) -> (Examined, Option<Parts>) {
+    fn look(&self, source: &Arc<Source>, is_review: bool, wanted: Wanted) -> (Examined, Option<Parts>) {
         match verify(source, &self.ring) {
-            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review),
+            Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review, wanted),
             Err(problem) if is_review => {
                 let problem = self.outside(problem, &source.path);
-                self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review)
+                self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review, wanted)
             }
             Err(problem) => (self.outside(problem, &source.path).into(), None),
         }
@@ -278,7 +280,13 @@ impl Project {
         problem
     }
 
-    fn examine_text(&self, origin: Origin, diagnostics: Diagnostics, is_review: bool) -> (Examined, Option<Parts>) {
+    fn examine_text(
+        &self,
+        origin: Origin,
+        diagnostics: Diagnostics,
+        is_review: bool,
+        wanted: Wanted,
+    ) -> (Examined, Option<Parts>) {
         let source = &Arc::clone(origin.source());
         let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
         let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
@@ -295,7 +303,7 @@ impl Project {
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             contracts.extend(files);
-            let checked = check::check(&definition, &items, &levels, diagnostics);
+            let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
             let examined = Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined };
             (examined, Some((definition, items)))
         });
@@ -305,7 +313,7 @@ impl Project {
         (examined, Some(Parts { yaml, read }))
     }
 
-    fn finish(&self, path: &Path, examined: Examined) -> Compilation {
+    fn finish(&self, path: &Path, examined: Examined, wanted: Wanted) -> Compilation {
         let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
         files.extend(contracts.into_iter().chain(settings));
@@ -328,17 +336,19 @@ impl Project {
         diagnostics.extend(self.clashes(path, &inner));
         // What a tree trusts must be clear: one bad key file, and nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
-        diagnostics.extend(self.unreadable());
+        diagnostics.extend(self.unreadable.get_or_init(|| self.unreadable()).iter().cloned());
         let graph = graph.filter(|_| !diagnostics.has_errors());
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         files.extend(self.keys.iter().cloned());
+        // Only code that is generated names them.
+        files.retain(|file| wanted == Wanted::Graph && file.is_file());
         Compilation {
             name: expand::module_name(stem),
             source: relative_name(&self.package, path),
             outline,
             graph,
             diagnostics: diagnostics.in_order(&display_name(&self.package, path)),
-            files: files.iter().filter(|file| file.is_file()).map(|file| relative_name(&self.package, file)).collect(),
+            files: files.iter().map(|file| relative_name(&self.package, file)).collect(),
             inner,
         }
     }

@@ -126,8 +126,17 @@ pub struct Nested {
 pub struct Checked {
     /// The types, as far as they are known; of a graph with mistakes too.
     pub outline: Outline,
-    /// The graph, if there was no mistake.
+    /// The graph, if there was no mistake and it is wanted.
     pub graph: Option<Graph>,
+}
+
+/// What a text is checked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The graph, to make code of it.
+    Graph,
+    /// What is wrong, and the types.
+    Findings,
 }
 
 type Rule = fn(&Facts<'_>, &mut Diagnostics);
@@ -184,7 +193,13 @@ const LINTS: &[Rule] = &[
 /// Checks a definition against the items that it calls; `levels` decides what lints found.
 ///
 /// A graph comes only if `diagnostics` holds no error then, from here or from before.
-pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostics: &mut Diagnostics) -> Checked {
+pub fn check(
+    definition: &Definition,
+    items: &Items,
+    levels: &Levels,
+    wanted: Wanted,
+    diagnostics: &mut Diagnostics,
+) -> Checked {
     let facts = Facts::gather(definition, items);
     RULES.iter().for_each(|rule| rule(&facts, diagnostics));
     let is_error = |one: &Diagnostic| one.severity == Severity::Error;
@@ -195,7 +210,7 @@ pub fn check(definition: &Definition, items: &Items, levels: &Levels, diagnostic
     levels.apply(diagnostics);
     let outline = facts.outline();
     let graph = match &definition.origin {
-        Origin::Verified(verified) if !diagnostics.has_errors() => {
+        Origin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
             Some(build(&facts, verified, outline.clone(), levels))
         }
         _ => None,

@@ -78,7 +78,8 @@ impl Set {
 
 /// Whether all numbers of `one` are in `other`.
 fn is_part(one: &[u64; WORDS], other: &[u64; WORDS]) -> bool {
-    one.iter().zip(other).all(|(one, other)| one & !other == 0)
+    // Without a way out of the loop: all words at once are faster than the first that differs.
+    one.iter().zip(other).fold(0, |beyond, (one, other)| beyond | (one & !other)) == 0
 }
 
 #[cfg(test)]

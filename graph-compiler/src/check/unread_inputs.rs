@@ -21,14 +21,15 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             }
         }
     });
+    let is_read = |name: &str, read: &HashSet<&str>| all || read.contains(name);
+    if schema.properties().all(|property| is_read(&property.name.value, &read)) {
+        return;
+    }
     let of_nodes = facts.definition.nodes.iter().flat_map(|node| terms(node).into_iter().map(|(_, term)| term));
     for term in of_nodes.chain(facts.definition.hooks.iter().flat_map(hook_terms)) {
         referred(term, &mut read);
     }
-    if all {
-        return;
-    }
-    for property in schema.properties().filter(|property| !read.contains(property.name.value.as_str())) {
+    for property in schema.properties().filter(|property| !is_read(&property.name.value, &read)) {
         diagnostics
             .lint(
                 code::UNREAD_INPUT,

@@ -13,7 +13,7 @@ use graph_model::name::ItemId;
 use graph_model::program::OnError;
 
 use super::{Examined, Project, display_name};
-use crate::check::{self, Nested};
+use crate::check::{self, Nested, Wanted};
 use crate::definition::{self, Definition, Next, NodeDefinition, NodeKind, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
@@ -331,6 +331,6 @@ impl Project {
             Arc::clone(examined.entry(path.to_owned()).or_default())
         };
         // No thread waits for itself here: graphs that nest each other do not ask for each other's types.
-        Arc::clone(cell.get_or_init(|| Arc::new(self.examine_file(path))))
+        Arc::clone(cell.get_or_init(|| Arc::new(self.examine_file(path, Wanted::Findings))))
     }
 }

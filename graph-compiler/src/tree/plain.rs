@@ -26,6 +26,9 @@ enum Kind {
     Mark,
 }
 
+/// What the words begin with that are no texts: `null`, `true`, `false`, `yes`, `no`, `on`, `off`, and their forms.
+const WORDS_BEGIN: [char; 10] = ['n', 'N', 't', 'T', 'f', 'F', 'y', 'Y', 'o', 'O'];
+
 /// Whether a plain key, though a boolean to YAML 1.1, is a word that people name things with (R320).
 pub(super) fn is_word(name: &str) -> bool {
     ["yes", "no", "on", "off", "y", "n"].iter().any(|word| name.eq_ignore_ascii_case(word))
@@ -33,8 +36,10 @@ pub(super) fn is_word(name: &str) -> bool {
 
 /// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree on it.
 pub(super) fn plain(text: &str) -> Option<Plain> {
-    // Most are longer than any word that means something, and begin as no number does.
-    if text.len() > "false".len() && text.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+    // Most begin as no number does, and are longer than any word that means something or begin as none of them does.
+    if text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && (text.len() > "false".len() || !text.starts_with(WORDS_BEGIN))
+    {
         return Some(Plain::Text);
     }
     let found = core(text)?;
