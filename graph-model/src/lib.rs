@@ -25,5 +25,6 @@ pub mod signature;
 pub mod subprocess;
 pub mod template;
 pub mod timestamp;
+mod unique;
 pub mod untrusted;
 pub mod value;

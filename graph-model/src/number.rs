@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::operator::{equal, order};
+use crate::unique::Unique;
 use crate::value::{AsView, FromValue, Mismatch, View};
 
 /// A number of which the schema says no more than that: `type: number`, or a place that takes whole numbers and fractions.
@@ -222,7 +223,10 @@ impl<'de> Deserialize<'de> for Number {
 pub enum JsonError {
     /// It is not JSON.
     #[error(transparent)]
-    Syntax(#[from] serde_json::Error),
+    Syntax(serde_json::Error),
+    /// An object in it has a name twice. Readers of JSON disagree on which of the two counts.
+    #[error(transparent)]
+    Twice(serde_json::Error),
     /// A whole number in it is below -2^63 or above 2^64-1. Reading it as a float would lose digits.
     #[error(
         "the whole number `{number}` is beyond 64 bits, at line {line} column {column}: put it in quotes, as a string"
@@ -237,13 +241,14 @@ pub enum JsonError {
     },
 }
 
-/// Reads a text as JSON in which every whole number keeps its digits.
+/// Reads a text as JSON in which every whole number keeps its digits, and no object has a name twice.
 ///
 /// # Errors
 ///
-/// If it is not JSON, or a whole number in it is beyond 64 bits.
+/// If it is not JSON, an object has a name twice, or a whole number is beyond 64 bits.
 pub fn read_json(text: &str) -> Result<Value, JsonError> {
-    let value = serde_json::from_str(text)?;
+    let Unique(value) = serde_json::from_str(text)
+        .map_err(|error| if error.is_data() { JsonError::Twice(error) } else { JsonError::Syntax(error) })?;
     match beyond(text) {
         None => Ok(value),
         Some(at) => {

@@ -55,7 +55,7 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
 ///
 /// # Errors
 ///
-/// If it is JSON with a whole number that cannot be kept exactly.
+/// If it is JSON with a name twice in an object, or a whole number that cannot be kept exactly.
 fn result(ended: &Ended) -> Result<Value, ActionError> {
     match read_json(&ended.stdout) {
         Ok(value) => Ok(value),

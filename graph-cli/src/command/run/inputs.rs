@@ -317,8 +317,15 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
         Kind::Integer => {
             let digits = text.strip_prefix('-').unwrap_or(text);
             let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            let bounds = if is_whole { " from -2^63 to 2^63-1" } else { "" };
-            text.parse::<i64>().map(Value::from).map_err(|_| format!("must be a whole number{bounds}, and is `{text}`"))
+            let bounds = match (is_whole, text.parse::<i64>()) {
+                (true, Err(_)) => " from -2^63 to 2^63-1",
+                (true, Ok(_)) => " without leading zeros",
+                (false, _) => "",
+            };
+            // As JSON writes them: `03` may be meant as a text, or in base 8.
+            let is_json = is_whole && (digits.len() == 1 || !digits.starts_with('0'));
+            let number = text.parse::<i64>().ok().filter(|_| is_json).map(Value::from);
+            number.ok_or_else(|| format!("must be a whole number{bounds}, and is `{text}`"))
         }
         Kind::Number => match read_json(text) {
             Ok(number @ Value::Number(_)) => Ok(number),
@@ -373,6 +380,11 @@ mod tests {
             (of(Kind::Integer), "1.5"),
             (of(Kind::Integer), "null"),
             (of(Kind::Integer), ""),
+            (of(Kind::Integer), "03"),
+            (of(Kind::Integer), "-03"),
+            (of(Kind::Integer), "+3"),
+            (of(Kind::Integer), " 3"),
+            (of(Kind::Object(Vec::new())), "{\"a\": 1, \"a\": 2}"),
             (of(Kind::Number), "NaN"),
             (of(Kind::Number), "\"1\""),
             (of(Kind::Boolean), "yes"),

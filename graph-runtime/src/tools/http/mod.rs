@@ -262,7 +262,7 @@ impl Request {
 ///
 /// # Errors
 ///
-/// If it is JSON with a whole number that cannot be kept exactly.
+/// If it is JSON with a name twice in an object, or a whole number that cannot be kept exactly.
 fn json_of(bytes: &[u8]) -> Result<Option<Value>, ActionError> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
     match read_json(text) {
