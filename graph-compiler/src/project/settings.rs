@@ -1,13 +1,15 @@
 //! Which settings files hold at a place of a tree.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Project, display_name};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::files::is_there;
 use crate::levels::{Levels, SETTINGS, Settings};
+use crate::source::Source;
 
 /// The settings of a tree, each file read once.
 #[derive(Debug, Default)]
@@ -62,6 +64,16 @@ impl Project {
         effective
     }
 
+    fn misnamed_settings(&self, path: &Path) -> Box<Diagnostic> {
+        let name = display_name(&self.package, path);
+        let message = format!("`{name}` is no settings file: those are called `{SETTINGS}`");
+        let mut problem = Diagnostic::new(code::BAD_SETTINGS, message, Place::file(&Source::new(path, name, "")));
+        problem
+            .note("some file systems tell such names apart and some do not")
+            .help(format!("rename it to `{SETTINGS}`"));
+        Box::new(problem)
+    }
+
     fn settings_in(&self, directory: &Path) -> Arc<Option<Settings>> {
         let mut read = self.settings.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(settings) = read.get(directory) {
@@ -70,10 +82,23 @@ impl Project {
         let path = directory.join(SETTINGS);
         // A link to nowhere, or a file that may not be read, is there: who wrote it meant it to be heard.
         let is_absent = matches!(is_there(&self.root, &path), Ok(false));
-        let settings = Arc::new((!is_absent).then(|| Settings::read(&path, self.read(&path), &self.ring)));
+        let settings = if is_absent {
+            misnamed(directory).map(|path| Settings::read(&path, Err(self.misnamed_settings(&path)), &self.ring))
+        } else {
+            Some(Settings::read(&path, self.read(&path), &self.ring))
+        };
+        let settings = Arc::new(settings);
         read.insert(directory.to_owned(), Arc::clone(&settings));
         settings
     }
+}
+
+/// Finds the file of a directory that is meant to be its settings file and is not: its name differs in case.
+fn misnamed(directory: &Path) -> Option<PathBuf> {
+    let is_meant = |name: &OsStr| name != SETTINGS && name.eq_ignore_ascii_case(SETTINGS);
+    // A directory that cannot be read is reported where its graphs are looked for.
+    let files = directory.read_dir().ok()?.flatten();
+    files.map(|entry| entry.file_name()).find(|name| is_meant(name)).map(|name| directory.join(name))
 }
 
 /// Returns the directories of a tree on the way to a file, the tree's own first. A file that is not in it has that one.
@@ -225,6 +250,8 @@ mod tests {
             ("graphs/sub/graphs.toml", signed("[lints]\n").replace("lints", "lint"), "G0011"),
             ("graphs/graphs.toml", signed("[lints]\nG0001 = \"allow\"\n"), "G0017"),
             ("graphs/graphs.toml", String::new(), "G0004"),
+            ("graphs/Graphs.toml", signed("[lints]\n"), "G0017"),
+            ("graphs/sub/graphs.TOML", signed("[lints]\n"), "G0017"),
             ("Cargo.toml", "[package.metadata.graphs]\nlint = {}\n".to_owned(), "G0017"),
         ] {
             let compilation = compiled(&[(name, text)]);

@@ -295,6 +295,19 @@ fn foreign(path: &Path) -> StoreError {
     StoreError::Corrupt { path: path.to_owned(), reason: "it is a database of another program".to_owned() }
 }
 
+/// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
+fn no_such_form(error: rusqlite::Error, form: Form, path: &Path) -> StoreError {
+    if error.sqlite_error_code() != Some(rusqlite::ErrorCode::Unknown) {
+        return explain(&error, path);
+    }
+    let reason = format!(
+        "its `user_version` says that it is of form {}, and its tables are not ({error}); restore it from a copy, or set the \
+         `user_version` back to what it was",
+        form.number
+    );
+    StoreError::Corrupt { path: path.to_owned(), reason }
+}
+
 /// Sets the modes, and brings the file to the newest form.
 pub(super) fn prepare(connection: &mut Connection, path: &Path, patience: &Patience) -> Result<(), StoreError> {
     prepare_with(connection, path, patience, &MIGRATIONS)
@@ -336,7 +349,7 @@ pub(super) fn prepare_with(
     if !is_ready(form)? {
         let done = if form.tables == 0 { 0 } else { usize::try_from(form.number).unwrap_or_default() };
         for migration in &migrations[done..] {
-            migration(&transaction).map_err(explain)?;
+            migration(&transaction).map_err(|error| no_such_form(error, form, path))?;
         }
         transaction.pragma_update(None, "user_version", migrations.len()).map_err(explain)?;
         transaction.commit().map_err(explain)?;

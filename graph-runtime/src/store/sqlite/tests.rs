@@ -145,7 +145,10 @@ async fn what_is_no_store_is_refused_and_left_alone() {
     newer.pragma_update(None, "application_id", APPLICATION).unwrap();
     newer.pragma_update(None, "user_version", 99).unwrap();
     drop(newer);
+    drop(SqliteStore::open(at("older.db")).await.unwrap());
+    Connection::open(at("older.db")).unwrap().pragma_update(None, "user_version", 3).unwrap();
     for (name, part) in [
+        ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
         ("newer.db", "has form 99, and this program knows forms up to 4"),
