@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
 use super::programs::{self, CARRIERS, COMPOSERS, EVALUATORS, Interpreter, Operand, OptionOf, Starter};
-use super::{Argument, Danger, Foreign, How, Origin, names};
+use super::{Argument, Danger, Foreign, How, Origin, filters, names};
 
 /// How often commands that stand in texts of other commands are read.
 const MAX_NESTING: usize = 8;
@@ -1568,6 +1568,18 @@ impl Follower {
             let reads = code.map(|text| self.expanded_in(text)).fold(None, Join::join);
             self.report_if(&reads, || How::Unreadable, &words[0].range);
         }
+        let first = given.operands.first().copied();
+        let code = given.code.iter().copied().chain(first.filter(|_| !given.has_code));
+        let mut code = code.filter_map(|at| texts.get(at)?.as_deref()).map(|text| match text.strip_prefix("--") {
+            Some(option) => option.split_once('=').map_or("", |(_, code)| code),
+            None if text.starts_with('-') => text.split_once('e').map_or("", |(_, code)| code),
+            None => text,
+        });
+        if code.any(|code| filters::executes_input(name, code)) {
+            let read = self.any(arguments).join(input.cloned());
+            let read = arguments.iter().fold(read, |read, word| read.join(self.contents(word)));
+            self.report_if(&read, || How::Code(name.to_owned()), &words[0].range);
+        }
         if name.starts_with("perl") {
             // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
             let letters =
@@ -1580,7 +1592,6 @@ impl Follower {
         }
         let shows = |text: &String| text.to_ascii_lowercase().contains("env");
         let shown = if texts.iter().flatten().any(shows) { self.reach() } else { None };
-        let first = given.operands.first().copied();
         let has_operand = first.is_some_and(|at| texts[at].as_deref() != Some("-"));
         let mut has_code = given.has_code;
         match (program.operand, first) {

@@ -6,6 +6,7 @@
 //!
 //! The compiler asks this of a command that stands in a graph, the runtime again of the command that it is about to start.
 
+mod filters;
 mod follow;
 mod names;
 mod parse;
@@ -478,6 +479,8 @@ mod tests {
             "sed -i.bak -e 's/a/b/' \"$X\"",
             "xargs -i cp {} \"$X\" < list",
             "awk -F, -v x=\"$X\" '{ print $1, x }' file",
+            "awk -F'|' '{ print $1 | \"sort\" }' <<< \"$X\"",
+            "sed -e 's/e/x/g; /e/d' <<< \"$X\"",
             "jq -r --arg a \"$X\" --arg b c '.[$a]' file.json",
             "cat > f <<'E'\necho hi\nE\nbash f; echo \"$X\"",
             "n=$(stat -c %s -- \"$X\"); [ $((n / 1024)) -gt 5 ]",
@@ -618,6 +621,16 @@ mod tests {
             "xargs -I% sh -c 'echo %' <<< \"$X\"",
             "xargs -i \"$X\" {} < f",
             "sed -i \"$X\" f",
+            "sed e <<< \"$X\"",
+            "sed -e e <<< \"$X\"",
+            "sed -ns/a/b/ -es/a/b/e <<< \"$X\"",
+            "sed --expression='s/a/b/e' <<< \"$X\"",
+            "sed -n 's/a/b/e' <<< \"$X\"",
+            "echo \"$X\" > f; sed 1e f",
+            "echo \"$X\" | awk '{ system($0) }'",
+            "awk -v v=\"$X\" 'BEGIN { system(v) }'",
+            "awk '{ print | \"sh\" }' <<< \"$X\"",
+            "printf '%s' \"$X\" | awk '{ (\"echo \" $1) | getline x }'",
             "unshare -r \"$X\"",
             "unshare -w d bash -c \"$X\"",
             "perl -lne \"$X\"",
