@@ -1,6 +1,6 @@
 //! The build script's door: every graph of a tree, compiled into `OUT_DIR`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use crate::diagnostic::{Diagnostic, Identity};
 use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
 use crate::files::{Walk, find_graphs};
+use crate::hash::HashSet;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash, display_name};
 

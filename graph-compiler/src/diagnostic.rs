@@ -1,6 +1,5 @@
 //! Diagnostics: what is wrong, where exactly, how to mend it; one type, one rendering.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
@@ -9,6 +8,7 @@ use crate::characters::told_apart;
 pub use crate::code::{self, Code};
 pub use crate::fix::Fix;
 use crate::fix::is_certain;
+use crate::hash::{HashMap, HashSet};
 use crate::source::{Source, Span};
 
 /// How serious a diagnostic is.
@@ -371,7 +371,7 @@ impl Diagnostics {
 
     /// Adds all of `others`, which are about other files, and what was counted with them.
     pub(crate) fn append(&mut self, others: &Self) {
-        self.absorb(others, &mut HashSet::new());
+        self.absorb(others, &mut HashSet::default());
     }
 
     /// Returns the one that was added last, of those that are kept.
@@ -416,7 +416,7 @@ impl Diagnostics {
     pub fn in_order(self, first: &str) -> Vec<Diagnostic> {
         let start = |one: &Diagnostic| one.place.span.as_ref().map_or(0, |span| span.start);
         let mut files: Vec<File> = Vec::new();
-        let mut by_file: HashMap<usize, usize> = HashMap::new();
+        let mut by_file: HashMap<usize, usize> = HashMap::default();
         for diagnostic in self.kept {
             let at = *by_file.entry(kind(&diagnostic).0).or_insert_with(|| {
                 files.push(File { source: Arc::clone(&diagnostic.place.source), shown: Vec::new(), more: [0; 2] });

@@ -28,6 +28,7 @@ pub mod expand;
 mod files;
 pub mod fix;
 pub mod graph;
+mod hash;
 pub mod json_schema;
 pub mod levels;
 mod parallel;

@@ -5,7 +5,7 @@ mod nesting;
 mod offered;
 mod settings;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,6 +22,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code
 use crate::expand;
 use crate::files::{Walk, find_graphs, is_there, walk};
 use crate::graph::{Graph, Outline, Tool};
+use crate::hash::HashSet;
 use crate::parallel;
 use crate::source::Source;
 use crate::tree;

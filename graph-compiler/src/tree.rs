@@ -6,7 +6,6 @@
 
 mod plain;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use graph_model::character::out_of_place;
@@ -15,6 +14,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Number;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place, code};
+use crate::hash::HashMap;
 use crate::source::{Source, Span};
 use plain::{Plain, is_word, plain};
 

@@ -1,12 +1,13 @@
 //! Types: what is known of a value before the program runs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use graph_model::secret::Mask;
 use graph_model::value::Value;
 
 use crate::definition::{Schema, SchemaKind};
+use crate::hash::{HashMap, HashSet};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,5 @@
 //! State keys that are read are set on every way to where they are read.
 
-use std::collections::HashSet;
-
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
@@ -10,6 +8,7 @@ use super::facts::{Facts, Read, Site};
 use super::guards;
 use crate::definition::{EdgeList, Next};
 use crate::diagnostic::{Diagnostic, Diagnostics, code};
+use crate::hash::HashSet;
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     // Of a graph with holes it is not known what is on the ways.
@@ -17,7 +16,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         return;
     }
     let correlated = Correlated::new(facts);
-    let mut said = HashSet::new();
+    let mut said = HashSet::default();
     let mut check = |read: &Read<'_>| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
         let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return };

@@ -1,7 +1,6 @@
 //! Conditions on inputs that are asked more than once. Inputs do not change, so each comes out the same every time in a run.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 
 use graph_model::operator::Operator;
 use graph_model::path::Root;
@@ -10,6 +9,7 @@ use graph_model::value::{AsView, Value};
 use super::facts::{Facts, Site};
 use super::guards;
 use crate::definition::{EdgeList, Next, Test, compiled};
+use crate::hash::HashMap;
 use crate::types::Kind;
 
 /// A comparison of an input, and how it came out.

@@ -1,7 +1,6 @@
 //! What the rules look at: names resolved, edges, types, which keys are set where.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use graph_model::capability::{Capability, Pattern};
@@ -22,6 +21,7 @@ use crate::definition::{
 };
 use crate::diagnostic::Place;
 use crate::graph::{Inner, Key, Outline, Tool};
+use crate::hash::{HashMap, HashSet};
 use crate::source::Span;
 use crate::types::{Kind, Type};
 
@@ -140,7 +140,7 @@ pub(super) fn need(call: &Call) -> Need {
 /// Returns the capability patterns that a graph's own calls need, each once, in the order of the file: of an id that is known
 /// only at each call, what it begins with and a star.
 pub(crate) fn needs(definition: &Definition) -> Vec<String> {
-    let (mut needs, mut known) = (Vec::new(), HashSet::new());
+    let (mut needs, mut known) = (Vec::new(), HashSet::default());
     for (_, call) in calls(definition) {
         let needed = match need(call) {
             Need::Nothing => continue,

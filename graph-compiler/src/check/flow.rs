@@ -1,7 +1,6 @@
 //! What is sure before each node: which state keys are set, and which paths lead to something, on every way that leads there.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
 use graph_model::path::{Path, Root};
 use graph_model::program::LAST_ERROR;
@@ -11,6 +10,7 @@ use super::facts::{Facts, Site};
 use super::guards;
 use super::set::Set;
 use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
+use crate::hash::{HashMap, HashSet};
 use crate::types::Kind;
 
 /// The segment behind a path that stands for the fact that the list there is not empty. No path that is written has it.
@@ -107,7 +107,7 @@ impl Flow {
             touches: (0..count).map(|node| touches(facts, node)).collect(),
             gains: Vec::new(),
             keys,
-            paths: HashMap::new(),
+            paths: HashMap::default(),
             into: vec![Vec::new(); keys + 1],
             ..Self::default()
         };
@@ -169,7 +169,7 @@ impl Flow {
         let nodes = &facts.definition.nodes;
         self.carried = nodes.iter().map(|node| vec![Vec::new(); node.assign().len()]).collect();
         // The copies of what a key or an input holds.
-        let mut copies: HashMap<(Root, &str), Vec<Copied<'_>>> = HashMap::new();
+        let mut copies: HashMap<(Root, &str), Vec<Copied<'_>>> = HashMap::default();
         for (node, definition) in nodes.iter().enumerate() {
             for (at, assignment) in definition.assign().iter().enumerate() {
                 if let Some(path @ Path { root: Root::State | Root::Inputs, .. }) = copied(&assignment.value)
@@ -258,7 +258,7 @@ impl Flow {
         if self.alternatives.is_empty() {
             return;
         }
-        let mut by_path: HashMap<&Path, Vec<(&[Path], usize)>> = HashMap::new();
+        let mut by_path: HashMap<&Path, Vec<(&[Path], usize)>> = HashMap::default();
         for (paths, &fact) in &self.alternatives {
             paths.iter().for_each(|path| by_path.entry(path).or_default().push((paths, fact)));
         }
@@ -303,7 +303,7 @@ impl Flow {
             return Gains { passed: Vec::new(), ways: vec![(0, Vec::new()); facts.successors(node).count()] };
         };
         let followed: Vec<usize> = facts.ways(node).collect();
-        let (mut gains, mut known) = (Gains::default(), HashSet::new());
+        let (mut gains, mut known) = (Gains::default(), HashSet::default());
         for (at, edge) in edges.iter().enumerate() {
             if followed.get(gains.ways.len()) == Some(&at) {
                 let own = self.proven_by(facts, node, edge, true);

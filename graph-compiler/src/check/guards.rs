@@ -1,13 +1,12 @@
 //! What a condition proves: which paths lead to something where it holds, and where it does not.
 
-use std::collections::HashSet;
-
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
 use graph_model::value::Value;
 
 use crate::definition::{Edge, Test};
+use crate::hash::HashSet;
 
 /// Returns the paths that are not null if the condition holds, or if it does not.
 pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {

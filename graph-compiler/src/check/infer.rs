@@ -1,6 +1,6 @@
 //! Inference: the types of state keys from what is assigned to them, and of the output from the ways to the ends.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{OnError, THREAD_DIRECTIVE};
@@ -12,6 +12,7 @@ use super::web::Web;
 use super::widened::{self, Loss, loses};
 use crate::definition::{Definition, Foreach, NodeDefinition, NodeKind, Return, SchemaKind, Term, TermKind};
 use crate::graph::{Exit, Key};
+use crate::hash::HashMap;
 use crate::source::Span;
 use crate::types::{Field, Kind, Type, join_all};
 
@@ -40,7 +41,7 @@ impl Types {
     pub(super) fn new(inputs: Type, definition: &Definition) -> Self {
         let inputs_by_name = match &inputs.kind {
             Kind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
-            _ => HashMap::new(),
+            _ => HashMap::default(),
         };
         let mut types = Self {
             inputs,
@@ -48,8 +49,8 @@ impl Types {
             values: Vec::new(),
             least: Vec::new(),
             losses: Vec::new(),
-            inner_losses: HashMap::new(),
-            by_name: HashMap::new(),
+            inner_losses: HashMap::default(),
+            by_name: HashMap::default(),
             inputs_by_name,
         };
         for (key, value) in &definition.state {

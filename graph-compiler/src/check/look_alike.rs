@@ -1,10 +1,9 @@
 //! No two names of a graph look the same.
 
-use std::collections::HashMap;
-
 use super::facts::Facts;
 use crate::characters::{bare, has_marks, shown, skeleton};
 use crate::diagnostic::{Diagnostics, code};
+use crate::hash::HashMap;
 use crate::source::Span;
 use crate::types::Kind;
 
@@ -28,8 +27,8 @@ fn check_names(facts: &Facts<'_>, what: &str, names: Vec<(&str, Span)>, diagnost
     if names.iter().all(|(name, _)| name.is_ascii()) {
         return;
     }
-    let mut by_look: HashMap<String, (&str, Span)> = HashMap::new();
-    let mut by_letters: HashMap<String, (&str, Span)> = HashMap::new();
+    let mut by_look: HashMap<String, (&str, Span)> = HashMap::default();
+    let mut by_letters: HashMap<String, (&str, Span)> = HashMap::default();
     for (name, span) in names {
         let first = by_look.entry(skeleton(name)).or_insert((name, span.clone())).clone();
         let alike = by_letters.entry(bare(name)).or_insert((name, span.clone())).clone();

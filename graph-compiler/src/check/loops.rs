@@ -1,7 +1,5 @@
 //! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
 
-use std::collections::{HashMap, HashSet};
-
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
@@ -11,6 +9,7 @@ use super::facts::Facts;
 use super::web::Web;
 use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
+use crate::hash::{HashMap, HashSet};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     depth(facts, diagnostics);
@@ -85,7 +84,7 @@ fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnosti
 /// writes, each time before it is looked at, what is the same in every round.
 fn changed<'d>(facts: &Facts<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
     let definition = &facts.definition.nodes[node];
-    let mut assigned: HashMap<&str, &Assignment> = HashMap::new();
+    let mut assigned: HashMap<&str, &Assignment> = HashMap::default();
     for assignment in definition.assign() {
         assigned.entry(assignment.key.value.as_str()).or_insert(assignment);
     }

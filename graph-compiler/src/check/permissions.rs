@@ -1,13 +1,12 @@
 //! The graph declares what it may do, and that covers what it does.
 
-use std::collections::HashSet;
-
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
 
 use super::facts::{Facts, Need, need, needs};
 use crate::definition::Spanned;
 use crate::diagnostic::{Diagnostics, Fix, code};
+use crate::hash::HashSet;
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let definition = facts.definition;

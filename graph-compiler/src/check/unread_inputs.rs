@@ -1,7 +1,5 @@
 //! Every input that the graph declares is read somewhere.
 
-use std::collections::HashSet;
-
 use graph_model::input::references;
 use graph_model::path::Root;
 use graph_model::value::Value;
@@ -9,10 +7,11 @@ use graph_model::value::Value;
 use super::facts::{Facts, hook_terms, terms};
 use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
+use crate::hash::HashSet;
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     let Some(schema) = &facts.definition.inputs else { return };
-    let (mut read, mut all) = (HashSet::new(), false);
+    let (mut read, mut all) = (HashSet::default(), false);
     facts.reads(&mut |one| {
         if one.path.root == Root::Inputs {
             match one.path.segments.first() {

@@ -1,10 +1,11 @@
 //! Commands read environment variables that they are given.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use super::facts::Facts;
 use crate::definition::TermKind;
 use crate::diagnostic::{Diagnostics, code};
+use crate::hash::HashSet;
 
 /// What a command sees of the program's environment, as `rye/bash` says in its contract.
 const SMALL: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
@@ -164,7 +165,7 @@ fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
 /// Returns the names in a command that it may set: by an assignment, as the variable of a loop, or by a command that takes them.
 fn set_names(text: &str, reads_more: bool) -> HashSet<&str> {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let (bytes, mut set, mut at) = (text.as_bytes(), HashSet::new(), 0);
+    let (bytes, mut set, mut at) = (text.as_bytes(), HashSet::default(), 0);
     while at < bytes.len() {
         let length = bytes[at..].iter().take_while(|byte| is_name(byte)).count();
         if length > 0 {

@@ -1,9 +1,8 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
-use std::collections::{HashMap, HashSet};
-
 use super::cases::{Judgement, Ways};
 use super::facts::{Facts, edges};
+use crate::hash::{HashMap, HashSet};
 
 /// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
 const MOST_LATE: usize = 64;
@@ -132,14 +131,14 @@ impl Web {
         };
         let late: Vec<usize> = (0..self.next.len()).filter(|&node| edges(node).next().is_some()).collect();
         if late.len() > MOST_LATE {
-            return HashMap::new();
+            return HashMap::default();
         }
         if late.is_empty() {
-            return HashMap::new();
+            return HashMap::default();
         }
         let steps = |way: Option<Vec<usize>>| way.map_or(u64::MAX, |way| way.len() as u64);
         let to_end = self.steps_to_end();
-        let mut bounds = HashMap::new();
+        let mut bounds = HashMap::default();
         for node in late {
             let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
             // From the node to itself: as many nodes as are visited between two of its visits, and one of these.

@@ -1,13 +1,12 @@
 //! What is known of a value is not lost without a word: where values of two known types meet and nothing is known of the result.
 
-use std::collections::{HashMap, HashSet};
-
 use graph_model::template::Template;
 
 use super::facts::{Facts, Site, terms};
 use super::infer::type_of_term;
 use crate::definition::{Assignment, NodeKind, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
+use crate::hash::{HashMap, HashSet};
 use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
@@ -27,7 +26,7 @@ impl Loss {
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     // The terms of which something is said already.
-    let mut told = HashSet::new();
+    let mut told = HashSet::default();
     for (at, node) in facts.definition.nodes.iter().enumerate() {
         // What a tool without contract is given stays what it is; what one with a contract takes is its own rule's.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {

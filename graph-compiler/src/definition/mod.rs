@@ -17,7 +17,7 @@ pub(crate) mod settings;
 mod subprocess;
 mod template;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
@@ -39,6 +39,7 @@ pub(crate) use template::locate;
 pub use template::{Term, TermKind};
 
 use crate::diagnostic::{Diagnostics, Place, code};
+use crate::hash::{HashMap, HashSet};
 use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::{Origin, Verified};

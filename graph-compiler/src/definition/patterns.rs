@@ -3,11 +3,12 @@
 //! A short text can be a large program: `\pL{1,170}` takes megabytes and tens of milliseconds. A file has many of them, and may
 //! come from somebody who wants the build to stand still.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 use regex_syntax::hir::{Class, Hir, HirKind, Look, LookSet};
+
+use crate::hash::{HashMap, HashSet};
 
 /// How large all different patterns of a file may be together, in states of their programs. One class of letters, `\pL`, has
 /// about 700.

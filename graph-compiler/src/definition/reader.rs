@@ -1,6 +1,5 @@
 //! Taking a tree apart, and saying what is wrong with its shape.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use graph_model::name::NameError;
 
 use super::patterns::{Patterns, Problem};
 use crate::diagnostic::{Diagnostics, Place, code, nearest};
+use crate::hash::HashMap;
 use crate::source::{Source, Span};
 use crate::tree::{Key, Node, Tree};
 
@@ -172,7 +172,7 @@ impl Reader<'_> {
 
     /// Notes which values a list names more than once. Whether they are what the list should hold is not asked here.
     pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[Tree]) {
-        let mut known: HashMap<String, &Span> = HashMap::new();
+        let mut known: HashMap<String, &Span> = HashMap::default();
         for tree in list {
             // Texts and numbers of the same digits are told apart by the quotes.
             match known.entry(tree.to_value().to_string()) {

@@ -1,12 +1,11 @@
 //! Schemas: the part of JSON Schema that gives types.
 
-use std::collections::HashSet;
-
 use graph_model::value::Value;
 
 use super::reader::{Fields, Reader, Spanned};
 use super::rules::{self, Rule};
 use crate::diagnostic::{Place, code, nearest};
+use crate::hash::HashSet;
 use crate::source::Span;
 use crate::tree::{Node, Tree};
 
@@ -389,7 +388,7 @@ fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<St
 }
 
 fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Option<(SchemaKind, bool)> {
-    let (mut texts, mut known, mut null) = (Vec::<String>::new(), HashSet::new(), false);
+    let (mut texts, mut known, mut null) = (Vec::<String>::new(), HashSet::default(), false);
     for item in reader.list(tree, "`enum`") {
         match &item.node {
             Node::String(text) if known.insert(text) => texts.push(text.clone()),

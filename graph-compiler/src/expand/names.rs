@@ -1,15 +1,15 @@
 //! Names of the graph as identifiers of Rust.
 
-use std::collections::HashSet;
-
 use proc_macro2::{Ident, Span};
+
+use crate::hash::HashSet;
 
 /// The identifiers that are taken in one place.
 pub(super) struct Scope(HashSet<String>);
 
 impl Scope {
     pub(super) fn new() -> Self {
-        Self(HashSet::new())
+        Self(HashSet::default())
     }
 
     pub(super) fn with(taken: impl IntoIterator<Item = String>) -> Self {

@@ -4,7 +4,7 @@
 //! action. Graphs may nest each other in a circle; of those, what the one returns is not known of the other, so that each has
 //! the same types wherever the compiler begins.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -17,6 +17,7 @@ use crate::check::{self, Nested, Wanted};
 use crate::definition::{self, Definition, Next, NodeDefinition, NodeKind, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
+use crate::hash::HashMap;
 use crate::types::Type;
 use crate::verify::{Origin, verify};
 use crate::{expand, tree};

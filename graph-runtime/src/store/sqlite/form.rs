@@ -297,7 +297,7 @@ fn foreign(path: &Path) -> StoreError {
 
 /// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
 fn no_such_form(error: rusqlite::Error, form: Form, path: &Path) -> StoreError {
-    if error.sqlite_error_code() != Some(rusqlite::ErrorCode::Unknown) {
+    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return explain(&error, path);
     }
     let reason = format!(

@@ -1,0 +1,8 @@
+//! Maps and sets whose hash is fast for short keys. It has a random seed, so nobody can write a file whose names all collide.
+
+use foldhash::fast::RandomState;
+
+/// As that of the standard library.
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+/// As that of the standard library.
+pub(crate) type HashSet<K> = std::collections::HashSet<K, RandomState>;
