@@ -185,7 +185,9 @@ impl Started<'_, '_> {
         diagnostics: &mut Diagnostics,
     ) -> Foreign {
         let stdin = param("stdin").is_some_and(|term| !self.untrusted(term).is_nothing());
-        let Some(env) = param("env") else { return Foreign { variables: Vec::new(), stdin } };
+        let is_foreign = |name: &str| param(name).is_some_and(|term| !self.untrusted(term).is_nothing());
+        let of_bash = |names: Vec<String>| Foreign { variables: names, stdin }.in_directory(is_foreign("cwd"));
+        let Some(env) = param("env") else { return of_bash(Vec::new()) };
         let untrusted = self.untrusted(env);
         let names: Vec<String> = match (&untrusted, &env.kind) {
             (Untrusted::Nothing, _) => Vec::new(),
@@ -200,7 +202,7 @@ impl Started<'_, '_> {
                 self.report_name(env, name, diagnostics);
             }
         }
-        Foreign { variables: names, stdin }
+        of_bash(names)
     }
 
     /// Says that the variables of `env` are not named in the graph.

@@ -3,6 +3,8 @@
 //! What a variable may hold is collected without regard to the order of the commands, until nothing new is found; then each place is
 //! judged. So a value is followed round a loop too, and a variable that ever held one counts as holding it everywhere.
 
+mod find;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -39,7 +41,8 @@ pub(super) fn program(arguments: &[Argument<'_>], foreign: &Foreign) -> Vec<Dang
             if argument.is_foreign {
                 follower.variables.insert(format!("{ARGUMENT}{at}"), Origin::Argument(at));
                 let (name, operation) = (format!("{ARGUMENT}{at}"), Operation::Plain);
-                let variable = Variable { name, subscript: None, operation, quoted: true, range: at..at + 1 };
+                let variable =
+                    Variable { name, subscript: None, is_all: false, operation, quoted: true, range: at..at + 1 };
                 parts.push(Part::Variable(variable));
             }
             Word { parts, assigns: None, expands: false, range: at..at + 1 }
@@ -70,10 +73,14 @@ struct Follower {
     positional: Option<Origin>,
     /// Files that such values were written to.
     files: BTreeMap<String, Origin>,
+    /// Files that programs may have written such values to: they are named beside them.
+    touched: BTreeMap<String, Origin>,
     /// Variables with the attribute `-i`, of which every value is evaluated.
     integers: BTreeSet<String>,
-    /// Associative arrays, whose subscripts are texts.
+    /// Associative arrays, whose subscripts are texts, of those that were declared where the walk is now.
     associative: BTreeSet<String>,
+    /// Variables that the walk has seen an assignment to: they do not become associative arrays any more.
+    assigned: BTreeSet<String>,
     /// Variables that only hold the name of a file that `mktemp` made.
     fresh: BTreeMap<String, bool>,
     /// Variables that only one literal text is ever assigned to.
@@ -182,8 +189,11 @@ impl Given {
                     break;
                 }
             } else if program.takes.contains(&letter) {
-                at += usize::from(has_argument_behind);
-                break;
+                // Of a shell, `-o` takes the next operand, whatever letters stand beside it.
+                at += usize::from(has_argument_behind || program.is_shell);
+                if !program.is_shell {
+                    break;
+                }
             }
         }
         at
@@ -200,6 +210,8 @@ impl Follower {
         loop {
             let before = self.size();
             self.dangers.clear();
+            self.associative.clear();
+            self.assigned.clear();
             walk(&mut self);
             if self.size() == before {
                 break;
@@ -215,7 +227,8 @@ impl Follower {
     fn size(&self) -> usize {
         let weight = |origin: &Origin| if is_real(origin) { 2 } else { 1 };
         let of = |tainted: &Tainted| tainted.as_ref().map_or(0, weight);
-        let held = self.variables.values().chain(self.files.values()).map(weight).sum::<usize>();
+        let held =
+            self.variables.values().chain(self.files.values()).chain(self.touched.values()).map(weight).sum::<usize>();
         let printed = self.functions.values().map(of).sum::<usize>();
         let others = of(&self.positional) + of(&self.opened) + of(&self.scattered);
         let flags = usize::from(self.moves) + usize::from(self.reads_errors);
@@ -223,7 +236,6 @@ impl Follower {
             + others
             + flags
             + self.integers.len()
-            + self.associative.len()
             + self.functions.len()
             + of(&self.created)
             + self.scripts.values().map(BTreeSet::len).sum::<usize>()
@@ -260,7 +272,7 @@ impl Follower {
 
     /// Returns a value that a text expands, as a shell would that it is given to.
     fn expanded_in(&self, text: &str) -> Tainted {
-        let is_expanded = |name: &str| text.contains(&format!("${name}")) || text.contains(&format!("${{{name}"));
+        let is_expanded = |name: &str| ["$", "${", "$("].iter().any(|sign| text.contains(&format!("{sign}{name}")));
         let mut held = self.variables.iter().filter(|(_, origin)| is_real(origin));
         held.find(|(name, _)| names::is_variable(name) && is_expanded(name)).map(|(_, origin)| origin.clone())
     }
@@ -320,6 +332,9 @@ impl Follower {
             match command {
                 Command::Simple(simple) => {
                     for word in simple.assignments.iter().chain(&simple.words) {
+                        self.gather_in(&word.parts);
+                        let elements = word.assigns.iter().flat_map(|assigns| assigns.elements.iter().flatten());
+                        elements.for_each(|element| self.gather_in(&element.parts));
                         let Some(assigns) = &word.assigns else { continue };
                         let text = word.literal().and_then(|text| Some(text.split_once('=')?.1.to_owned()));
                         let is_plain = assigns.subscript.is_none() && assigns.elements.is_none();
@@ -343,15 +358,37 @@ impl Follower {
                     }
                 }
                 Command::Group(lists, _) => lists.iter().for_each(|list| self.gather_constants(list)),
-                Command::For(name, _, body, _) => {
+                Command::For(name, words, body, _) => {
+                    words.iter().flatten().for_each(|word| self.gather_in(&word.parts));
                     self.constants.insert(name.clone(), None);
                     self.gather_constants(body);
                 }
-                Command::Case(_, arms, _) => arms.iter().for_each(|(_, body)| self.gather_constants(body)),
+                Command::Case(word, arms, _) => {
+                    self.gather_in(&word.parts);
+                    arms.iter().for_each(|(_, body)| self.gather_constants(body));
+                }
                 Command::Function(_, body) | Command::Coprocess(body) => {
                     self.gather_constants(&vec![vec![(**body).clone()]]);
                 }
-                Command::Test(..) | Command::Arithmetic(_) => {}
+                Command::Test(words, _) => words.iter().for_each(|word| self.gather_in(&word.parts)),
+                Command::Arithmetic(word) => self.gather_in(&word.parts),
+            }
+        }
+    }
+
+    /// Finds them in the substitutions of a word.
+    fn gather_in(&mut self, parts: &[Part]) {
+        for part in parts {
+            match part {
+                Part::Output { list, .. } | Part::Process { list, .. } => self.gather_constants(list),
+                Part::Arithmetic(parts) => self.gather_in(parts),
+                Part::Variable(variable) => match &variable.operation {
+                    Operation::Slice(parts) | Operation::Default(parts, _) | Operation::Pattern(parts) => {
+                        self.gather_in(parts);
+                    }
+                    _ => {}
+                },
+                Part::Text(_) => {}
             }
         }
     }
@@ -382,12 +419,16 @@ impl Follower {
         for pipeline in list {
             let mut flows = input.cloned().join(self.opened.clone());
             let outer = (self.here.clone(), self.is_file);
+            let declared = (pipeline.len() > 1).then(|| self.associative.clone());
             for command in pipeline {
                 flows = self.command(command, flows.as_ref());
                 self.here = self.literal_output(command);
                 self.is_file = false;
             }
             (self.here, self.is_file) = outer;
+            if let Some(declared) = declared {
+                self.associative = declared;
+            }
             printed = printed.join(flows);
         }
         printed
@@ -395,8 +436,13 @@ impl Follower {
 
     fn command(&mut self, command: &Command, input: Option<&Origin>) -> Tainted {
         let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
+        // What is declared in a function, a branch or a subshell need not hold behind it.
+        let declared = (!matches!(command, Command::Simple(_))).then(|| self.associative.clone());
         let printed = self.command_inside(command, input);
         (self.reads, self.here, self.is_file) = outer;
+        if let Some(declared) = declared {
+            self.associative = declared;
+        }
         printed
     }
 
@@ -509,8 +555,12 @@ impl Follower {
         let origin = origin.clone();
         for redirect in redirects {
             // Bash takes the word of `>&` for a file if it is no number.
-            if let Redirect::Into(word) | Redirect::Duplicate(word) = redirect {
-                self.written(word, &origin);
+            match redirect {
+                Redirect::Into(word) => self.written(word, &origin),
+                Redirect::Duplicate(word) if !self.text(word).is_some_and(|text| is_descriptor(&text)) => {
+                    self.written(word, &origin);
+                }
+                _ => {}
             }
         }
     }
@@ -519,7 +569,6 @@ impl Follower {
     fn written(&mut self, word: &Word, origin: &Origin) {
         match self.path(word) {
             Some(path) if path.starts_with("/dev/") => {}
-            Some(path) if path.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') => {}
             Some(path) => note(&mut self.files, &plain_path(&path), origin),
             None => self.scattered = self.scattered.take().join(Some(origin.clone())),
         }
@@ -556,6 +605,36 @@ impl Follower {
         let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let same = self.files.iter().find(|(file, _)| base(file) == base(&path)).map(|(_, origin)| origin.clone());
         same.join(self.scattered.clone().filter(|_| !path.starts_with("/usr/") && !path.starts_with("/bin/")))
+    }
+
+    /// Returns what somebody else chose of a file that is executed.
+    fn executed(&self, word: &Word) -> Tainted {
+        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let touched = self.text(word).and_then(|path| self.touched.get(&base(&path)).cloned());
+        self.contents(word).join(touched)
+    }
+
+    /// Notes the files that stand among the arguments of a program which may write them.
+    fn touch(&mut self, texts: &[Option<String>], origin: &Origin) {
+        let is_part = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
+        for name in texts.iter().flatten().flat_map(|text| text.split(|letter| !is_part(letter))) {
+            let attached = name.strip_prefix("-o").or_else(|| name.strip_prefix("-O"));
+            for name in [Some(name), attached].into_iter().flatten().filter(|name| !name.is_empty()) {
+                note(&mut self.touched, name, origin);
+            }
+        }
+    }
+
+    /// Judges a text that stands in a command and names variables of others: a program may hand it to a shell.
+    fn literal_code(&mut self, text: &str, range: &Range<usize>) {
+        let mut rest = Some(text);
+        while let Some(code) = rest.filter(|code| self.expanded_in(code).is_some()) {
+            let command = code.trim_start_matches(['!', '|', '@']);
+            if parse::parse(command).is_ok() {
+                self.nested(command, range, None);
+            }
+            rest = code.split_once('=').map(|(_, code)| code);
+        }
     }
 
     /// Returns what a command prints, if that is a text that stands in it.
@@ -603,7 +682,8 @@ impl Follower {
         if is_exec {
             self.opened(&simple.redirects, &input);
         }
-        let mut printed = self.started(&simple.words, input.as_ref());
+        let words = self.split_constants(&simple.words);
+        let mut printed = self.started(&words, input.as_ref());
         if simple.words.is_empty() && simple.assignments.is_empty() {
             // `$(< file)` is what the file holds.
             printed = printed.join(input);
@@ -633,6 +713,38 @@ impl Follower {
     /// Returns what an error message or a trace may repeat of a command's words, if somebody reads them.
     fn said_of(&mut self, words: &[Word]) -> Tainted {
         if self.reads_errors { self.any(words).real() } else { None }
+    }
+
+    /// Returns words as bash splits them where they are variables without quotes that hold constants.
+    fn split_constants(&self, words: &[Word]) -> Vec<Word> {
+        const SPLIT: [char; 6] = [' ', '\t', '\n', '*', '?', '['];
+        let constant =
+            |part: &Part| match part {
+                Part::Variable(Variable {
+                    name, subscript: None, operation: Operation::Plain, quoted: false, ..
+                }) if !self.variables.get(name).is_some_and(is_real) => self.constants.get(name)?.as_ref(),
+                _ => None,
+            };
+        let is_split = |text: &String| text.is_empty() || text.contains(SPLIT) || self.constants.contains_key("IFS");
+        let mut split = Vec::new();
+        for word in words {
+            if word.assigns.is_some() || !word.parts.iter().filter_map(constant).any(is_split) {
+                split.push(word.clone());
+                continue;
+            }
+            let text = match word.parts.as_slice() {
+                [part] => constant(part),
+                _ => None,
+            };
+            match text.filter(|text| !text.contains(['*', '?', '[']) && !self.constants.contains_key("IFS")) {
+                Some(text) => split.extend(text.split_whitespace().map(|text| {
+                    let parts = vec![Part::Text(text.to_owned())];
+                    Word { parts, assigns: None, expands: false, range: word.range.clone() }
+                })),
+                None => split.push(Word { expands: true, ..word.clone() }),
+            }
+        }
+        split
     }
 
     /// Follows the descriptors that `exec` opens, for all commands that come.
@@ -676,6 +788,12 @@ impl Follower {
                 self.parts(&word.parts[assigns.value.min(word.parts.len())..], &word.range).join(named)
             }
         };
+        if !is_text {
+            self.assigned.insert(assigns.name.clone());
+        }
+        if names::is_read(&assigns.name, true) {
+            self.read_by_programs(&assigns.name, word);
+        }
         if names::names_programs(&assigns.name) {
             let reach = self.reach();
             self.report_if(&reach, || How::Environment(assigns.name.clone()), &word.range);
@@ -686,6 +804,20 @@ impl Follower {
             self.assign(&assigns.name, &key.real(), &word.range);
         }
         value
+    }
+
+    /// Judges the author's own value of a variable that a shell or a program executes, or that names a file which it executes.
+    fn read_by_programs(&mut self, name: &str, word: &Word) {
+        let Some(text) = self.text(word).and_then(|text| Some(text.split_once('=')?.1.to_owned())) else { return };
+        let value = Word { parts: vec![Part::Text(text.clone())], ..word.clone() };
+        let value = Word { assigns: None, ..value };
+        let named = if text.contains(['$', '`']) { self.named(&text) } else { None };
+        let named = named.map(|origin| match origin {
+            Origin::Variable(name) => Origin::Variable(name.trim_start_matches(NAMED).to_owned()),
+            origin => origin,
+        });
+        let read = named.join(if text.is_empty() { None } else { self.executed(&value) });
+        self.report_if(&read, || How::Environment(name.to_owned()), &word.range);
     }
 
     /// Follows something that was judged elsewhere.
@@ -737,7 +869,12 @@ impl Follower {
         match part {
             Part::Text(text) => self.named(text),
             Part::Variable(variable) => self.expansion(variable),
-            Part::Output { list, .. } => self.list(list, self.substitution_input().as_ref()),
+            Part::Output { list, .. } => {
+                let declared = self.associative.clone();
+                let printed = self.list(list, self.substitution_input().as_ref());
+                self.associative = declared;
+                printed
+            }
             Part::Process { list, reads, .. } => {
                 let outer = (self.here.take(), std::mem::take(&mut self.is_file));
                 let input = self.substitution_input().join(if *reads { self.reach() } else { None });
@@ -781,7 +918,12 @@ impl Follower {
             }
             Operation::Transform(letter) => {
                 if *letter == 'P' {
-                    self.report_if(&value, || How::Expanded, range);
+                    let constant = self.constants.get(name).cloned().flatten();
+                    let read = match constant {
+                        Some(text) => self.expanded_in(&text).or_else(|| self.named(&text)).and_then(|_| self.reach()),
+                        None => self.reach(),
+                    };
+                    self.report_if(&value.clone().join(read), || How::Expanded, range);
                 }
                 value
             }
@@ -932,6 +1074,11 @@ impl Follower {
         let range = words[0].range.clone();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
         match name {
+            "eval" | "." | "source" if texts.first().is_some_and(|text| text.as_deref() == Some("--")) => {
+                let mut words = words.to_vec();
+                words.remove(1);
+                return self.builtin(name, &words, input);
+            }
             "eval" => {
                 let tainted = self.any(arguments);
                 self.report_if(&tainted, || How::Code(name.to_owned()), &range);
@@ -970,7 +1117,10 @@ impl Follower {
             }
             "printf" => return Some(self.printf(arguments, &texts)),
             "read" | "mapfile" | "readarray" => self.read(name, arguments, &texts, input),
-            "unset" => arguments.iter().for_each(|word| self.name(word)),
+            "unset" => {
+                arguments.iter().for_each(|word| self.name(word));
+                texts.iter().flatten().for_each(|name| drop(self.associative.remove(name)));
+            }
             "getopts" => {
                 arguments.iter().for_each(|word| self.name(word));
                 if let [_, name] = texts.as_slice() {
@@ -1005,8 +1155,9 @@ impl Follower {
             }
             "wait" => {
                 let tainted = self.any(arguments);
-                let named = texts.iter().flatten().any(|text| text.starts_with("-p"));
+                let named = texts.iter().flatten().any(|text| text.starts_with('-') && text.contains('p'));
                 self.report_if(&tainted.filter(|_| named), || How::Name, &range);
+                arguments.iter().filter(|_| named).for_each(|word| self.name(word));
             }
             _ if EVALUATORS.contains(&name) => {
                 let tainted = self.any(arguments);
@@ -1017,6 +1168,11 @@ impl Follower {
                     "hash" => texts.iter().any(|text| text.as_deref().is_none_or(|text| text.starts_with("-p"))),
                     _ => false,
                 };
+                for (word, text) in arguments.iter().zip(&texts) {
+                    if let Some(text) = text {
+                        self.literal_code(text, &word.range);
+                    }
+                }
                 let reach = self.reach();
                 if renames {
                     self.report_if(&reach, || How::Unreadable, &range);
@@ -1042,6 +1198,10 @@ impl Follower {
     fn declaration(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
         let options: String = texts.iter().flatten().filter_map(|text| text.strip_prefix('-')).collect();
         let is_export = matches!(name, "export" | "readonly");
+        if let Some(word) = arguments.iter().find(|word| word.expands) {
+            let reach = self.reach();
+            self.report_if(&reach, || How::Name, &word.range);
+        }
         // What is assigned to a reference is assigned to another variable, which cannot be known.
         let may_refer = options.contains('n')
             || arguments.iter().zip(texts).any(|(word, text)| text.is_none() && word.assigns.is_none());
@@ -1052,7 +1212,7 @@ impl Follower {
         for word in arguments {
             match &word.assigns {
                 Some(assigns) => {
-                    if options.contains('A') {
+                    if options.contains('A') && !self.assigned.contains(&assigns.name) {
                         self.associative.insert(assigns.name.clone());
                     }
                     if options.contains('i') {
@@ -1066,7 +1226,7 @@ impl Follower {
                 None => {
                     self.name(word);
                     if let Some(name) = self.text(word).filter(|name| names::is_variable(name)) {
-                        if options.contains('A') {
+                        if options.contains('A') && !self.assigned.contains(&name) {
                             self.associative.insert(name.clone());
                         }
                         if options.contains('i') {
@@ -1152,6 +1312,12 @@ impl Follower {
                             named = true;
                         }
                         "C" => {
+                            // Bash appends the line to it, and evaluates that: with `eval` in front, the line is code.
+                            let evaluates = value.as_ref().is_none_or(|text| {
+                                let first = text.split_whitespace().next().unwrap_or_default();
+                                EVALUATORS.contains(&first) || matches!(first, "let" | "declare" | "typeset" | "local")
+                            });
+                            self.report_if(&input.clone().filter(|_| evaluates), || How::Code(name.to_owned()), &range);
                             self.report_if(&tainted, || How::Code(name.to_owned()), &range);
                             if let Some(text) = value {
                                 self.pass(input.clone());
@@ -1191,6 +1357,10 @@ impl Follower {
             }
             self.name(&arguments[at]);
         }
+        // Of several words that come of one value, one may be the operator.
+        for at in (0..end).filter(|at| is_several(&arguments[*at])) {
+            self.report_if(&tainted[at], || How::Option("test".to_owned()), &arguments[at].range);
+        }
         // Where two values of others stand side by side, the first may be the operator `-v`.
         for at in 1..end {
             let is_operator = tainted[at - 1].is_some()
@@ -1221,7 +1391,10 @@ impl Follower {
                 self.nesting += 1;
                 self.gather_constants(&list);
                 self.reads_errors |= leads_errors(text);
+                // As a rule it is another process, which has no arrays of this one.
+                let declared = std::mem::take(&mut self.associative);
                 let printed = self.list(&list, input);
+                self.associative = declared;
                 self.nesting -= 1;
                 self.within = outer;
                 printed
@@ -1239,8 +1412,9 @@ impl Follower {
     fn script(&mut self, word: &Word, input: Option<&Origin>, reader: &str) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(reader.to_owned()), &word.range);
-        let is_own = self.text(word).is_some_and(|name| is_stdin(&name));
-        let written = self.contents(word).join(if is_own { input.cloned() } else { None });
+        let is_device = |start: &str| start.starts_with("/proc/") || start.starts_with("/dev/");
+        let is_own = self.text(word).map_or_else(|| is_device(word.beginning()), |name| is_stdin(&name));
+        let written = self.executed(word).join(if is_own { input.cloned() } else { None });
         self.report_if(&written, || How::Code(reader.to_owned()), &word.range);
         if is_own && written.real().is_none() {
             self.unread(reader, &word.range);
@@ -1309,7 +1483,7 @@ impl Follower {
             self.report_if(&given, || How::Unknown, &first.range);
             return given;
         };
-        let written = if path.contains('/') { self.contents(first) } else { self.files.get(&path).cloned() };
+        let written = if path.contains('/') { self.executed(first) } else { self.files.get(&path).cloned() };
         let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path.as_str()));
         let written = written.join(named.map(|(_, origin)| origin.clone()));
         self.report_if(&written, || How::Code(path.clone()), &first.range);
@@ -1345,12 +1519,15 @@ impl Follower {
             let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
             self.report_if(&held, || How::Code(name.to_owned()), &first.range);
         }
-        if programs::moves_files(name) || programs::writes_operands(name) || matches!(name, "touch" | "mkdir" | "git") {
+        if programs::moves_files(name)
+            || programs::writes_operands(name)
+            || matches!(name, "touch" | "mkdir" | "git" | "truncate")
+        {
             let given = self.any(arguments).real();
             self.created = self.created.take().join(given);
         }
-        if matches!(name, "ls" | "find" | "dir" | "vdir" | "fd" | "tree") {
-            printed = printed.join(self.created.clone());
+        if matches!(name, "ls" | "find" | "dir" | "vdir" | "fd" | "tree" | "du" | "git" | "realpath" | "readlink") {
+            printed = printed.join(self.created.clone()).join(self.variables.get("PWD").cloned());
         }
         if programs::moves_files(name) {
             self.moves = true;
@@ -1385,10 +1562,25 @@ impl Follower {
                 printed = printed.join(self.nested(&code, &word.range, None));
             }
         }
+        if name == "find" {
+            printed = printed.join(self.find(words, &texts, input));
+        }
         if let Some(starter) = starter {
             printed = printed.join(self.prefixed(name, starter, words, &texts, input));
         } else if CARRIERS.contains(&name) {
             printed = printed.join(self.carried(name, words, &texts, input));
+        }
+        if programs::writes_files(name)
+            && let Some(origin) = self.any(arguments).join(input.cloned()).real()
+        {
+            self.touch(&texts, &origin);
+        }
+        if starter.is_none() && programs::interpreter(name).is_none() && !programs::takes_patterns(name) {
+            for (word, text) in arguments.iter().zip(&texts) {
+                if let Some(text) = text {
+                    self.literal_code(text, &word.range);
+                }
+            }
         }
         if programs::prints_environment(name) {
             printed = printed.join(self.reach());
@@ -1414,6 +1606,10 @@ impl Follower {
 
     /// Judges the options of `git` that name a program, and the settings that do.
     fn git(&mut self, arguments: &[Word], texts: &[Option<String>]) {
+        if let Some(word) = arguments.first().filter(|word| word.beginning().is_empty()) {
+            let tainted = self.peek(word).real();
+            self.report_if(&tainted, || How::Option("git".to_owned()), &word.range);
+        }
         let is_config = texts.iter().flatten().any(|text| text == "config");
         let is_harmless = texts.iter().flatten().any(|text| text.starts_with("user."));
         let mut before = "";
@@ -1463,6 +1659,8 @@ impl Follower {
                 starter.assigns && known.split_once('=').is_some_and(|(name, _)| names::is_variable(name));
             if !is_behind_dashes && known == "--" && texts[at].is_some() {
                 is_behind_dashes = true;
+            } else if known == "-" && name == "env" && texts[at].is_some() {
+                // As `-i`.
             } else if !is_behind_dashes && known.starts_with('-') && known.len() > 1 {
                 match starter.option(&known, texts[at].is_some()) {
                     OptionOf::Flag => {}
@@ -1536,6 +1734,12 @@ impl Follower {
         let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
         if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
             let tainted = self.any(arguments);
+            let tainted = arguments.iter().fold(tainted, |tainted, word| tainted.join(self.executed(word)));
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
+        let module = texts.iter().position(|text| text.as_deref() == Some("-m")).and_then(|at| texts.get(at + 1));
+        if name.starts_with("python") && module.is_some_and(|module| programs::executes_arguments(module.as_deref())) {
+            let tainted = self.any(arguments).join(input.cloned());
             self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
         }
         if program.is_shell && given.has_code {
@@ -1775,7 +1979,13 @@ impl Follower {
             let known = word.beginning();
             let option = if known.starts_with('-') { known.split('=').next().unwrap_or_default() } else { before };
             let is_harmless = programs::is_harmless(name, option);
-            let is_option = known.is_empty() || option.starts_with('-');
+            // A path is no option, and of these programs no argument of one that starts something: those are judged as commands.
+            let is_path = known.starts_with(['/', '.'])
+                && matches!(
+                    name,
+                    "tar" | "gtar" | "bsdtar" | "rsync" | "install" | "cpio" | "split" | "sort" | "wget" | "zip"
+                );
+            let is_option = known.is_empty() || (option.starts_with('-') && !is_path);
             // What stands in an assignment of `make` is expanded by it.
             let is_assignment = matches!(name, "make" | "gmake") && known.contains('=');
             if (is_option && !is_harmless) || is_assignment {
@@ -1794,10 +2004,7 @@ impl Follower {
         let mut started = false;
         for (at, word) in arguments.iter().enumerate() {
             let known = word.beginning().to_owned();
-            let after_exec = at > 0
-                && matches!(texts[at - 1].as_deref(), Some("-exec" | "-execdir" | "-ok" | "-okdir"))
-                && name == "find";
-            if (is_prefix && !started && known.is_empty()) || after_exec {
+            if is_prefix && !started && known.is_empty() {
                 let tainted = self.peek(word);
                 self.report_if(&tainted, || How::Program, &word.range);
             }
@@ -1853,6 +2060,11 @@ impl Follower {
         let mut place = None;
         for (at, word) in arguments.iter().enumerate() {
             let text = self.text(word).unwrap_or_default();
+            // Other options may stand in the same word.
+            let text = match text.strip_prefix('-').filter(|letters| !letters.starts_with('-')) {
+                Some(letters) => format!("-{}", letters.trim_start_matches(['0', 'o', 'p', 'r', 't', 'x'])),
+                None => text,
+            };
             let next = || arguments.get(at + 1).and_then(|word| self.text(word)).unwrap_or_default();
             place = match (text.strip_prefix("-I"), text.as_str()) {
                 (Some(""), _) => Some(next()),
@@ -1884,7 +2096,7 @@ const INPUT: &str = "the input of xargs";
 /// The word that `xargs` makes of what it reads.
 fn standing_for_input(range: &Range<usize>) -> Word {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
-    let variable = Variable { name, subscript: None, operation, quoted: true, range: range.clone() };
+    let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
     Word { parts: vec![Part::Variable(variable)], assigns: None, expands: false, range: range.clone() }
 }
 
@@ -1899,8 +2111,23 @@ fn is_program(text: &str) -> bool {
     !MACHINES.contains(&text)
 }
 
+/// Whether a word becomes as many as a value says: all elements of a list, all parameters, what `xargs` reads.
+fn is_several(word: &Word) -> bool {
+    word.parts.iter().any(|part| match part {
+        Part::Variable(Variable { name, is_all, .. }) => *is_all || matches!(name.as_str(), "@" | "*") || name == INPUT,
+        _ => false,
+    })
+}
+
+/// Whether the word of `>&` is a descriptor, and no file.
+fn is_descriptor(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+/// Whether a path may lead to what is open already.
 fn is_stdin(path: &str) -> bool {
-    path == "-" || path.starts_with("/dev/stdin") || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/")
+    let is_other = matches!(path, "/dev/null" | "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom");
+    path == "-" || (!is_other && (path.starts_with("/dev/") || path.starts_with("/proc/")))
 }
 
 /// Whether all of a value is the name of a file that `mktemp` makes.

@@ -104,6 +104,23 @@ const EXACT: &[&str] = &[
     "LIBPATH",
     "SHLIB_PATH",
     // Programs that programs start.
+    "AR",
+    "AS",
+    "AWK",
+    "CMP",
+    "CO",
+    "DIFF",
+    "FC",
+    "GREP",
+    "HARNESS_PERL",
+    "HARNESS_PERL_SWITCHES",
+    "LDLIBS",
+    "LEX",
+    "LOADLIBES",
+    "RUST_GDB",
+    "SSH_SK_HELPER",
+    "SYSTEM_WGETRC",
+    "TARGET_ARCH",
     "BROWSER",
     "EDITOR",
     "LESS",
@@ -274,8 +291,6 @@ const BEGINNINGS: &[&str] = &[
     "MALLOC_",
     "GLIBC_",
     "GIT_",
-    "NPM_CONFIG_",
-    "npm_config_",
     "CARGO_",
     "RUSTC_",
     "RUSTUP_",
@@ -383,6 +398,7 @@ pub fn is_read(name: &str, is_expanded: bool) -> bool {
         // Python's own have no `_` behind its name; `PYTHON_VERSION` is an author's.
         || name.strip_prefix("PYTHON").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('_'))
         || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || name.to_ascii_lowercase().starts_with("npm_config_")
         || (!is_expanded && ENDINGS.iter().any(|ending| name.ends_with(ending)))
 }
 
@@ -411,6 +427,8 @@ mod tests {
             "PAGER",
             "LESSOPEN",
             "GCONV_PATH",
+            "GREP",
+            "Npm_Config_Script_Shell",
             "a b",
             "",
             "1X",

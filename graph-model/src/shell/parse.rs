@@ -101,6 +101,8 @@ pub(super) enum Part {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) subscript: Option<Vec<Part>>,
+    /// Whether it is all elements of an array: `${name[@]}`.
+    pub(super) is_all: bool,
     pub(super) operation: Operation,
     pub(super) quoted: bool,
     pub(super) range: Range<usize>,
@@ -216,7 +218,7 @@ impl<'t> Parser<'t> {
     fn blanks(&mut self) {
         loop {
             match self.peek() {
-                Some(b' ' | b'\t' | b'\r') => self.at += 1,
+                Some(b' ' | b'\t') => self.at += 1,
                 Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.at += 2,
                 Some(b'#') => {
                     while self.peek().is_some_and(|byte| byte != b'\n') {
@@ -243,8 +245,15 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Skips line ends where the text of a here-document would not be told from what the command goes on with.
+    fn line_ends(&mut self) -> Read<()> {
+        if self.lines()?.is_empty() { Ok(()) } else { Err(Unreadable(self.at)) }
+    }
+
     fn heredoc(&mut self, heredoc: &Heredoc) -> Read<Word> {
         let start = self.at;
+        // A line that goes on in the next one has no end, so the next one is no delimiter.
+        let mut goes_on = false;
         loop {
             let line_start = self.at;
             let rest = &self.text[line_start..self.end];
@@ -252,9 +261,11 @@ impl<'t> Parser<'t> {
             let line = &rest[..length];
             let line = if heredoc.strips_tabs { line.trim_start_matches('\t') } else { line };
             let is_last = line_start + length >= self.end;
-            if line == heredoc.delimiter || is_last {
+            let is_delimiter = line == heredoc.delimiter && !goes_on;
+            goes_on = !heredoc.is_literal && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+            if is_delimiter || is_last {
                 // A text without its delimiter ends where the command does, as bash takes it.
-                let end = if line == heredoc.delimiter { line_start } else { self.end };
+                let end = if is_delimiter { line_start } else { self.end };
                 let next = (line_start + length + 1).min(self.end);
                 let word = self.heredoc_text(heredoc, start..end)?;
                 self.at = next;
@@ -337,7 +348,7 @@ impl<'t> Parser<'t> {
             "function", "time", "coproc", "{", "}", "!",
         ];
         let rest = &self.text.as_bytes()[self.at..self.end];
-        let is_end = |byte: &u8| b" \t\r\n;&|()<>".contains(byte);
+        let is_end = |byte: &u8| b" \t\n;&|()<>".contains(byte);
         let length = rest.iter().position(is_end).unwrap_or(rest.len());
         WORDS.into_iter().find(|word| word.as_bytes() == &rest[..length])
     }
@@ -354,12 +365,18 @@ impl<'t> Parser<'t> {
                 Some("time") => {
                     self.at += 4;
                     self.blanks();
-                    self.take("-p ");
+                    for option in ["-p", "--"] {
+                        if self.looks_at(option) && self.peek_at(2).is_none_or(|byte| byte.is_ascii_whitespace()) {
+                            self.at += 2;
+                            self.blanks();
+                        }
+                    }
                     continue;
                 }
                 Some("coproc") => {
                     self.at += 6;
                     self.blanks();
+                    self.name_of_coprocess();
                     let command = self.command()?;
                     pipeline.push(Command::Coprocess(Box::new(command)));
                     return Ok(pipeline);
@@ -375,6 +392,17 @@ impl<'t> Parser<'t> {
             let texts = self.lines()?;
             let mut texts = texts.into_iter();
             pipeline.iter_mut().for_each(|command| fill_command(command, &mut texts));
+        }
+    }
+
+    /// Skips the name of a coprocess, which stands before a command of several.
+    fn name_of_coprocess(&mut self) {
+        let rest = &self.text[self.at..self.end];
+        let length = rest.find([' ', '\t']).unwrap_or(rest.len());
+        let behind = rest[length..].trim_start_matches([' ', '\t']);
+        let is_several = ["[[", "(", "{", "if ", "for ", "while ", "until ", "case ", "select "];
+        if is_name(&rest[..length]) && is_several.iter().any(|start| behind.starts_with(start)) {
+            self.at += rest.len() - behind.len();
         }
     }
 
@@ -455,7 +483,7 @@ impl<'t> Parser<'t> {
 
     /// Reads `do … done` or `{ … }`.
     fn body(&mut self) -> Read<List> {
-        self.lines()?;
+        self.line_ends()?;
         if self.reserved_word() == Some("{") {
             self.at += 1;
             let list = self.list(&["}"])?;
@@ -485,7 +513,7 @@ impl<'t> Parser<'t> {
             return Ok(Command::Group(lists, self.redirects()?));
         }
         let name = self.word()?.literal().ok_or(Unreadable(start))?;
-        self.lines()?;
+        self.line_ends()?;
         let mut words = None;
         if self.looks_at("in") && self.peek_at(2).is_none_or(|byte| byte.is_ascii_whitespace() || byte == b';') {
             self.at += 2;
@@ -508,14 +536,14 @@ impl<'t> Parser<'t> {
     fn case(&mut self) -> Read<Command> {
         self.blanks();
         let word = self.word()?;
-        self.lines()?;
+        self.line_ends()?;
         if !self.looks_at("in") {
             return Err(Unreadable(self.at));
         }
         self.at += 2;
         let mut arms = Vec::new();
         loop {
-            self.lines()?;
+            self.line_ends()?;
             if self.reserved_word() == Some("esac") {
                 self.at += 4;
                 return Ok(Command::Case(word, arms, self.redirects()?));
@@ -543,8 +571,8 @@ impl<'t> Parser<'t> {
     fn test(&mut self) -> Read<Command> {
         let mut words = Vec::new();
         loop {
-            self.lines()?;
-            if self.looks_at("]]") && self.peek_at(2).is_none_or(|byte| b" \t\r\n;&|)<>".contains(&byte)) {
+            self.line_ends()?;
+            if self.looks_at("]]") && self.peek_at(2).is_none_or(|byte| b" \t\n;&|)<>".contains(&byte)) {
                 self.at += 2;
                 return Ok(Command::Test(words, self.redirects()?));
             }
@@ -606,7 +634,7 @@ impl<'t> Parser<'t> {
     }
 
     fn function(&mut self, name: String) -> Read<Command> {
-        self.lines()?;
+        self.line_ends()?;
         let body = self.command()?;
         Ok(Command::Function(name, Box::new(body)))
     }
@@ -722,7 +750,7 @@ impl<'t> Parser<'t> {
             loop {
                 match self.peek() {
                     None => break,
-                    Some(byte) if b" \t\r\n;&|".contains(&byte) => break,
+                    Some(byte) if b" \t\n;&|".contains(&byte) => break,
                     Some(b'<' | b'>') if self.peek_at(1) == Some(b'(') => self.part(&mut word.parts, mode)?,
                     Some(b'(' | b')' | b'<' | b'>') => break,
                     Some(b'\\') if self.peek_at(1) == Some(b'\n') => self.at += 2,
@@ -796,7 +824,7 @@ impl<'t> Parser<'t> {
         if self.take("(") {
             let mut list = Vec::new();
             loop {
-                self.lines()?;
+                self.line_ends()?;
                 if self.take(")") {
                     break;
                 }
@@ -807,7 +835,7 @@ impl<'t> Parser<'t> {
                     let subscript = self.arithmetic_until("]")?;
                     if self.take("+=") || self.take("=") {
                         let mut inner = Vec::new();
-                        while self.peek().is_some_and(|byte| !b" \t\r\n)".contains(&byte)) {
+                        while self.peek().is_some_and(|byte| !b" \t\n)".contains(&byte)) {
                             self.part(&mut inner, Mode::Word)?;
                         }
                         let assigns =
@@ -1033,6 +1061,11 @@ impl<'t> Parser<'t> {
         };
         let (skips, radix, most) = match self.peek() {
             Some(b'0'..=b'7') => (0, 8, 3),
+            // In braces, bash reads more digits.
+            Some(b'x') if self.peek_at(1) == Some(b'{') => {
+                self.fuel = 0;
+                return true;
+            }
             Some(b'x') => (1, 16, 2),
             Some(b'u') => (1, 16, 4),
             Some(b'U') => (1, 16, 8),
@@ -1128,7 +1161,7 @@ impl<'t> Parser<'t> {
             }
         }
         if self.take("}") {
-            return Ok(Variable { name, subscript, operation, quoted, range: start..self.at });
+            return Ok(Variable { name, subscript, is_all, operation, quoted, range: start..self.at });
         }
         let is_indirect = matches!(operation, Operation::Indirect);
         let found = match self.peek() {
@@ -1159,7 +1192,7 @@ impl<'t> Parser<'t> {
         };
         self.expect("}")?;
         let operation = if is_indirect { Operation::Indirect } else { found };
-        Ok(Variable { name, subscript, operation, quoted, range: start..self.at })
+        Ok(Variable { name, subscript, is_all, operation, quoted, range: start..self.at })
     }
 
     /// Reads the word in `${name:-word}`, up to its brace.
@@ -1257,7 +1290,7 @@ enum Mode {
 
 impl Variable {
     fn plain(name: String, quoted: bool, range: Range<usize>) -> Self {
-        Self { name, subscript: None, operation: Operation::Plain, quoted, range }
+        Self { name, subscript: None, is_all: false, operation: Operation::Plain, quoted, range }
     }
 }
 

@@ -93,6 +93,7 @@ const fn options(code: &'static [&'static str], reads_stdin: bool) -> Interprete
 pub(super) fn interpreter(name: &str) -> Option<Interpreter> {
     // Distributions call them so.
     let name = if name.starts_with("vim.") { "vim" } else { name };
+    let name = if name.starts_with("perl5") { "perl" } else { name };
     let plain = name.trim_end_matches(|last: char| last.is_ascii_digit() || last == '.');
     Some(match plain {
         "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "mksh" | "rbash" | "yash" => SHELL,
@@ -441,6 +442,10 @@ pub(super) fn starter(name: &str) -> Option<Starter> {
                 "--reset-env",
             ],
         ),
+        "valgrind" | "dbus-run-session" | "debconf" => PLAIN,
+        "perf" => Starter { operands: 1, ..PLAIN },
+        "start-stop-daemon" => plain("S", "", &["--start"]),
+        "rustup" => Starter { operands: 2, ..PLAIN },
         "prlimit" | "choom" | "numactl" | "uclampset" | "runcon" | "capsh" | "cgexec" | "dumb-init" | "tini"
         | "gosu" | "su-exec" | "setuidgid" | "chpst" | "envdir" | "softlimit" | "logsave" | "rlwrap" | "ifne"
         | "cpulimit" | "trickle" | "proot" | "schroot" | "newgrp" | "aa-exec" | "torsocks" | "caffeinate"
@@ -472,13 +477,19 @@ pub(super) fn commands_in_options(name: &str, arguments: &[Word]) -> Vec<(&'stat
         ],
         "rsync" => &["-e", "--rsh"],
         "strace" | "ltrace" => &["-o", "--output"],
-        "gcc" | "g++" | "cc" | "c++" => &["-wrapper"],
+        "npx" => &["-c", "--call"],
+        _ if is_compiler(name) => &["-wrapper"],
         _ => return Vec::new(),
     };
     let mut found = Vec::new();
     for (at, word) in arguments.iter().enumerate() {
         for option in options {
-            let Some(rest) = word.beginning().strip_prefix(option) else { continue };
+            let known = word.beginning();
+            // Letters of other options may stand before it in the same word.
+            let letters = known.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+            let letter = option.strip_prefix('-').filter(|letter| letter.len() == 1);
+            let clustered = letters.zip(letter).and_then(|(letters, letter)| Some(letters.split_once(letter)?.1));
+            let Some(rest) = known.strip_prefix(option).or(clustered) else { continue };
             let is_alone = rest.is_empty() && word.literal().is_some();
             let given = if is_alone { arguments.get(at + 1) } else { Some(word) };
             found.extend(given.map(|word| (*option, word.clone())));
@@ -539,6 +550,10 @@ pub(super) fn is_harmless(name: &str, option: &str) -> bool {
         "git" => matches!(option, "-b" | "--branch" | "--depth"),
         "rsync" => matches!(option, "--exclude" | "--include" | "--bwlimit"),
         "scp" => matches!(option, "-P" | "-i"),
+        "sort" => matches!(option, "-k" | "-t" | "-o" | "-T" | "-S" | "--key" | "--field-separator" | "--output"),
+        "wget" => {
+            matches!(option, "-O" | "-o" | "-P" | "--header" | "--output-document" | "--post-data" | "--user-agent")
+        }
         "split" => matches!(option, "-l" | "-b" | "-n" | "--lines" | "--bytes" | "--number"),
         _ => false,
     }
@@ -552,7 +567,6 @@ pub(super) const CARRIERS: &[&str] = &[
     "kubectl",
     "oc",
     "lxc",
-    "find",
     "npx",
     "pnpm",
     "yarn",
@@ -617,17 +631,51 @@ pub(super) const COMPOSERS: &[&str] = &[
 pub(super) fn has_dangerous_options<'t>(name: &str, mut arguments: impl Iterator<Item = &'t str>) -> bool {
     match name {
         "tar" | "gtar" | "bsdtar" | "rsync" | "scp" | "sftp" | "make" | "gmake" | "man" | "split" | "cpio"
-        | "tcpdump" | "hg" | "install" | "cpp" | "c89" | "c99" | "gcc" | "g++" | "cc" | "c++" | "clang" | "clang++" => {
-            true
-        }
+        | "tcpdump" | "hg" | "install" | "c89" | "c99" | "rustc" | "sed" | "gsed" | "sort" | "wget" | "zip"
+        | "script" | "gdb" | "rust-gdb" | "prove" | "apt" | "apt-get" | "apt-cache" | "dpkg" | "dpkg-architecture"
+        | "pydoc3" | "pip" | "pip3" | "npm" | "cargo" | "ld" | "nm" => true,
         "git" => arguments.any(|argument| GIT.contains(&argument)),
-        _ if name.ends_with("-gcc") || name.ends_with("-g++") || name.ends_with("-cpp") => true,
-        _ => false,
+        _ => is_compiler(name),
     }
 }
 
+/// Whether a name is that of a C compiler, as `gcc-12` and `x86_64-linux-gnu-g++`.
+fn is_compiler(name: &str) -> bool {
+    const ALL: [&str; 7] = ["gcc", "g++", "cc", "c++", "cpp", "clang", "clang++"];
+    let number = |last: char| last.is_ascii_digit() || last == '.' || last == '-';
+    let name = name.trim_end_matches(number);
+    ALL.contains(&name.rsplit('-').next().unwrap_or_default())
+}
+
+/// Whether a program is given patterns or texts that it prints, in which a `$` stands for itself.
+pub(super) fn takes_patterns(name: &str) -> bool {
+    const ALL: [&str; 21] = [
+        "grep", "egrep", "fgrep", "rg", "ag", "ack", "jq", "yq", "gojq", "jaq", "envsubst", "echo", "printf", "cat",
+        "tr", "cut", "expr", "find", "logger", "curl", "http",
+    ];
+    ALL.contains(&name)
+}
+
+/// Whether a program writes what it reads to files that its arguments name.
+pub(super) fn writes_files(name: &str) -> bool {
+    const ALL: [&str; 18] = [
+        "curl", "wget", "sort", "shuf", "iconv", "split", "csplit", "patch", "sed", "gsed", "awk", "gawk", "mawk",
+        "openssl", "xxd", "uniq", "script", "scp",
+    ];
+    ALL.contains(&name)
+}
+
+/// Whether a module of Python executes what it is given; one that is not known may.
+pub(super) fn executes_arguments(module: Option<&str>) -> bool {
+    const ALL: [&str; 11] =
+        ["timeit", "code", "pdb", "cProfile", "profile", "trace", "runpy", "unittest", "doctest", "pydoc", "IPython"];
+    module.is_none_or(|module| ALL.contains(&module))
+}
+
 /// The commands of git with options that name a program.
-const GIT: [&str; 12] = [
+const GIT: [&str; 14] = [
+    "fetch-pack",
+    "send-pack",
     "clone",
     "fetch",
     "pull",
@@ -644,4 +692,4 @@ const GIT: [&str; 12] = [
 
 /// Builtins that execute their arguments, or evaluate them, whatever they are.
 pub(super) const EVALUATORS: &[&str] =
-    &["eval", "alias", "enable", "bind", "complete", "compgen", "compopt", "hash", "fc", "jobs"];
+    &["eval", "alias", "enable", "bind", "complete", "compgen", "compopt", "hash", "fc", "history", "jobs"];

@@ -166,7 +166,8 @@ pub(super) fn environment(
 pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> shell::Foreign {
     let of_env = untrusted.part("env");
     let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
-    shell::Foreign { variables: names.cloned().collect(), stdin: !untrusted.part("stdin").is_nothing() }
+    let is_foreign = |name: &str| !untrusted.part(name).is_nothing();
+    shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }.in_directory(is_foreign("cwd"))
 }
 
 /// Returns the refusal that a danger is.
