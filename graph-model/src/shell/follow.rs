@@ -7,6 +7,7 @@ mod find;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
 use super::programs::{self, CARRIERS, COMPOSERS, EVALUATORS, Interpreter, Operand, OptionOf, Starter};
@@ -78,7 +79,7 @@ struct Follower {
     /// Variables with the attribute `-i`, of which every value is evaluated.
     integers: BTreeSet<String>,
     /// Associative arrays, whose subscripts are texts, of those that were declared where the walk is now.
-    associative: BTreeSet<String>,
+    associative: Rc<BTreeSet<String>>,
     /// Variables that the walk has seen an assignment to: they do not become associative arrays any more.
     assigned: BTreeSet<String>,
     /// Variables that only hold the name of a file that `mktemp` made.
@@ -210,7 +211,7 @@ impl Follower {
         loop {
             let before = self.size();
             self.dangers.clear();
-            self.associative.clear();
+            self.associative = Rc::default();
             self.assigned.clear();
             walk(&mut self);
             if self.size() == before {
@@ -419,7 +420,7 @@ impl Follower {
         for pipeline in list {
             let mut flows = input.cloned().join(self.opened.clone());
             let outer = (self.here.clone(), self.is_file);
-            let declared = (pipeline.len() > 1).then(|| self.associative.clone());
+            let declared = (pipeline.len() > 1).then(|| Rc::clone(&self.associative));
             for command in pipeline {
                 flows = self.command(command, flows.as_ref());
                 self.here = self.literal_output(command);
@@ -437,7 +438,7 @@ impl Follower {
     fn command(&mut self, command: &Command, input: Option<&Origin>) -> Tainted {
         let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
         // What is declared in a function, a branch or a subshell need not hold behind it.
-        let declared = (!matches!(command, Command::Simple(_))).then(|| self.associative.clone());
+        let declared = (!matches!(command, Command::Simple(_))).then(|| Rc::clone(&self.associative));
         let printed = self.command_inside(command, input);
         (self.reads, self.here, self.is_file) = outer;
         if let Some(declared) = declared {
@@ -627,13 +628,16 @@ impl Follower {
 
     /// Judges a text that stands in a command and names variables of others: a program may hand it to a shell.
     fn literal_code(&mut self, text: &str, range: &Range<usize>) {
+        // Behind the name of an option, and behind that of a setting.
+        const MOST: usize = 3;
         let mut rest = Some(text);
-        while let Some(code) = rest.filter(|code| self.expanded_in(code).is_some()) {
+        for _ in 0..MOST {
+            let Some(code) = rest.filter(|code| self.expanded_in(code).is_some()) else { return };
+            rest = code.split_once('=').map(|(_, code)| code);
             let command = code.trim_start_matches(['!', '|', '@']);
             if parse::parse(command).is_ok() {
                 self.nested(command, range, None);
             }
-            rest = code.split_once('=').map(|(_, code)| code);
         }
     }
 
@@ -870,7 +874,7 @@ impl Follower {
             Part::Text(text) => self.named(text),
             Part::Variable(variable) => self.expansion(variable),
             Part::Output { list, .. } => {
-                let declared = self.associative.clone();
+                let declared = Rc::clone(&self.associative);
                 let printed = self.list(list, self.substitution_input().as_ref());
                 self.associative = declared;
                 printed
@@ -1119,7 +1123,7 @@ impl Follower {
             "read" | "mapfile" | "readarray" => self.read(name, arguments, &texts, input),
             "unset" => {
                 arguments.iter().for_each(|word| self.name(word));
-                texts.iter().flatten().for_each(|name| drop(self.associative.remove(name)));
+                Rc::make_mut(&mut self.associative).retain(|array| !texts.iter().flatten().any(|name| name == array));
             }
             "getopts" => {
                 arguments.iter().for_each(|word| self.name(word));
@@ -1213,7 +1217,7 @@ impl Follower {
             match &word.assigns {
                 Some(assigns) => {
                     if options.contains('A') && !self.assigned.contains(&assigns.name) {
-                        self.associative.insert(assigns.name.clone());
+                        Rc::make_mut(&mut self.associative).insert(assigns.name.clone());
                     }
                     if options.contains('i') {
                         self.integers.insert(assigns.name.clone());
@@ -1227,7 +1231,7 @@ impl Follower {
                     self.name(word);
                     if let Some(name) = self.text(word).filter(|name| names::is_variable(name)) {
                         if options.contains('A') && !self.assigned.contains(&name) {
-                            self.associative.insert(name.clone());
+                            Rc::make_mut(&mut self.associative).insert(name.clone());
                         }
                         if options.contains('i') {
                             let held = self.variables.get(&name).cloned();
