@@ -336,6 +336,8 @@ struct Walk<'m> {
     standing: Standing,
     status: Status,
     before: Before,
+    /// Whether the next nodes can have been visited where it ended.
+    is_visiting: bool,
     is_fork: bool,
     /// The nodes of the last step, with what hooks wish behind each.
     visited: Vec<(u16, Wish)>,
@@ -383,6 +385,7 @@ impl<'m> Walk<'m> {
             standing,
             status: Status::Running,
             before: Before::Start,
+            is_visiting: false,
             is_fork: start.from.is_some(),
             visited: Vec::new(),
             told: None,

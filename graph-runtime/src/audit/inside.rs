@@ -16,7 +16,7 @@ use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
-use crate::engine::{BUILTIN_RETRIES, Finished, OVERDUE};
+use crate::engine::{BUILTIN_RETRIES, Finished};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::{granted, required_environment};
@@ -450,17 +450,8 @@ impl Walk<'_> {
         let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
         // Steps that are not written at once can have been taken in a session before.
-        let is_made = self.sessions.len() > 1 || end.is_none_or(|end| self.may_visit(end));
+        let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
         all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call }.ended(end)).collect()
-    }
-
-    /// Whether a run that ended so can have visited the next nodes: a hook may have ended it before, or it had taken all its steps.
-    fn may_visit(&self, end: &End) -> bool {
-        let is_next = |node: &String| self.standing.frontier.iter().any(|at| self.code.node(at.node).name == *node);
-        match &end.node {
-            Some(node) => is_next(node),
-            None => !end.exhausted && (end.status == Status::Cancelled || end.error.as_deref() == Some(OVERDUE)),
-        }
     }
 
     /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.

@@ -418,3 +418,27 @@ async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
     let found = proven(&behind).await.unwrap_err();
     assert!(found.contains("node `nest` made its call more often than its run says"), "{found}");
 }
+
+#[tokio::test]
+async fn a_run_that_a_hook_ended_at_its_beginning_began_no_run_inside_it() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!(["x"]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |store: &MemoryStore| {
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(&store).await, Ok(2));
+    // The text names no item, so no call failed so: only a hook can have said it before the calls.
+    let told = forged(&store, "run", "item 0: no number (node `call` of run `run-1_0`)", "told").await;
+    assert_eq!(proven(&with(&told, "run-1_0", None).await).await, Ok(1));
+    let found = proven(&told).await.unwrap_err();
+    assert!(found.contains("node `each` made its call more often than its run says"), "{found}");
+}
