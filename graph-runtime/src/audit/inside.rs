@@ -1,6 +1,7 @@
 //! The runs inside a run: each is proven by itself, and tied to the visit that called it.
 
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -712,9 +713,24 @@ impl Inside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        // In each session of the run around it, the call begins it, or takes it up, at most once.
-        let mut around = self.sessions.iter();
-        for own in &run.sessions {
+        self.takes_up(machine, &self.sessions, &run.sessions)?;
+        // A call that is made again after a resume finds its run, which was given another time.
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
+        let last = self.last_inputs.as_ref().filter(|_| is_last);
+        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
+        // Defaults are applied, as they were when the run began.
+        let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
+        if given.inputs().to_plain_value() == start.inputs {
+            Ok(())
+        } else {
+            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
+        }
+    }
+
+    /// Fails unless calls in sessions of the run around it can have begun the sessions of a run: each at most one.
+    fn takes_up(&self, machine: &dyn Machine, around: &[Session], own: &[Session]) -> Result<(), String> {
+        let mut around = around.iter();
+        for own in own {
             let mut may_nest = false;
             let is_granted = around.any(|outer| {
                 let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
@@ -730,17 +746,21 @@ impl Inside {
                 );
             }
         }
-        // A call that is made again after a resume finds its run, which was given another time.
-        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
-        let last = self.last_inputs.as_ref().filter(|_| is_last);
-        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
-        // Defaults are applied, as they were when the run began.
-        let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
-        if given.inputs().to_plain_value() == start.inputs {
-            Ok(())
-        } else {
-            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
-        }
+        Ok(())
+    }
+
+    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed before goes on
+    /// when its call is made again.
+    fn fails_now(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+        let (Some((outer, before)), Some((own, earlier))) = (self.sessions.split_last(), run.sessions.split_last())
+        else {
+            return Ok(());
+        };
+        let begun = self.takes_up(machine, before, earlier);
+        begun.and_then(|()| self.takes_up(machine, from_ref(outer), from_ref(own))).map_err(|_| {
+            let (node, id) = (&self.parent.node, &run.audit.run);
+            format!("node `{node}` was told that run `{id}` failed, and did not take it up again")
+        })
     }
 
     /// Whether a session of the run around it grants what one of its own was granted.
@@ -777,7 +797,7 @@ impl Inside {
         let is_done = is_result(run.audit.status);
         let may_hide = !outer.code().settings.secrets.is_empty();
         match &self.said {
-            Said::Nothing => self.ends_with(run, may_hide),
+            Said::Nothing => self.ends_with(inner, run, may_hide),
             Said::Result(_) | Said::Success if !is_done => {
                 Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
             }
@@ -816,6 +836,7 @@ impl Inside {
                 if *said != error {
                     return Err(format!("node `{node}` was told of another failure than that of run `{id}`"));
                 }
+                self.fails_now(inner, run)?;
                 match data {
                     Some(data) if !lost.is_seen(data, may_hide) => {
                         Err(format!("node `{node}` was told of another state than run `{id}` ended in"))
@@ -827,7 +848,7 @@ impl Inside {
     }
 
     /// Fails if the run around this one ended with its failure, and says of it what is not so.
-    fn ends_with(&self, run: &Proven, may_hide: bool) -> Result<(), String> {
+    fn ends_with(&self, inner: &dyn Machine, run: &Proven, may_hide: bool) -> Result<(), String> {
         let Some((error, code)) = &self.ended else { return Ok(()) };
         let (id, node) = (&run.audit.run, &self.parent.node);
         if !self.may_fail_before(run) {
@@ -835,7 +856,12 @@ impl Inside {
         }
         let lost = run.failed.as_ref();
         let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
-        let is_its = lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        // Of a call that was given up, a hook may say what its run says.
+        let is_its = !self.may_time_out
+            && lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        if is_its {
+            self.fails_now(inner, run)?;
+        }
         // A hook may say something else of a failure, and keeps its code.
         if code.is_some() && code.as_ref() != known || (is_its && code.as_ref() != known) {
             let is_hidden = may_hide && code.as_ref().is_some_and(|code| code.contains(HIDDEN));

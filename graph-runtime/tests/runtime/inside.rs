@@ -313,6 +313,27 @@ async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
 }
 
 #[tokio::test]
+async fn a_hook_may_say_of_a_call_that_was_given_up_what_its_run_says() {
+    for (node, is_given_up) in [
+        (r#"{"line":1,"does":{"action":0},"params":{}}"#, false),
+        (r#"{"line":1,"does":{"action":0},"params":{},"timeout_ms":60000}"#, true),
+    ] {
+        let fails = |_: &_, _| Err(ActionError::permanent("no luck").with_code("E1"));
+        let nodes = &[("call", r#"{"line":1,"does":{"action":0},"params":{}}"#)];
+        let child = || Interpreted::new(&Program { id: "test/child", nodes, ..PROGRAM }, fails);
+        let nodes = &[("nest", node)];
+        let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+        let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+        let store = MemoryStore::new();
+        runtime(&store).start_as(id("run"), parent(), Map::new()).await.unwrap().await.unwrap_err();
+        let key = SecretKey::from_seed(&[1; 32]).public();
+        let uncoded = forged(&store, "run", r#","code":"E1""#, "").await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &uncoded, &key, None).await;
+        assert_eq!(proven.is_ok(), is_given_up, "{proven:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_foreach_counts_the_calls_that_began_the_runs_of_its_items() {
     let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
     let more = forged(&store, "run", r#""node":"each","#, r#""node":"each","calls":3,"#).await;
@@ -441,4 +462,28 @@ async fn a_run_that_a_hook_ended_at_its_beginning_began_no_run_inside_it() {
     assert_eq!(proven(&with(&told, "run-1_0", None).await).await, Ok(1));
     let found = proven(&told).await.unwrap_err();
     assert!(found.contains("node `each` made its call more often than its run says"), "{found}");
+}
+
+#[tokio::test]
+async fn a_run_that_failed_in_an_earlier_session_goes_on_when_its_call_is_made_again() {
+    let store = ran(json!({"n": "x", "list": []})).await;
+    let records = store.load(&id("run")).await.unwrap();
+    let resumed = async |depth: u64| {
+        let head = records[1].body.split(r#""kind":"#).next().unwrap().to_owned();
+        let resume = format!(r#"{head}"kind":"resume","steps":0,"grants":["rye.execute.tool.*"],"depth":{depth}}}"#);
+        let mut longer = records.clone();
+        longer.insert(1, Sealed { body: resume, ..records[1].clone() });
+        let seq = |body: &str, seq: usize| {
+            let said: Value = serde_json::from_str(body).unwrap();
+            body.replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1)
+        };
+        let longer: Vec<Sealed> =
+            (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
+        let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
+        proven(&with(&store, "run", Some(longer)).await).await.map(|audits| audits.len())
+    };
+    assert_eq!(resumed(5).await, Ok(2));
+    // The run inside began with what the first session left to it, and so failed in that one.
+    let found = resumed(3).await.unwrap_err();
+    assert!(found.contains("was told that run `run-1` failed, and did not take it up again"), "{found}");
 }
