@@ -4,6 +4,7 @@
 //! graph makes of that is computed again and compared: which nodes were visited, what they wrote, which edges were taken, how the run
 //! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
 
+mod dated;
 mod ends;
 mod failures;
 mod hooks;

@@ -13,6 +13,7 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
+use super::dated::Dated;
 use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
@@ -53,8 +54,8 @@ pub enum AuditError {
 /// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
 /// that what it came to is what the visit was told.
 ///
-/// A journal does not say what a call gets that asks for the time. So that is compared only of the one call of a visit. A failure whose
-/// text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
+/// A journal says only of the last call of a visit at which time it was made. What other calls get that ask for the time can have come
+/// from any one time. A failure whose text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
 ///
 /// # Errors
 ///
@@ -419,6 +420,8 @@ pub(super) struct Inside {
     inputs: Option<Value>,
     /// What the last call gave of a visit that was told the time.
     last_inputs: Option<Value>,
+    /// What the call gives, where that depends on the time.
+    dated: Vec<Dated>,
     /// What held for the run around it, in each session that can have made the call.
     sessions: Vec<Session>,
     /// What the graph around it permits.
@@ -483,6 +486,7 @@ impl Walk<'_> {
             named: None,
             inputs: None,
             last_inputs: None,
+            dated: Vec::new(),
             // Any session until then: where steps are not written at once, one that died leaves none of its own, and the runs that
             // it began.
             sessions: self.sessions.clone(),
@@ -531,6 +535,9 @@ impl Walk<'_> {
         }
         let now = Now::new(&clock);
         one.inputs = request(&now).and_then(|request| inputs_without_time(request, &now));
+        if now.known().is_some() {
+            one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+        }
         one.last_inputs = told.and_then(|told| request(&Now::known_at(&clock, Some(told)))).map(first);
         let Some(visit) = visit else {
             one.said = self.done_before(one.parent.step, None);
@@ -571,12 +578,17 @@ impl Walk<'_> {
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
             let mut computed = None;
-            one.inputs = self.state.as_deref().and_then(|state| {
-                let sight = standing.sight(state, activation.node, &now);
-                let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+            let request = |now: &Now<'_>| {
+                let sight = standing.sight(self.state.as_deref()?, activation.node, now);
+                self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()
+            };
+            one.inputs = request(&now).and_then(|request| {
                 computed.clone_from(&request.id);
                 inputs_without_time(request, &now)
             });
+            if now.known().is_some() {
+                one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+            }
             one.id = computed.filter(|id| is_computed && self.is_graph(one.tool, id));
             let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
@@ -717,10 +729,14 @@ impl Inside {
         // A call that is made again after a resume finds its run, which was given another time.
         let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
         let last = self.last_inputs.as_ref().filter(|_| is_last);
-        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
         // Defaults are applied, as they were when the run began.
-        let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
-        if given.inputs().to_plain_value() == start.inputs {
+        let becomes = |inputs| machine.open(inputs).is_ok_and(|given| given.inputs().to_plain_value() == start.inputs);
+        let is_given = match self.inputs.as_ref().or(last) {
+            _ if !run.audit.is_recomputed => true,
+            Some(inputs) => becomes(inputs.clone()),
+            None => self.dated.is_empty() || self.dated.iter().any(|dated| dated.may_be(&start.inputs, becomes)),
+        };
+        if is_given {
             Ok(())
         } else {
             Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))

@@ -487,3 +487,41 @@ async fn a_run_that_failed_in_an_earlier_session_goes_on_when_its_call_is_made_a
     let found = resumed(3).await.unwrap_err();
     assert!(found.contains("was told that run `run-1` failed, and did not take it up again"), "{found}");
 }
+
+#[tokio::test]
+async fn a_call_that_asks_for_the_time_gives_that_of_one_moment() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}","at":"${_timestamp}","text":"<${_now}>"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!([1]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |inputs: Option<Value>| {
+        let records = store.load(&id("run-1_0")).await.unwrap();
+        let said: Value = serde_json::from_str(&records[0].body).unwrap();
+        let records = crate::journal::forged(&records, |_, body| match &inputs {
+            Some(inputs) => body.replace(&said["inputs"].to_string(), &inputs.to_string()),
+            None => body.to_owned(),
+        });
+        let store = with(&store, "run-1_0", Some(records)).await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(None).await, Ok(2));
+    let at = |n: u64, at: Value, text: &str| Some(json!({"n": n, "at": at, "text": text}));
+    assert_eq!(proven(at(1, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:00Z>")).await, Ok(2));
+    for other in [
+        at(2, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:00Z>"),
+        at(1, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:01Z>"),
+        at(1, json!(1_795_291_200_125_u64), "2026-11-21T20:00:00Z"),
+        at(1, json!("soon"), "<2026-11-21T20:00:00Z>"),
+        Some(json!({"n": 1})),
+    ] {
+        let found = proven(other).await.unwrap_err();
+        assert!(found.contains("its inputs are not what node `each` of run `run` gives"), "{found}");
+    }
+}
