@@ -663,6 +663,17 @@ fn grants_that_patterns_cannot_say_deny_in_two_ways() {
     assert_eq!((found.written, found.problems), (1, Vec::new()));
 }
 
+#[test]
+fn grants_that_patterns_cannot_say_allow_a_call() {
+    let case = "what the graph permits and the caller grants is called";
+    let found = found("tools_denied_at_dispatch", case, 1, |_, record| {
+        if record["kind"] == "resume" {
+            record["grants"] = json!([]);
+        }
+    });
+    assert_eq!((found.written, found.problems), (1, Vec::new()));
+}
+
 /// Returns the names of the nodes of a graph of this directory.
 fn nodes(name: &str) -> Vec<String> {
     nodes_in(&std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default())

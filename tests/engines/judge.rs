@@ -542,7 +542,7 @@ type Lending = Option<(String, String)>;
 /// Returns what can have been granted besides in a session: patterns that do not cover each other, also such as both allow what a
 /// call of it says that it was denied.
 fn lendings(said: &ByRun) -> Vec<Lending> {
-    let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("r*".to_owned(), "*e*.*".to_owned())];
+    let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("rye.*".to_owned(), "*.*.*".to_owned())];
     let visits = said.values().flatten().flat_map(|record| record["visits"].as_array().into_iter().flatten());
     for error in visits.filter_map(|visit| visit["error"].as_str()) {
         let denied = error.strip_prefix("Permission denied: '").and_then(|rest| rest.split('\'').next());
