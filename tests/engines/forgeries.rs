@@ -674,6 +674,17 @@ fn grants_that_patterns_cannot_say_allow_a_call() {
     assert_eq!((found.written, found.problems), (1, Vec::new()));
 }
 
+#[test]
+fn a_run_inside_that_failed_goes_on_when_its_call_is_made_again() {
+    let case = "one fails, the other does not";
+    let found = found("nested_beside_each_other", case, 1, |_, record| {
+        if record["kind"] == "resume" {
+            record["depth"] = json!(4);
+        }
+    });
+    assert_eq!((found.written, found.problems), (0, Vec::new()));
+}
+
 /// Returns the names of the nodes of a graph of this directory.
 fn nodes(name: &str) -> Vec<String> {
     nodes_in(&std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default())
