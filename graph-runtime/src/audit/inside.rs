@@ -1,6 +1,6 @@
 //! The runs inside a run: each is proven by itself, and tied to the visit that called it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -90,7 +90,7 @@ pub(crate) async fn prove_tree(
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
-    let mut counts = BTreeMap::new();
+    let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
@@ -129,12 +129,21 @@ pub(crate) async fn prove_tree(
         }
         let last = begun.last.as_ref().map(|(_, proven)| proven);
         call.told(&*outer, &*inner, last).map_err(misfits)?;
+        let visit = (around.clone(), call.parent.step);
+        // Which items failed in an earlier session decides nothing in the last one.
+        if let Some(error) = call.list_ended.as_ref().filter(|_| call.is_first_session() && call.attempts.is_none()) {
+            let list = lists.entry(visit.clone()).or_insert_with(|| ItemsFailed::new(call.seq, error.clone()));
+            list.take(&call, last);
+        }
         if let Some(counted) = call.counted {
-            let visit = (around.clone(), call.parent.step);
             let count =
                 counts.entry(visit).or_insert_with(|| CallCount { seq: call.seq, counted, least: 1, is_open: false });
             call.count(&*inner, named, &begun, count);
         }
+    }
+    for ((run, step), list) in lists {
+        let reason = || format!("other items of visit {step} failed than those of which it ended");
+        misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
     }
     for ((run, step), count) in counts {
         let reason = || format!("visit {step} counts other calls than those that began the runs inside it");
@@ -172,6 +181,50 @@ struct CallCount {
     least: u64,
     /// Whether it may be more, since there are calls that began no run.
     is_open: bool,
+}
+
+/// The items of a list on which a run ended.
+struct ItemsFailed {
+    /// The record that tells of the end.
+    seq: u64,
+    error: String,
+    /// The items that surely failed.
+    failed: BTreeSet<u64>,
+    /// How many items can have failed that are not before the one that the error names; none where nobody knows.
+    most: Option<usize>,
+}
+
+impl ItemsFailed {
+    fn new(seq: u64, error: String) -> Self {
+        let named = named_item(&error).map(|(item, _)| item);
+        Self { seq, error, failed: named.into_iter().collect(), most: Some(0) }
+    }
+
+    /// Takes the last run of the call for an item.
+    fn take(&mut self, call: &Inside, last: Option<&Proven>) {
+        if last.is_some_and(|run| run.audit.status == Status::Error) {
+            self.failed.extend(call.parent.item);
+        }
+        let succeeded = !call.may_time_out && last.is_some_and(|run| is_result(run.audit.status));
+        let is_before = named_item(&self.error).is_some_and(|(named, _)| call.parent.item < Some(named));
+        let more = usize::from(!succeeded && !is_before);
+        self.most = self.most.filter(|_| call.is_one_of_all).map(|most| most + more);
+    }
+
+    /// Whether the error names the first of them, and says how many others failed. Of one item, a hook may say that too.
+    fn fits(&self) -> bool {
+        let Some((named, text)) = named_item(&self.error) else { return true };
+        let others = self.failed.len() - 1;
+        let said = text.strip_suffix(" more").and_then(|rest| rest.rsplit_once(", and ")?.1.parse::<usize>().ok());
+        let counts = |said| said >= others && self.most.is_none_or(|most| said < most);
+        self.failed.first() == Some(&named) && (others == 0 || said.is_some_and(counts))
+    }
+}
+
+/// Takes apart how a list failed: at which item, and why.
+fn named_item(error: &str) -> Option<(u64, &str)> {
+    let (item, text) = error.strip_prefix("item ")?.split_once(": ")?;
+    Some((item.parse().ok()?, text))
 }
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
@@ -431,6 +484,8 @@ pub(super) struct Inside {
     said: Said,
     /// The error and its code that the run around it ended with at the node.
     ended: Option<(String, Option<String>)>,
+    /// The error that the run around it ended with at the list of which this is the call for an item.
+    list_ended: Option<String>,
 }
 
 /// What a visit was told of a run inside it.
@@ -494,6 +549,7 @@ impl Walk<'_> {
             may_time_out: node.timeout.is_some(),
             said: Said::Nothing,
             ended: None,
+            list_ended: None,
         };
         match &node.kind {
             Kind::Foreach(_) => self.calls_of_foreach(&blank, is_computed, visit, activation, at),
@@ -900,10 +956,10 @@ impl Inside {
     fn ended(mut self, end: Option<&End>) -> Self {
         let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
         if *node == self.parent.node {
-            let of_item = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
-            let said = match (self.parent.item, of_item) {
+            self.list_ended = self.parent.item.map(|_| error.clone());
+            let said = match (self.parent.item, named_item(error)) {
                 (None, _) => Some(error.as_str()),
-                (Some(item), Some((first, rest))) if first == item.to_string() => Some(rest),
+                (Some(item), Some((first, rest))) if first == item => Some(rest),
                 _ => None,
             };
             self.ended = said.map(|error| (error.to_owned(), code.clone()));

@@ -525,3 +525,35 @@ async fn a_call_that_asks_for_the_time_gives_that_of_one_moment() {
         assert!(found.contains("its inputs are not what node `each` of run `run` gives"), "{found}");
     }
 }
+
+#[tokio::test]
+async fn a_run_ends_with_the_first_of_the_items_that_failed_and_counts_the_others() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":3},"timeout_ms":60000}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!([1, "x", "x"]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |text: &str| {
+        let said = "item 1: no number (node `call` of run `run-1_1`), and 1 more";
+        let told = forged(&store, "run", said, text).await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &told, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    // A hook can have said the text; the first item can have been given up behind its run.
+    for text in ["item 1: told, and 1 more", "item 0: told, and 2 more"] {
+        assert_eq!(proven(text).await, Ok(4), "{text}");
+    }
+    for text in ["told", "told, and 2 more"] {
+        let found = proven(&format!("item 1: {text}")).await.unwrap_err();
+        assert!(found.contains("other items of visit 1 failed"), "{text}: {found}");
+    }
+    for text in ["item 0: told", "item 0: told, and 1 more", "item 2: told, and 1 more"] {
+        let found = proven(text).await.unwrap_err();
+        assert!(found.contains("other items of visit 1 failed"), "{text}: {found}");
+    }
+}
