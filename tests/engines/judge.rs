@@ -632,20 +632,20 @@ impl Judge {
             let others = lendings(said);
             let mut others = others.iter().filter(|_| is_bounded);
             let lent = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
-            let written = lent.or_else(|| {
+            let slowly = |late: BTreeSet<String>| {
+                let is_late = !late.is_empty();
+                *locked(&self.director.0.late) = late;
                 self.director.0.is_slow.store(true, Ordering::SeqCst);
-                let written = tries(BTreeMap::new(), false, &None);
+                let plain = vec![(BTreeMap::new(), false)];
+                let ways = if is_late { ways(said, pool) } else { plain };
+                let written = ways.into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &None));
                 self.director.0.is_slow.store(false, Ordering::SeqCst);
+                locked(&self.director.0.late).clear();
                 written
-            });
-            let written = written.or_else(|| {
-                lates(&claims(&before, said, BTreeMap::new())).into_iter().find_map(|late| {
-                    *locked(&self.director.0.late) = late;
-                    let written =
-                        ways(said, pool).into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &None));
-                    locked(&self.director.0.late).clear();
-                    written
-                })
+            };
+            let written = lent.or_else(|| {
+                let lates = lates(&claims(&before, said, BTreeMap::new()));
+                [BTreeSet::new()].into_iter().chain(lates).find_map(slowly)
             });
             let Some(written) = written else { return false };
             log = Some(written);
