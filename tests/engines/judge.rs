@@ -44,6 +44,8 @@ struct Claims {
     kind: Option<Category>,
     /// The visit of another run that it belongs to.
     parent: Option<(String, u64)>,
+    /// The node of that visit.
+    node: String,
     /// The item of that visit.
     item: Option<u64>,
     /// How many records the run has then.
@@ -602,6 +604,8 @@ const MOST_WAYS: usize = 200;
 pub(crate) struct Judge {
     pub(crate) director: Director,
     pub(crate) graph: Interpreted,
+    /// The nodes of the graph whose calls are given up after a time.
+    pub(crate) timed: Vec<String>,
 }
 
 impl Judge {
@@ -644,7 +648,7 @@ impl Judge {
                 written
             };
             let written = lent.or_else(|| {
-                let lates = lates(&claims(&before, said, BTreeMap::new()));
+                let lates = lates(&claims(&before, said, BTreeMap::new()), &self.timed);
                 [BTreeSet::new()].into_iter().chain(lates).find_map(slowly)
             });
             let Some(written) = written else { return false };
@@ -875,14 +879,18 @@ fn last_inside(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Op
     }
 }
 
-/// Returns which runs inside can have been late: those of which the call was not told what they came to.
+/// Returns which runs inside can have been late: those of which the call was not told what they came to, at nodes of the outermost run
+/// that are `timed` and at all nodes of those inside it.
 ///
 /// A call is told of a failure in other ways too, so those that failed are late or not.
-fn lates(claims: &BTreeMap<String, Claims>) -> Vec<BTreeSet<String>> {
+fn lates(claims: &BTreeMap<String, Claims>, timed: &[String]) -> Vec<BTreeSet<String>> {
     let (mut surely, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     for (run, own) in claims {
         let Some((outer, step)) = own.parent.as_ref().filter(|_| *run != outermost()) else { continue };
         let Some(outer_claims) = claims.get(outer) else { continue };
+        if *outer == outermost() && !timed.contains(&own.node) {
+            continue;
+        }
         let is_last = *run == last_inside(claims, outer, *step, own.item);
         let failed = match (outer_claims.visits.get(step), &outer_claims.end, own.item) {
             (Some(visit), _, None) => visit["error"].is_string() && visit["result"].is_null(),
@@ -943,6 +951,7 @@ fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTre
         let mut known = before.get(run).into_iter().flatten().chain(records);
         own.records = known.clone().count();
         own.item = known.clone().find_map(|record| record["parent"]["item"].as_u64());
+        own.node = known.clone().find_map(|record| record["parent"]["node"].as_str()).unwrap_or_default().to_owned();
         own.parent = known.find_map(parent);
         for record in records {
             match record["kind"].as_str() {
