@@ -4,6 +4,7 @@
 //! graph makes of that is computed again and compared: which nodes were visited, what they wrote, which edges were taken, how the run
 //! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
 
+mod dated;
 mod ends;
 mod failures;
 mod hooks;
@@ -336,6 +337,8 @@ struct Walk<'m> {
     standing: Standing,
     status: Status,
     before: Before,
+    /// Whether the next nodes can have been visited where it ended.
+    is_visiting: bool,
     is_fork: bool,
     /// The nodes of the last step, with what hooks wish behind each.
     visited: Vec<(u16, Wish)>,
@@ -383,6 +386,7 @@ impl<'m> Walk<'m> {
             standing,
             status: Status::Running,
             before: Before::Start,
+            is_visiting: false,
             is_fork: start.from.is_some(),
             visited: Vec::new(),
             told: None,

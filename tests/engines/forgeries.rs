@@ -420,8 +420,7 @@ pub(crate) fn is_beyond(text: &str) -> bool {
 
 /// Returns the true journals of a graph's cases: of each whole, and of some that were cut and resumed.
 fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<True> {
-    let text = std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default();
-    if is_beyond(&text) {
+    if is_beyond(&text_of(name)) {
         return Vec::new();
     }
     let mut all = Vec::new();
@@ -532,7 +531,11 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
         if found.is_empty() {
             continue;
         }
-        let judge = Judge { director: director.clone(), graph: interpreted(&name, &directed) };
+        let judge = Judge {
+            director: director.clone(),
+            graph: interpreted(&name, &directed),
+            timed: timed_in(&text_of(&name)),
+        };
         // The graphs that run inside others are named after what they do.
         let mut known = nodes(&name);
         if found.iter().any(|journal| journal.records.iter().any(|(run, _)| run != run_id().as_str())) {
@@ -625,7 +628,7 @@ fn found(graph: &str, case: &str, kept: usize, change: impl Fn(usize, &mut Value
         change(at, &mut record);
         *body = record.to_string();
     }
-    let judge = Judge { director, graph: interpreted(graph, &directed) };
+    let judge = Judge { director, graph: interpreted(graph, &directed), timed: timed_in(&text_of(graph)) };
     let journal = True::of(graph.to_owned(), records, pool(case));
     let mut counts = Counts::default();
     compare(&judge, &journal, &journal.records, "changed", &mut counts);
@@ -663,9 +666,43 @@ fn grants_that_patterns_cannot_say_deny_in_two_ways() {
     assert_eq!((found.written, found.problems), (1, Vec::new()));
 }
 
+#[test]
+fn grants_that_patterns_cannot_say_allow_a_call() {
+    let case = "what the graph permits and the caller grants is called";
+    let found = found("tools_denied_at_dispatch", case, 1, |_, record| {
+        if record["kind"] == "resume" {
+            record["grants"] = json!([]);
+        }
+    });
+    assert_eq!((found.written, found.problems), (1, Vec::new()));
+}
+
+#[test]
+fn a_run_inside_that_failed_goes_on_when_its_call_is_made_again() {
+    let case = "one fails, the other does not";
+    let found = found("nested_beside_each_other", case, 1, |_, record| {
+        if record["kind"] == "resume" {
+            record["depth"] = json!(4);
+        }
+    });
+    assert_eq!((found.written, found.problems), (0, Vec::new()));
+}
+
 /// Returns the names of the nodes of a graph of this directory.
 fn nodes(name: &str) -> Vec<String> {
-    nodes_in(&std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default())
+    nodes_in(&text_of(name))
+}
+
+/// Returns the text of a graph of this directory.
+fn text_of(name: &str) -> String {
+    std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default()
+}
+
+/// Returns the names of a graph's nodes whose calls are given up after a time.
+pub(crate) fn timed_in(text: &str) -> Vec<String> {
+    let graph: Value = serde_yaml::from_str(text).unwrap_or_default();
+    let nodes = graph["config"]["nodes"].as_object().into_iter().flatten();
+    nodes.filter(|(_, node)| !node["timeout"].is_null()).map(|(name, _)| name.clone()).collect()
 }
 
 /// Returns the names of a graph's nodes.

@@ -3,7 +3,7 @@
 //! It knows nothing of the audit. Tools, graphs inside, caches, hooks, callers and a clock do what the journal says they did: all that
 //! comes from outside. What the engine makes of that is the engine's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -44,6 +44,12 @@ struct Claims {
     kind: Option<Category>,
     /// The visit of another run that it belongs to.
     parent: Option<(String, u64)>,
+    /// The node of that visit.
+    node: String,
+    /// The item of that visit.
+    item: Option<u64>,
+    /// How many records the run has then.
+    records: usize,
 }
 
 /// Where an end can have come from that does not say that, and what calls returned on which a node failed.
@@ -54,6 +60,8 @@ enum Way {
     Tool,
     /// From a hook after that call failed.
     ErrorHook,
+    /// From a hook after the call of an item failed, and others too: how many, the engine says.
+    ItemHook,
     StartHook,
     StepHook,
     LimitHook,
@@ -79,6 +87,8 @@ struct Directed {
     is_tomorrow: AtomicBool,
     /// Whether runs inside that the journal does not know never come to begin: a store may be slow, and a call be given up.
     is_slow: AtomicBool,
+    /// The runs inside whose last record is written so slowly that their calls are given up behind it.
+    late: Mutex<BTreeSet<String>>,
     /// How often each call was made.
     attempts: Mutex<HashMap<CallPlace, u64>>,
     /// The visit that was begun last.
@@ -217,6 +227,12 @@ fn of_item(error: &str) -> (Option<u64>, &str) {
     }
 }
 
+/// Returns why an item failed, where that is followed by how many others did.
+fn without_others(error: &str) -> Option<&str> {
+    let (text, others) = error.strip_suffix(" more")?.rsplit_once(", and ")?;
+    others.parse::<u64>().is_ok().then_some(text)
+}
+
 impl Director {
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, Claims>> {
         locked(&self.0.claims)
@@ -310,10 +326,13 @@ impl Hooks for Director {
             let end = own.end.as_ref()?;
             let begun = Self::begun(&claims, run, committed + 1, item);
             // A hook is asked after each failure, and says this only of the last.
-            if own.way == Way::ErrorHook && attempt >= begun {
+            if matches!(own.way, Way::ErrorHook | Way::ItemHook) && attempt >= begun {
                 let text = end["error"].as_str()?;
-                let error = if item.is_some() { of_item(text).1 } else { text }.to_owned();
-                return Some(Control::Fail { error });
+                let mut error = if item.is_some() { of_item(text).1 } else { text };
+                if own.way == Way::ItemHook {
+                    error = without_others(error)?;
+                }
+                return Some(Control::Fail { error: error.to_owned() });
             }
             let max_retries = if attempt < begun { u32::MAX } else { 0 };
             return Some(Control::Retry { max_retries });
@@ -362,24 +381,7 @@ impl Observer for Director {
                 self.0.is_begun.store(true, Ordering::SeqCst);
             }
             Event::StepStarted { run, step, .. } => *locked(&self.0.at) = (run.to_string(), *step),
-            Event::Recorded { run, records, .. } => {
-                {
-                    let mut all = locked(&self.0.stands);
-                    let stands = all.entry(run.to_string()).or_default();
-                    for record in *records {
-                        let body: Value = serde_json::from_str(&record.body).expect("the engine writes JSON");
-                        match body["kind"].as_str() {
-                            // The observer of a resumed run sees its journal from the first record.
-                            Some("start") => *stands = (0, false),
-                            Some("step") => stands.0 += body["visits"].as_array().map_or(0, |all| all.len() as u64),
-                            Some("end") => stands.1 = true,
-                            Some("resume") => stands.1 = false,
-                            _ => {}
-                        }
-                    }
-                }
-                self.stop_where_it_stands();
-            }
+            Event::Recorded { run, records, .. } => self.recorded(run.as_str(), records),
             Event::RunEnded { run, .. } => {
                 let parent = self.claims().get(run.as_str()).and_then(|own| own.parent.clone());
                 if let Some(parent) = parent {
@@ -392,6 +394,26 @@ impl Observer for Director {
 }
 
 impl Director {
+    /// Notes what was written of a run.
+    fn recorded(&self, run: &str, records: &[Sealed]) {
+        {
+            let mut all = locked(&self.0.stands);
+            let stands = all.entry(run.to_owned()).or_default();
+            for record in records {
+                let body: Value = serde_json::from_str(&record.body).expect("the engine writes JSON");
+                match body["kind"].as_str() {
+                    // The observer of a resumed run sees its journal from the first record.
+                    Some("start") => *stands = (0, false),
+                    Some("step") => stands.0 += body["visits"].as_array().map_or(0, |all| all.len() as u64),
+                    Some("end") => stands.1 = true,
+                    Some("resume") => stands.1 = false,
+                    _ => {}
+                }
+            }
+        }
+        self.stop_where_it_stands();
+    }
+
     /// Waits until the run can be cancelled: it may begin before its caller hears of it.
     async fn until_known(&self) {
         while locked(&self.0.canceller).is_none() {
@@ -451,7 +473,7 @@ impl Cache for ToldCache {
     }
 }
 
-/// A store in which runs never come to begin that the journal does not know, if it is slow.
+/// A store that may be slow: runs that the journal does not know never begin, and late runs never hear that their last record was written.
 #[derive(Debug)]
 struct ToldStore(Director, Log);
 
@@ -461,11 +483,19 @@ impl Store for ToldStore {
         if !is_known && self.0.0.is_slow.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
         }
-        self.1.create(run, graph, records)
+        Box::pin(async move {
+            let lease = self.1.create(run, graph, records.clone()).await?;
+            self.keep_if_late(run, &records).await;
+            Ok(lease)
+        })
     }
 
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
-        self.1.append(lease, expected, records, status)
+        Box::pin(async move {
+            self.1.append(lease, expected, records.clone(), status).await?;
+            self.keep_if_late(lease.run(), &records).await;
+            Ok(())
+        })
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
@@ -478,6 +508,21 @@ impl Store for ToldStore {
 
     fn list(&self) -> Storing<'_, Vec<RunSummary>> {
         self.1.list()
+    }
+}
+
+impl ToldStore {
+    /// Never returns if these are the last records of a run that is late.
+    async fn keep_if_late(&self, run: &RunId, records: &[Sealed]) {
+        if !locked(&self.0.0.late).contains(run.as_str()) {
+            return;
+        }
+        let most = self.0.claims().get(run.as_str()).map_or(0, |own| own.records);
+        let written = self.1.texts().iter().filter(|(of, body)| of == run.as_str() && !is_calls(body)).count();
+        if written >= most {
+            self.0.recorded(run.as_str(), records);
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -542,7 +587,7 @@ type Lending = Option<(String, String)>;
 /// Returns what can have been granted besides in a session: patterns that do not cover each other, also such as both allow what a
 /// call of it says that it was denied.
 fn lendings(said: &ByRun) -> Vec<Lending> {
-    let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("r*".to_owned(), "*e*.*".to_owned())];
+    let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("rye.*".to_owned(), "*.*.*".to_owned())];
     let visits = said.values().flatten().flat_map(|record| record["visits"].as_array().into_iter().flatten());
     for error in visits.filter_map(|visit| visit["error"].as_str()) {
         let denied = error.strip_prefix("Permission denied: '").and_then(|rest| rest.split('\'').next());
@@ -559,6 +604,8 @@ const MOST_WAYS: usize = 200;
 pub(crate) struct Judge {
     pub(crate) director: Director,
     pub(crate) graph: Interpreted,
+    /// The nodes of the graph whose calls are given up after a time.
+    pub(crate) timed: Vec<String>,
 }
 
 impl Judge {
@@ -589,11 +636,20 @@ impl Judge {
             let others = lendings(said);
             let mut others = others.iter().filter(|_| is_bounded);
             let lent = plain.or_else(|| others.find_map(|lending| tries(BTreeMap::new(), false, lending)));
-            let written = lent.or_else(|| {
+            let slowly = |late: BTreeSet<String>| {
+                let is_late = !late.is_empty();
+                *locked(&self.director.0.late) = late;
                 self.director.0.is_slow.store(true, Ordering::SeqCst);
-                let written = tries(BTreeMap::new(), false, &None);
+                let plain = vec![(BTreeMap::new(), false)];
+                let ways = if is_late { ways(said, pool) } else { plain };
+                let written = ways.into_iter().find_map(|(ways, tomorrow)| tries(ways, tomorrow, &None));
                 self.director.0.is_slow.store(false, Ordering::SeqCst);
+                locked(&self.director.0.late).clear();
                 written
+            };
+            let written = lent.or_else(|| {
+                let lates = lates(&claims(&before, said, BTreeMap::new()), &self.timed);
+                [BTreeSet::new()].into_iter().chain(lates).find_map(slowly)
             });
             let Some(written) = written else { return false };
             log = Some(written);
@@ -814,11 +870,60 @@ fn ways(said: &ByRun, pool: &HashMap<String, Vec<Value>>) -> Vec<(BTreeMap<Strin
     today.chain(tomorrow.into_iter().map(|ways| (ways, true))).collect()
 }
 
+/// Returns the run that the last call of a visit, or of an item of it, began.
+fn last_inside(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Option<u64>) -> String {
+    let place = item.map_or_else(|| format!("{run}-{step}"), |item| format!("{run}-{step}_{item}"));
+    match Director::begun(claims, run, step, item) {
+        0 | 1 => place,
+        again => format!("{place}-again{}", again - 1),
+    }
+}
+
+/// Returns which runs inside can have been late: those of which the call was not told what they came to, at nodes of the outermost run
+/// that are `timed` and at all nodes of those inside it.
+///
+/// A call is told of a failure in other ways too, so those that failed are late or not.
+fn lates(claims: &BTreeMap<String, Claims>, timed: &[String]) -> Vec<BTreeSet<String>> {
+    let (mut surely, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
+    for (run, own) in claims {
+        let Some((outer, step)) = own.parent.as_ref().filter(|_| *run != outermost()) else { continue };
+        let Some(outer_claims) = claims.get(outer) else { continue };
+        if *outer == outermost() && !timed.contains(&own.node) {
+            continue;
+        }
+        let is_last = *run == last_inside(claims, outer, *step, own.item);
+        let failed = match (outer_claims.visits.get(step), &outer_claims.end, own.item) {
+            (Some(visit), _, None) => visit["error"].is_string() && visit["result"].is_null(),
+            (Some(visit), _, Some(item)) => {
+                visit["items"].as_array().into_iter().flatten().any(|failed| failed["item"] == json!(item))
+            }
+            (None, Some(end), item) => {
+                let (named, _) = of_item(end["error"].as_str().unwrap_or_default());
+                end["node"].is_string() && end["unfit"] != json!(true) && (item.is_none() || named == item)
+            }
+            (None, None, _) => false,
+        };
+        match own.end.as_ref().map(|end| end["status"] == "error") {
+            Some(true) if failed && is_last => drop(perhaps.insert(run.clone())),
+            Some(false) if failed || !is_last => drop(surely.insert(run.clone())),
+            None => drop(surely.insert(run.clone())),
+            Some(_) => {}
+        }
+    }
+    let all: BTreeSet<String> = surely.union(&perhaps).cloned().collect();
+    let mut sets: Vec<_> = [surely, all].into_iter().filter(|late| !late.is_empty()).collect();
+    sets.dedup();
+    sets
+}
+
 fn ways_of(records: &[Value], pool: &HashMap<String, Vec<Value>>) -> Vec<Way> {
     let mut ways = vec![Way::Tool];
     let end = records.last().filter(|last| last["kind"] == "end" && last["status"] == "error");
     if end.is_some_and(|end| !end["node"].is_null()) {
         ways.extend([Way::ErrorHook, Way::StartHook, Way::StepHook, Way::LimitHook]);
+        if end.and_then(|end| without_others(end["error"].as_str()?)).is_some() {
+            ways.push(Way::ItemHook);
+        }
     }
     let mut visits = records.iter().flat_map(|record| record["visits"].as_array().into_iter().flatten());
     // The engine's own failures are permanent.
@@ -835,7 +940,7 @@ fn ways_of(records: &[Value], pool: &HashMap<String, Vec<Value>>) -> Vec<Way> {
 fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTreeMap<String, Claims> {
     let count = |records: &[Value]| records.iter().map(|one| one["visits"].as_array().map_or(0, Vec::len) as u64).sum();
     let mut all: BTreeMap<String, Claims> = BTreeMap::new();
-    let mut kinds: BTreeMap<String, Category> = BTreeMap::new();
+    let mut kinds = Vec::new();
     for (run, records) in said {
         let steps = before.get(run).map_or(0, |before| count(before));
         let mut own = Claims { way: ways.remove(run).unwrap_or_default(), steps, ..Claims::default() };
@@ -843,7 +948,11 @@ fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTre
             let parent = &record["parent"];
             Some((parent["run"].as_str()?.to_owned(), parent["step"].as_u64()?))
         };
-        own.parent = before.get(run).into_iter().flatten().chain(records).find_map(parent);
+        let mut known = before.get(run).into_iter().flatten().chain(records);
+        own.records = known.clone().count();
+        own.item = known.clone().find_map(|record| record["parent"]["item"].as_u64());
+        own.node = known.clone().find_map(|record| record["parent"]["node"].as_str()).unwrap_or_default().to_owned();
+        own.parent = known.find_map(parent);
         for record in records {
             match record["kind"].as_str() {
                 Some("step") => {
@@ -856,12 +965,8 @@ fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTre
                         if visit["error"].is_string() {
                             let kind = category(&visit["category"]);
                             let first = visit["items"].as_array().and_then(|items| items.first());
-                            let inside = match (visit["run"].as_str(), first.map(|first| &first["item"])) {
-                                (Some(inside), _) => Some(inside.to_owned()),
-                                (None, Some(item)) => Some(format!("{run}-{}_{item}", visit["step"])),
-                                (None, None) => None,
-                            };
-                            kinds.extend(inside.map(|inside| (inside, kind)));
+                            let item = first.and_then(|first| first["item"].as_u64());
+                            kinds.push((run.clone(), own.steps, item, kind));
                         }
                         own.visits.insert(own.steps, visit);
                     }
@@ -872,8 +977,10 @@ fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTre
         }
         all.insert(run.clone(), own);
     }
-    for (run, kind) in kinds {
-        if let Some(inside) = all.get_mut(&run) {
+    // It is the last call that failed so.
+    for (run, step, item, kind) in kinds {
+        let last = last_inside(&all, &run, step, item);
+        if let Some(inside) = all.get_mut(&last) {
             inside.kind = Some(kind);
         }
     }

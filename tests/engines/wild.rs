@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::case::{BEGAN, Log, key, run_id, within};
-use super::forgeries::{Lot, True, is_beyond, nodes_in};
+use super::forgeries::{Lot, True, is_beyond, nodes_in, timed_in};
 use super::judge::{Director, Judge};
 use super::property::random_graphs;
 
@@ -192,7 +192,8 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
                 journals.push(True::of(format!("{name}: by chance, {number}"), records, pool));
             }
             if !journals.is_empty() {
-                all.push((Judge { director: director.clone(), graph: directed }, journals, nodes_in(&text)));
+                let judge = Judge { director: director.clone(), graph: directed, timed: timed_in(&text) };
+                all.push((judge, journals, nodes_in(&text)));
             }
         }
     }
@@ -213,7 +214,8 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
         };
         let journal = True::of(name, records, HashMap::new());
         let known = nodes_in(&one.text).into_iter().chain(["a", "b", "c"].map(str::to_owned)).collect();
-        all.push((Judge { director: director.clone(), graph: one.directed }, vec![journal], known));
+        let judge = Judge { director: director.clone(), graph: one.directed, timed: timed_in(&one.text) };
+        all.push((judge, vec![journal], known));
     }
     directories.push(corpus);
     Found { graphs: all, _directories: directories }

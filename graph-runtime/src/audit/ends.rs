@@ -29,6 +29,7 @@ impl Walk<'_> {
             _ if is_result(end.status) => self.result(end, at)?,
             _ => self.without_result(end, at)?,
         }
+        self.is_visiting = self.may_visit(end, at);
         self.status = end.status;
         self.forget(end);
         Ok(())
@@ -128,14 +129,35 @@ impl Walk<'_> {
         if (is_first || is_behind || is_limit) && end.code.is_none() {
             return Ok(());
         }
+        self.failed_call(index, end, at)
+    }
+
+    /// Fails unless a run can have ended so on a call of a node.
+    fn failed_call(&self, index: u16, end: &End, at: SystemTime) -> Result<(), String> {
         self.hooks_let_visit()?;
-        if !self.standing.frontier.iter().any(is_next) {
-            return Err(format!("node `{node}` was not visited"));
+        let node = self.code.node(index);
+        if !self.standing.frontier.iter().any(|activation| activation.node == index) {
+            return Err(format!("node `{}` was not visited", node.name));
         }
-        match &self.code.node(index).kind {
-            Kind::Gate | Kind::Return(_) => Err(format!("node `{node}` calls nothing that could fail")),
+        match &node.kind {
+            Kind::Gate | Kind::Return(_) => Err(format!("node `{}` calls nothing that could fail", node.name)),
             Kind::Action(_) => self.names_code(index, end, at),
-            Kind::Foreach(_) => self.names_item(index, error, at).and_then(|()| self.names_code(index, end, at)),
+            Kind::Foreach(_) => {
+                self.names_item(index, end.error.as_deref().unwrap_or_default(), at)?;
+                self.names_code(index, end, at)
+            }
+        }
+    }
+
+    /// Whether a run that ended so can have visited the next nodes. A hook may have ended it before, or it had taken all its steps.
+    fn may_visit(&self, end: &End, at: SystemTime) -> bool {
+        match end.node.as_deref().map(|node| self.code.node_named(node)) {
+            Some(_) if end.unfit => true,
+            Some(node) => node.is_some_and(|node| self.failed_call(node, end, at).is_ok()),
+            None => {
+                let is_stopped = end.status == Status::Cancelled || end.error.as_deref() == Some(OVERDUE);
+                is_stopped && !end.exhausted && self.hooks_let_visit().is_ok()
+            }
         }
     }
 

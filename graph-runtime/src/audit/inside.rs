@@ -1,6 +1,7 @@
 //! The runs inside a run: each is proven by itself, and tied to the visit that called it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,11 +13,12 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
+use super::dated::Dated;
 use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
-use crate::engine::{BUILTIN_RETRIES, Finished, OVERDUE};
+use crate::engine::{BUILTIN_RETRIES, Finished};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::{granted, required_environment};
@@ -52,8 +54,8 @@ pub enum AuditError {
 /// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
 /// that what it came to is what the visit was told.
 ///
-/// A journal does not say what a call gets that asks for the time. So that is compared only of the one call of a visit. A failure whose
-/// text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
+/// A journal says only of the last call of a visit at which time it was made. What other calls get that ask for the time can have come
+/// from any one time. A failure whose text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
 ///
 /// # Errors
 ///
@@ -88,7 +90,7 @@ pub(crate) async fn prove_tree(
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
-    let mut counts = BTreeMap::new();
+    let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
@@ -127,12 +129,21 @@ pub(crate) async fn prove_tree(
         }
         let last = begun.last.as_ref().map(|(_, proven)| proven);
         call.told(&*outer, &*inner, last).map_err(misfits)?;
+        let visit = (around.clone(), call.parent.step);
+        // Which items failed in an earlier session decides nothing in the last one.
+        if let Some(error) = call.list_ended.as_ref().filter(|_| call.is_first_session() && call.attempts.is_none()) {
+            let list = lists.entry(visit.clone()).or_insert_with(|| ItemsFailed::new(call.seq, error.clone()));
+            list.take(&call, last);
+        }
         if let Some(counted) = call.counted {
-            let visit = (around.clone(), call.parent.step);
             let count =
                 counts.entry(visit).or_insert_with(|| CallCount { seq: call.seq, counted, least: 1, is_open: false });
             call.count(&*inner, named, &begun, count);
         }
+    }
+    for ((run, step), list) in lists {
+        let reason = || format!("other items of visit {step} failed than those of which it ended");
+        misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
     }
     for ((run, step), count) in counts {
         let reason = || format!("visit {step} counts other calls than those that began the runs inside it");
@@ -170,6 +181,50 @@ struct CallCount {
     least: u64,
     /// Whether it may be more, since there are calls that began no run.
     is_open: bool,
+}
+
+/// The items of a list on which a run ended.
+struct ItemsFailed {
+    /// The record that tells of the end.
+    seq: u64,
+    error: String,
+    /// The items that surely failed.
+    failed: BTreeSet<u64>,
+    /// How many items can have failed that are not before the one that the error names; none where nobody knows.
+    most: Option<usize>,
+}
+
+impl ItemsFailed {
+    fn new(seq: u64, error: String) -> Self {
+        let named = named_item(&error).map(|(item, _)| item);
+        Self { seq, error, failed: named.into_iter().collect(), most: Some(0) }
+    }
+
+    /// Takes the last run of the call for an item.
+    fn take(&mut self, call: &Inside, last: Option<&Proven>) {
+        if last.is_some_and(|run| run.audit.status == Status::Error) {
+            self.failed.extend(call.parent.item);
+        }
+        let succeeded = !call.may_time_out && last.is_some_and(|run| is_result(run.audit.status));
+        let is_before = named_item(&self.error).is_some_and(|(named, _)| call.parent.item < Some(named));
+        let more = usize::from(!succeeded && !is_before);
+        self.most = self.most.filter(|_| call.is_one_of_all).map(|most| most + more);
+    }
+
+    /// Whether the error names the first of them, and says how many others failed. Of one item, a hook may say that too.
+    fn fits(&self) -> bool {
+        let Some((named, text)) = named_item(&self.error) else { return true };
+        let others = self.failed.len() - 1;
+        let said = text.strip_suffix(" more").and_then(|rest| rest.rsplit_once(", and ")?.1.parse::<usize>().ok());
+        let counts = |said| said >= others && self.most.is_none_or(|most| said < most);
+        self.failed.first() == Some(&named) && (others == 0 || said.is_some_and(counts))
+    }
+}
+
+/// Takes apart how a list failed: at which item, and why.
+fn named_item(error: &str) -> Option<(u64, &str)> {
+    let (item, text) = error.strip_prefix("item ")?.split_once(": ")?;
+    Some((item.parse().ok()?, text))
 }
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
@@ -418,6 +473,8 @@ pub(super) struct Inside {
     inputs: Option<Value>,
     /// What the last call gave of a visit that was told the time.
     last_inputs: Option<Value>,
+    /// What the call gives, where that depends on the time.
+    dated: Vec<Dated>,
     /// What held for the run around it, in each session that can have made the call.
     sessions: Vec<Session>,
     /// What the graph around it permits.
@@ -427,6 +484,8 @@ pub(super) struct Inside {
     said: Said,
     /// The error and its code that the run around it ended with at the node.
     ended: Option<(String, Option<String>)>,
+    /// The error that the run around it ended with at the list of which this is the call for an item.
+    list_ended: Option<String>,
 }
 
 /// What a visit was told of a run inside it.
@@ -450,17 +509,8 @@ impl Walk<'_> {
         let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
         // Steps that are not written at once can have been taken in a session before.
-        let is_made = self.sessions.len() > 1 || end.is_none_or(|end| self.may_visit(end));
+        let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
         all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call }.ended(end)).collect()
-    }
-
-    /// Whether a run that ended so can have visited the next nodes: a hook may have ended it before, or it had taken all its steps.
-    fn may_visit(&self, end: &End) -> bool {
-        let is_next = |node: &String| self.standing.frontier.iter().any(|at| self.code.node(at.node).name == *node);
-        match &end.node {
-            Some(node) => is_next(node),
-            None => !end.exhausted && (end.status == Status::Cancelled || end.error.as_deref() == Some(OVERDUE)),
-        }
     }
 
     /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
@@ -491,6 +541,7 @@ impl Walk<'_> {
             named: None,
             inputs: None,
             last_inputs: None,
+            dated: Vec::new(),
             // Any session until then: where steps are not written at once, one that died leaves none of its own, and the runs that
             // it began.
             sessions: self.sessions.clone(),
@@ -498,6 +549,7 @@ impl Walk<'_> {
             may_time_out: node.timeout.is_some(),
             said: Said::Nothing,
             ended: None,
+            list_ended: None,
         };
         match &node.kind {
             Kind::Foreach(_) => self.calls_of_foreach(&blank, is_computed, visit, activation, at),
@@ -539,6 +591,9 @@ impl Walk<'_> {
         }
         let now = Now::new(&clock);
         one.inputs = request(&now).and_then(|request| inputs_without_time(request, &now));
+        if now.known().is_some() {
+            one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+        }
         one.last_inputs = told.and_then(|told| request(&Now::known_at(&clock, Some(told)))).map(first);
         let Some(visit) = visit else {
             one.said = self.done_before(one.parent.step, None);
@@ -579,12 +634,17 @@ impl Walk<'_> {
             // Each call of a foreach is told the time by itself, and nobody writes that down.
             let now = Now::new(&clock);
             let mut computed = None;
-            one.inputs = self.state.as_deref().and_then(|state| {
-                let sight = standing.sight(state, activation.node, &now);
-                let request = self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+            let request = |now: &Now<'_>| {
+                let sight = standing.sight(self.state.as_deref()?, activation.node, now);
+                self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()
+            };
+            one.inputs = request(&now).and_then(|request| {
                 computed.clone_from(&request.id);
                 inputs_without_time(request, &now)
             });
+            if now.known().is_some() {
+                one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+            }
             one.id = computed.filter(|id| is_computed && self.is_graph(one.tool, id));
             let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
@@ -721,9 +781,28 @@ impl Inside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        // In each session of the run around it, the call begins it, or takes it up, at most once.
-        let mut around = self.sessions.iter();
-        for own in &run.sessions {
+        self.takes_up(machine, &self.sessions, &run.sessions)?;
+        // A call that is made again after a resume finds its run, which was given another time.
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
+        let last = self.last_inputs.as_ref().filter(|_| is_last);
+        // Defaults are applied, as they were when the run began.
+        let becomes = |inputs| machine.open(inputs).is_ok_and(|given| given.inputs().to_plain_value() == start.inputs);
+        let is_given = match self.inputs.as_ref().or(last) {
+            _ if !run.audit.is_recomputed => true,
+            Some(inputs) => becomes(inputs.clone()),
+            None => self.dated.is_empty() || self.dated.iter().any(|dated| dated.may_be(&start.inputs, becomes)),
+        };
+        if is_given {
+            Ok(())
+        } else {
+            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
+        }
+    }
+
+    /// Fails unless calls in sessions of the run around it can have begun the sessions of a run: each at most one.
+    fn takes_up(&self, machine: &dyn Machine, around: &[Session], own: &[Session]) -> Result<(), String> {
+        let mut around = around.iter();
+        for own in own {
             let mut may_nest = false;
             let is_granted = around.any(|outer| {
                 let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
@@ -739,17 +818,21 @@ impl Inside {
                 );
             }
         }
-        // A call that is made again after a resume finds its run, which was given another time.
-        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
-        let last = self.last_inputs.as_ref().filter(|_| is_last);
-        let Some(inputs) = self.inputs.as_ref().or(last).filter(|_| run.audit.is_recomputed) else { return Ok(()) };
-        // Defaults are applied, as they were when the run began.
-        let given = machine.open(inputs.clone()).map_err(|error| error.to_string())?;
-        if given.inputs().to_plain_value() == start.inputs {
-            Ok(())
-        } else {
-            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
-        }
+        Ok(())
+    }
+
+    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed before goes on
+    /// when its call is made again.
+    fn fails_now(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+        let (Some((outer, before)), Some((own, earlier))) = (self.sessions.split_last(), run.sessions.split_last())
+        else {
+            return Ok(());
+        };
+        let begun = self.takes_up(machine, before, earlier);
+        begun.and_then(|()| self.takes_up(machine, from_ref(outer), from_ref(own))).map_err(|_| {
+            let (node, id) = (&self.parent.node, &run.audit.run);
+            format!("node `{node}` was told that run `{id}` failed, and did not take it up again")
+        })
     }
 
     /// Whether a session of the run around it grants what one of its own was granted.
@@ -786,7 +869,7 @@ impl Inside {
         let is_done = is_result(run.audit.status);
         let may_hide = !outer.code().settings.secrets.is_empty();
         match &self.said {
-            Said::Nothing => self.ends_with(run, may_hide),
+            Said::Nothing => self.ends_with(inner, run, may_hide),
             Said::Result(_) | Said::Success if !is_done => {
                 Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
             }
@@ -825,6 +908,7 @@ impl Inside {
                 if *said != error {
                     return Err(format!("node `{node}` was told of another failure than that of run `{id}`"));
                 }
+                self.fails_now(inner, run)?;
                 match data {
                     Some(data) if !lost.is_seen(data, may_hide) => {
                         Err(format!("node `{node}` was told of another state than run `{id}` ended in"))
@@ -836,7 +920,7 @@ impl Inside {
     }
 
     /// Fails if the run around this one ended with its failure, and says of it what is not so.
-    fn ends_with(&self, run: &Proven, may_hide: bool) -> Result<(), String> {
+    fn ends_with(&self, inner: &dyn Machine, run: &Proven, may_hide: bool) -> Result<(), String> {
         let Some((error, code)) = &self.ended else { return Ok(()) };
         let (id, node) = (&run.audit.run, &self.parent.node);
         if !self.may_fail_before(run) {
@@ -844,7 +928,12 @@ impl Inside {
         }
         let lost = run.failed.as_ref();
         let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
-        let is_its = lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        // Of a call that was given up, a hook may say what its run says.
+        let is_its = !self.may_time_out
+            && lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        if is_its {
+            self.fails_now(inner, run)?;
+        }
         // A hook may say something else of a failure, and keeps its code.
         if code.is_some() && code.as_ref() != known || (is_its && code.as_ref() != known) {
             let is_hidden = may_hide && code.as_ref().is_some_and(|code| code.contains(HIDDEN));
@@ -867,10 +956,10 @@ impl Inside {
     fn ended(mut self, end: Option<&End>) -> Self {
         let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
         if *node == self.parent.node {
-            let of_item = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
-            let said = match (self.parent.item, of_item) {
+            self.list_ended = self.parent.item.map(|_| error.clone());
+            let said = match (self.parent.item, named_item(error)) {
                 (None, _) => Some(error.as_str()),
-                (Some(item), Some((first, rest))) if first == item.to_string() => Some(rest),
+                (Some(item), Some((first, rest))) if first == item => Some(rest),
                 _ => None,
             };
             self.ended = said.map(|error| (error.to_owned(), code.clone()));

@@ -313,6 +313,27 @@ async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
 }
 
 #[tokio::test]
+async fn a_hook_may_say_of_a_call_that_was_given_up_what_its_run_says() {
+    for (node, is_given_up) in [
+        (r#"{"line":1,"does":{"action":0},"params":{}}"#, false),
+        (r#"{"line":1,"does":{"action":0},"params":{},"timeout_ms":60000}"#, true),
+    ] {
+        let fails = |_: &_, _| Err(ActionError::permanent("no luck").with_code("E1"));
+        let nodes = &[("call", r#"{"line":1,"does":{"action":0},"params":{}}"#)];
+        let child = || Interpreted::new(&Program { id: "test/child", nodes, ..PROGRAM }, fails);
+        let nodes = &[("nest", node)];
+        let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+        let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+        let store = MemoryStore::new();
+        runtime(&store).start_as(id("run"), parent(), Map::new()).await.unwrap().await.unwrap_err();
+        let key = SecretKey::from_seed(&[1; 32]).public();
+        let uncoded = forged(&store, "run", r#","code":"E1""#, "").await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &uncoded, &key, None).await;
+        assert_eq!(proven.is_ok(), is_given_up, "{proven:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_foreach_counts_the_calls_that_began_the_runs_of_its_items() {
     let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
     let more = forged(&store, "run", r#""node":"each","#, r#""node":"each","calls":3,"#).await;
@@ -417,4 +438,122 @@ async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
     assert_eq!(proven(&with(&behind, "run-2", None).await).await, Ok(1));
     let found = proven(&behind).await.unwrap_err();
     assert!(found.contains("node `nest` made its call more often than its run says"), "{found}");
+}
+
+#[tokio::test]
+async fn a_run_that_a_hook_ended_at_its_beginning_began_no_run_inside_it() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!(["x"]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |store: &MemoryStore| {
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(&store).await, Ok(2));
+    // The text names no item, so no call failed so: only a hook can have said it before the calls.
+    let told = forged(&store, "run", "item 0: no number (node `call` of run `run-1_0`)", "told").await;
+    assert_eq!(proven(&with(&told, "run-1_0", None).await).await, Ok(1));
+    let found = proven(&told).await.unwrap_err();
+    assert!(found.contains("node `each` made its call more often than its run says"), "{found}");
+}
+
+#[tokio::test]
+async fn a_run_that_failed_in_an_earlier_session_goes_on_when_its_call_is_made_again() {
+    let store = ran(json!({"n": "x", "list": []})).await;
+    let records = store.load(&id("run")).await.unwrap();
+    let resumed = async |depth: u64| {
+        let head = records[1].body.split(r#""kind":"#).next().unwrap().to_owned();
+        let resume = format!(r#"{head}"kind":"resume","steps":0,"grants":["rye.execute.tool.*"],"depth":{depth}}}"#);
+        let mut longer = records.clone();
+        longer.insert(1, Sealed { body: resume, ..records[1].clone() });
+        let seq = |body: &str, seq: usize| {
+            let said: Value = serde_json::from_str(body).unwrap();
+            body.replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1)
+        };
+        let longer: Vec<Sealed> =
+            (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
+        let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
+        proven(&with(&store, "run", Some(longer)).await).await.map(|audits| audits.len())
+    };
+    assert_eq!(resumed(5).await, Ok(2));
+    // The run inside began with what the first session left to it, and so failed in that one.
+    let found = resumed(3).await.unwrap_err();
+    assert!(found.contains("was told that run `run-1` failed, and did not take it up again"), "{found}");
+}
+
+#[tokio::test]
+async fn a_call_that_asks_for_the_time_gives_that_of_one_moment() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}","at":"${_timestamp}","text":"<${_now}>"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!([1]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |inputs: Option<Value>| {
+        let records = store.load(&id("run-1_0")).await.unwrap();
+        let said: Value = serde_json::from_str(&records[0].body).unwrap();
+        let records = crate::journal::forged(&records, |_, body| match &inputs {
+            Some(inputs) => body.replace(&said["inputs"].to_string(), &inputs.to_string()),
+            None => body.to_owned(),
+        });
+        let store = with(&store, "run-1_0", Some(records)).await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &store, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(proven(None).await, Ok(2));
+    let at = |n: u64, at: Value, text: &str| Some(json!({"n": n, "at": at, "text": text}));
+    assert_eq!(proven(at(1, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:00Z>")).await, Ok(2));
+    for other in [
+        at(2, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:00Z>"),
+        at(1, json!(1_795_291_200_125_u64), "<2026-11-21T20:00:01Z>"),
+        at(1, json!(1_795_291_200_125_u64), "2026-11-21T20:00:00Z"),
+        at(1, json!("soon"), "<2026-11-21T20:00:00Z>"),
+        Some(json!({"n": 1})),
+    ] {
+        let found = proven(other).await.unwrap_err();
+        assert!(found.contains("its inputs are not what node `each` of run `run` gives"), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_with_the_first_of_the_items_that_failed_and_counts_the_others() {
+    let nodes = &[(
+        "each",
+        r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":3},"timeout_ms":60000}"#,
+    )];
+    let program = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes, ..PROGRAM };
+    let parent = || Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child());
+    let store = MemoryStore::new();
+    let inputs = Map::from_iter([("list".to_owned(), json!([1, "x", "x"]))]);
+    runtime(&store).start_as(id("run"), parent(), inputs).await.unwrap().await.unwrap_err();
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = async |text: &str| {
+        let said = "item 1: no number (node `call` of run `run-1_1`), and 1 more";
+        let told = forged(&store, "run", said, text).await;
+        let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &told, &key, None).await;
+        proven.map(|audits| audits.len()).map_err(|error| error.to_string())
+    };
+    // A hook can have said the text; the first item can have been given up behind its run.
+    for text in ["item 1: told, and 1 more", "item 0: told, and 2 more"] {
+        assert_eq!(proven(text).await, Ok(4), "{text}");
+    }
+    for text in ["told", "told, and 2 more"] {
+        let found = proven(&format!("item 1: {text}")).await.unwrap_err();
+        assert!(found.contains("other items of visit 1 failed"), "{text}: {found}");
+    }
+    for text in ["item 0: told", "item 0: told, and 1 more", "item 2: told, and 1 more"] {
+        let found = proven(text).await.unwrap_err();
+        assert!(found.contains("other items of visit 1 failed"), "{text}: {found}");
+    }
 }

@@ -1,0 +1,97 @@
+//! Values with the time in them at which they were computed, which is written down nowhere else.
+
+use std::collections::BTreeSet;
+use std::iter::once;
+use std::time::SystemTime;
+
+use graph_model::timestamp::{from_unix_milliseconds, parse, seconds, unix_milliseconds};
+use graph_model::value::{Map, Value};
+
+/// A value, as it is at some time.
+#[derive(Debug, Clone)]
+pub(super) struct Dated {
+    at: SystemTime,
+    value: Value,
+}
+
+/// The time as expressions see it: as text, and in milliseconds.
+struct Told {
+    text: String,
+    milliseconds: i64,
+}
+
+impl Told {
+    fn of(at: SystemTime) -> Self {
+        Self { text: seconds(at), milliseconds: unix_milliseconds(at) }
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        text.contains(&self.text) || text.contains(&self.milliseconds.to_string())
+    }
+}
+
+impl Dated {
+    /// Computes a value at two times that no other part of it says: one of them is enough to know the time in it.
+    pub(super) fn each(compute: impl Fn(SystemTime) -> Option<Value>) -> Vec<Self> {
+        let times = [181_370_264_519_873, 193_710_582_943_391].map(from_unix_milliseconds);
+        times.into_iter().filter_map(|at| Some(Self { at, value: compute(at)? })).collect()
+    }
+
+    /// Whether the value can have become `said` at any time; `becomes` is whether a value becomes that.
+    pub(super) fn may_be(&self, said: &Value, becomes: impl Fn(Value) -> bool) -> bool {
+        let from = Told::of(self.at);
+        let mut times = BTreeSet::new();
+        find(&self.value, said, &from, &mut times);
+        once(self.at).chain(times).any(|to| becomes(moved(&self.value, &from, &Told::of(to))))
+    }
+}
+
+/// Collects the times that may stand in `said` where `from` stands in a value.
+fn find(value: &Value, said: &Value, from: &Told, times: &mut BTreeSet<SystemTime>) {
+    match (value, said) {
+        (Value::Array(list), Value::Array(said)) => {
+            list.iter().zip(said).for_each(|(value, said)| find(value, said, from, times));
+        }
+        (Value::Object(map), Value::Object(said)) => {
+            let pairs = map.iter().filter_map(|(name, value)| Some((value, said.get(name)?)));
+            pairs.for_each(|(value, said)| find(value, said, from, times));
+        }
+        (Value::Number(number), said) if number.as_i64() == Some(from.milliseconds) => {
+            let whole = said.as_i64().or_else(|| said.as_f64().map(|number| number as i64));
+            times.extend(whole.map(from_unix_milliseconds));
+        }
+        (Value::String(text), Value::String(said)) if from.is_in(text) => times.extend(times_in(said)),
+        _ => {}
+    }
+}
+
+/// Returns the times that a text may have in it.
+fn times_in(text: &str) -> Vec<SystemTime> {
+    let starts = || text.char_indices().map(|(at, _)| at);
+    let spelt = starts().filter_map(|at| parse(text.get(at..at + "2026-11-22T06:07:11Z".len())?));
+    let digits = starts().flat_map(|at| {
+        let count = text[at..].bytes().take_while(u8::is_ascii_digit).count().min(MOST_DIGITS);
+        (1..=count).filter_map(move |count| text[at..at + count].parse().ok().map(from_unix_milliseconds))
+    });
+    spelt.chain(digits).collect()
+}
+
+/// How many digits the milliseconds since the Unix epoch have at most.
+const MOST_DIGITS: usize = 15;
+
+/// Returns a value with another time in it.
+fn moved(value: &Value, from: &Told, to: &Told) -> Value {
+    match value {
+        Value::Array(list) => list.iter().map(|value| moved(value, from, to)).collect(),
+        Value::Object(map) => {
+            let moved = map.iter().map(|(name, value)| (name.clone(), moved(value, from, to)));
+            Value::Object(moved.collect::<Map<String, Value>>())
+        }
+        Value::Number(number) if number.as_i64() == Some(from.milliseconds) => Value::from(to.milliseconds),
+        Value::String(text) if from.is_in(text) => {
+            let text = text.replace(&from.text, &to.text);
+            Value::from(text.replace(&from.milliseconds.to_string(), &to.milliseconds.to_string()))
+        }
+        _ => value.clone(),
+    }
+}
