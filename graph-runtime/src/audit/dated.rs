@@ -60,20 +60,19 @@ fn find(value: &Value, said: &Value, from: &Told, times: &mut BTreeSet<SystemTim
             let whole = said.as_i64().or_else(|| said.as_f64().map(|number| number as i64));
             times.extend(whole.map(from_unix_milliseconds));
         }
-        (Value::String(text), Value::String(said)) if from.is_in(text) => times.extend(times_in(said)),
+        (Value::String(text), Value::String(said)) => times.extend(times_in(text, said, from)),
         _ => {}
     }
 }
 
-/// Returns the times that a text may have in it.
-fn times_in(text: &str) -> Vec<SystemTime> {
-    let starts = || text.char_indices().map(|(at, _)| at);
-    let spelt = starts().filter_map(|at| parse(text.get(at..at + "2026-11-22T06:07:11Z".len())?));
-    let digits = starts().flat_map(|at| {
-        let count = text[at..].bytes().take_while(u8::is_ascii_digit).count().min(MOST_DIGITS);
-        (1..=count).filter_map(move |count| text[at..at + count].parse().ok().map(from_unix_milliseconds))
-    });
-    spelt.chain(digits).collect()
+/// Returns the times that may stand in `said` where `from` stands in a text: what is in front of the first of them is the same in both.
+fn times_in(text: &str, said: &str, from: &Told) -> Vec<SystemTime> {
+    let place = |told: &str| text.find(told).and_then(|at| said.get(at..));
+    let spelt = place(&from.text).and_then(|rest| parse(rest.get(..from.text.len())?));
+    let digits = place(&from.milliseconds.to_string()).unwrap_or_default();
+    let count = digits.bytes().take_while(u8::is_ascii_digit).count().min(MOST_DIGITS);
+    let counted = (1..=count).filter_map(|count| digits[..count].parse().ok().map(from_unix_milliseconds));
+    spelt.into_iter().chain(counted).collect()
 }
 
 /// How many digits the milliseconds since the Unix epoch have at most.
@@ -93,5 +92,44 @@ fn moved(value: &Value, from: &Told, to: &Told) -> Value {
             Value::from(text.replace(&from.milliseconds.to_string(), &to.milliseconds.to_string()))
         }
         _ => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn is_one_of(template: impl Fn(&Told) -> Value, said: &Value) -> bool {
+        let dated = Dated::each(|at| Some(template(&Told::of(at))));
+        dated.iter().any(|dated| dated.may_be(said, |value| value == *said))
+    }
+
+    #[test]
+    fn a_value_is_told_at_one_time_and_at_any() {
+        let template = |told: &Told| json!({"at": format!("a {} b {}", told.text, told.milliseconds), "list": [told.milliseconds, 7], "text": told.text});
+        let at = Told::of(from_unix_milliseconds(1_795_000_000_123));
+        assert!(is_one_of(template, &template(&at)));
+        for (name, other) in [
+            ("at", json!(format!("a {} b {}", at.text, at.milliseconds + 1))),
+            ("at", json!(format!("a {} b", at.text))),
+            ("list", json!([at.milliseconds, 8])),
+            ("list", json!([at.milliseconds + 1000, 7])),
+            ("text", json!("2026-11-22T06:07:11Z")),
+        ] {
+            let mut said = template(&at);
+            said[name] = other;
+            assert!(!is_one_of(template, &said), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_with_many_digits_takes_no_time() {
+        let digits = "1795000000123 2026-11-22T06:07:11Z ".repeat(100_000);
+        let template = |told: &Told| json!(format!("{digits}{} {}", told.milliseconds, told.text));
+        let at = Told::of(from_unix_milliseconds(42));
+        assert!(is_one_of(template, &template(&at)));
+        assert!(!is_one_of(template, &json!(format!("{digits}42 x"))));
     }
 }
