@@ -820,7 +820,7 @@ impl Follower {
             Origin::Variable(name) => Origin::Variable(name.trim_start_matches(NAMED).to_owned()),
             origin => origin,
         });
-        let read = named.join(if text.is_empty() { None } else { self.executed(&value) });
+        let read = named.join(if names::is_file_of_code(name) { self.executed(&value) } else { None });
         self.report_if(&read, || How::Environment(name.to_owned()), &word.range);
     }
 

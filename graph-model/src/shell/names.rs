@@ -382,6 +382,21 @@ pub(super) fn names_programs(name: &str) -> bool {
     matches!(name, "BASH_ALIASES" | "BASH_CMDS")
 }
 
+/// Whether a variable names a file that a shell or a program executes, or takes its settings from.
+pub(super) fn is_file_of_code(name: &str) -> bool {
+    const ALL: [&str; 8] = [
+        "BASH_ENV",
+        "ENV",
+        "GIT_CONFIG",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_SYSTEM",
+        "INPUTRC",
+        "PYTHONSTARTUP",
+        "SYSTEM_WGETRC",
+    ];
+    ALL.contains(&name)
+}
+
 /// Whether a name can be that of a variable in a shell: letters, digits and `_`.
 pub fn is_variable(name: &str) -> bool {
     !name.is_empty()

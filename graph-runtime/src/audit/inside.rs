@@ -510,7 +510,13 @@ impl Walk<'_> {
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
         // Steps that are not written at once can have been taken in a session before.
         let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
-        all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call }.ended(end)).collect()
+        // Where a step visits a node twice, which of the visits the run ended at is not written down.
+        let frontier = &self.standing.frontier;
+        let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
+        let once = |call: &Inside| self.code.node_named(&call.parent.node).is_some_and(is_once);
+        all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
+            .map(|call| if once(&call) { call.ended(end) } else { call })
+            .collect()
     }
 
     /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
