@@ -24,9 +24,9 @@ use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
 use graph_model::value::{Value, canonical_json};
 
-use crate::code::{Code, Foreach, Kind};
 use crate::engine::nested::is_nested_id;
 use crate::engine::{Ended, Finished, denied, state_value};
+use crate::graph::{CompiledGraph, Foreach, Kind};
 use crate::machine::{Activation, Cells, Lane, Machine, Request};
 use crate::record::{
     Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Standing, Start,
@@ -196,7 +196,7 @@ fn prove(
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
     let verified = Verified::new(run, records, key)?;
-    let code = machine.code();
+    let code = machine.graph();
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
@@ -281,7 +281,13 @@ fn grants(patterns: &[String]) -> Result<Grants, String> {
 }
 
 /// Fails unless a run of the graph begins with such a record, whatever its inputs are.
-fn begins(code: &Code, run: &RunId, start: &Start, key: &PublicKey, vault: Option<&Vault>) -> Result<(), String> {
+fn begins(
+    code: &CompiledGraph,
+    run: &RunId,
+    start: &Start,
+    key: &PublicKey,
+    vault: Option<&Vault>,
+) -> Result<(), String> {
     same("version of the graph", start.version.as_str(), &code.version)?;
     same("signer of the graph", &start.signer, &code.signer)?;
     same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
@@ -329,7 +335,7 @@ enum Before {
 /// A run that is walked again, along its journal.
 struct Walk<'m> {
     machine: &'m dyn Machine,
-    code: &'m Code,
+    code: &'m CompiledGraph,
     /// None where its values are sealed, and so nothing can be computed from them.
     state: Option<Box<dyn Cells>>,
     /// Where results are tried, whether a tool can have returned them.
@@ -373,7 +379,7 @@ impl<'m> Walk<'m> {
         is_recomputed: bool,
         looks_inside: bool,
     ) -> Result<Self, JournalError> {
-        let code = machine.code();
+        let code = machine.graph();
         let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
         let mut standing = Standing::new(code);
         standing.limit = start.limit.map(u64::from);
@@ -722,7 +728,7 @@ const ELSEWHERE: &str = "it says that the run stands elsewhere than where its st
 /// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
 /// asks for them.
 fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String> {
-    let code = machine.code();
+    let code = machine.graph();
     let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
     if let Some(missing) = code.settings.required.iter().find(|name| !given(name)) {
         return Err(format!("the input `{missing}` is missing"));

@@ -21,7 +21,7 @@ use graph_model::value::Value;
 pub use entry::{CacheEntry, CacheEntryError};
 pub(crate) use key::Asked;
 
-use crate::code::Code;
+use crate::graph::CompiledGraph;
 use crate::runtime::Inner;
 
 /// What a cache does, some time.
@@ -138,7 +138,7 @@ impl Inner {
     }
 
     /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
-    pub(crate) async fn keep(&self, code: &Code, all: Vec<Fresh>) {
+    pub(crate) async fn keep(&self, code: &CompiledGraph, all: Vec<Fresh>) {
         let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
         for Fresh { key: at, node, result } in all {
             let entry = CacheEntry {

@@ -30,8 +30,8 @@ use tracing::Instrument;
 
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
-use crate::code::Code;
 use crate::error::{Failure, LastError, RunError, SuppressedError};
+use crate::graph::CompiledGraph;
 use crate::hooks::Control;
 use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Sight};
 use crate::observer::Event;
@@ -70,7 +70,7 @@ pub(crate) fn exceeded(most: u64) -> String {
 }
 
 /// Returns how many steps hooks may allow a run at most.
-pub(crate) fn most_extended(code: &Code) -> u64 {
+pub(crate) fn most_extended(code: &CompiledGraph) -> u64 {
     u64::from(code.settings.max_steps).saturating_mul(MOST_EXTENSIONS)
 }
 
@@ -177,7 +177,7 @@ impl Engine {
     /// Runs until an end, an error, or a commit that fails.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {
-            let start = self.code().start;
+            let start = self.graph().start;
             let ended = self.tell(program::Event::GraphStarted, start, [], Status::Running).await;
             if let Some(error) = ended {
                 return Err(self.end_at(start, 0, Failure::permanent(error), false).await);
@@ -278,7 +278,7 @@ impl Engine {
 
     /// Returns how many steps the run may take.
     fn most_steps(&self) -> u64 {
-        self.standing.limit.unwrap_or_else(|| u64::from(self.code().settings.max_steps))
+        self.standing.limit.unwrap_or_else(|| u64::from(self.graph().settings.max_steps))
     }
 
     fn is_exhausted(&self) -> bool {
@@ -287,12 +287,12 @@ impl Engine {
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
+        let node = self.standing.frontier.first().map_or(self.graph().start, |activation| activation.node);
         let (taken, most) = (self.standing.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
                 // A hook that always allows more does not make a run endless.
-                let wanted = most.saturating_add(u64::from(additional_steps)).min(most_extended(self.code()));
+                let wanted = most.saturating_add(u64::from(additional_steps)).min(most_extended(self.graph()));
                 if wanted > most {
                     self.standing.limit = Some(wanted);
                     if !self.is_exhausted() {
@@ -309,7 +309,7 @@ impl Engine {
             }
             Some(Control::Retry { .. }) | None => {}
         }
-        match self.code().settings.on_max_steps {
+        match self.graph().settings.on_max_steps {
             OnMaxSteps::Fail => Some(Err(self.exceed().await)),
             on_max_steps => {
                 // The run ends where it stands, with its state (R130 has no such way; it is that of bounded state machines).
@@ -357,8 +357,8 @@ impl Engine {
         is_over && !had_turn
     }
 
-    fn code(&self) -> &Code {
-        self.machine.code()
+    fn graph(&self) -> &CompiledGraph {
+        self.machine.graph()
     }
 
     fn is_observed(&self) -> bool {
@@ -371,7 +371,7 @@ impl Engine {
 
     /// Whether a visit failed and nothing in the graph deals with that.
     fn is_fatal(&self, visit: &Visit) -> bool {
-        let deals = visit.suppressed || self.code().node(visit.activation.node).on_error.is_some();
+        let deals = visit.suppressed || self.graph().node(visit.activation.node).on_error.is_some();
         visit.failure.is_some() && (visit.is_ended || !deals)
     }
 
@@ -386,7 +386,7 @@ impl Engine {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        self.standing.begin_visits(self.machine.code());
+        self.standing.begin_visits(self.machine.graph());
         let mut frontier = std::mem::take(&mut self.standing.frontier);
         let first = self.standing.steps + 1;
         visits.resize_with(frontier.len(), Visit::default);
@@ -421,7 +421,7 @@ impl Engine {
 
     async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        let node = &self.code().node(visit.activation.node).name;
+        let node = &self.graph().node(visit.activation.node).name;
         let span = tracing::info_span!("graph.step", %node, step = number);
         self.visit(number, visit, slot, is_alone).instrument(span).await;
         if let Some(began) = began {
@@ -486,7 +486,7 @@ impl Engine {
 
     fn warn(&self, node: u16, warnings: &[String]) {
         for warning in warnings {
-            let node = &self.code().node(node).name;
+            let node = &self.graph().node(node).name;
             tracing::warn!(run = %self.facts.id, %node, "{warning}");
         }
     }
@@ -551,7 +551,7 @@ impl Engine {
                 self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
             }
             None if fresh.is_empty() => {}
-            None => self.runtime.keep(self.machine.code(), fresh).await,
+            None => self.runtime.keep(self.machine.graph(), fresh).await,
         }
         if self.is_observed() {
             self.observe_visits(first, visits);
@@ -576,17 +576,17 @@ impl Engine {
         let values = |(visit, slot): (&Visit, &Slot)| {
             let node = visit.activation.node;
             let next = match &visit.next {
-                Next::To { node, .. } | Next::Mend(node) => Value::from(self.code().node(*node).name.as_str()),
+                Next::To { node, .. } | Next::Mend(node) => Value::from(self.graph().node(*node).name.as_str()),
                 _ => Value::Null,
             };
             let result = match &visit.failure {
                 Some(failure) => View::Object(&**failure).to_value(),
                 None => {
-                    let mask = tool_mask(&self.code().settings.secrets, &self.code().node(node).kind);
+                    let mask = tool_mask(&self.graph().settings.secrets, &self.graph().node(node).kind);
                     hidden(mask, visit.outcome(slot).to_value())
                 }
             };
-            let name = Value::from(self.code().node(node).name.as_str());
+            let name = Value::from(self.graph().node(node).name.as_str());
             (node, [("node", name), ("next_node", next), ("result", result)])
         };
         visits.iter().zip(&self.slots).map(values).collect()
@@ -619,7 +619,7 @@ impl Engine {
     /// Takes what the visits wrote into the state, in order.
     fn fold(&mut self, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
         let machine = Arc::clone(&self.machine);
-        let code = machine.code();
+        let code = machine.graph();
         for (visit, slot) in visits.iter_mut().zip(&self.slots) {
             self.standing.steps += 1;
             let node = visit.activation.node;
@@ -648,7 +648,7 @@ impl Engine {
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let ended = self.ended(self.code().output(node, &self.sight(node, &now), notes));
+        let ended = self.ended(self.graph().output(node, &self.sight(node, &now), notes));
         (ended, now.known())
     }
 
@@ -657,19 +657,19 @@ impl Engine {
         let status = if suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors };
         let (state, steps) = (self.state_value(), self.standing.steps);
         let history = self.history.clone().unwrap_or_default();
-        let hidden = self.code().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
-        let node = self.code().node(self.standing.last).name.clone();
+        let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
+        let node = self.graph().node(self.standing.last).name.clone();
         Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
-        state_value(self.code(), &*self.state, &self.standing)
+        state_value(self.graph(), &*self.state, &self.standing)
     }
 
     /// Returns the keys that are set, which is what a run returns that has no return node.
     fn keys_value(&self) -> Value {
         let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
-        Value::Object(keys(self.code(), &*self.state).map(plain).collect())
+        Value::Object(keys(self.graph(), &*self.state).map(plain).collect())
     }
 
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
@@ -688,7 +688,7 @@ impl Engine {
         if let Some(vault) = &self.vault {
             vault.scrub_failure(&mut failure, None);
         }
-        let node = self.code().node(node).name.clone();
+        let node = self.graph().node(node).name.clone();
         let (error, code) = (Some(failure.message.clone()), failure.code.clone());
         let end = End { error, code, node: Some(node.clone()), unfit, ..self.end_of(Status::Error) };
         if let Err(error) = self.end_without_result(end).await {
@@ -712,7 +712,7 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        let node = self.standing.frontier.first().map_or(self.code().start, |activation| activation.node);
+        let node = self.standing.frontier.first().map_or(self.graph().start, |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
         let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
@@ -737,7 +737,7 @@ impl Engine {
 
     /// Returns a snapshot of where the run stands, if one is due.
     fn seal_snapshot(&mut self) -> Option<Sealed> {
-        let code = self.machine.code();
+        let code = self.machine.graph();
         let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
         let (state, standing, vault) = (&*self.state, &self.standing, self.vault.as_deref());
         writing.snapshot(SnapshotDraft { code, state, standing, vault })
@@ -745,7 +745,7 @@ impl Engine {
 
     fn seal_step(&mut self, visits: &[Visit]) -> Sealed {
         let machine = Arc::clone(&self.machine);
-        let code = machine.code();
+        let code = machine.graph();
         let slots = std::mem::take(&mut self.slots);
         let frontier = std::mem::take(&mut self.standing.frontier);
         let numbered = (self.standing.steps + 1..).zip(visits).zip(&slots);
@@ -787,7 +787,7 @@ impl Engine {
 
     /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
     fn covered(&self, step: u64, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
-        let (vault, code) = (self.vault.as_ref()?, self.code());
+        let (vault, code) = (self.vault.as_ref()?, self.graph());
         let secrets = &code.settings.secrets;
         let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
         let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
@@ -801,7 +801,7 @@ impl Engine {
 
     /// Returns what a run returns as its journal holds it.
     fn sealed_output(&self, steps: u64, output: &Value) -> Value {
-        let mask = self.code().settings.secrets.output.as_ref();
+        let mask = self.graph().settings.secrets.output.as_ref();
         match &self.vault {
             Some(vault) => vault.seal(mask, Place::output(steps), output.clone()),
             None => output.clone(),
@@ -811,7 +811,7 @@ impl Engine {
     fn note_new_keys(&self, visits: &mut [Visit]) {
         for visit in visits {
             let new = |change: &&Change| self.state.get(change.key).is_null() && !change.value.is_null();
-            let name = |change: &Change| self.code().keys[change.key].name.clone();
+            let name = |change: &Change| self.graph().keys[change.key].name.clone();
             visit.new_keys = visit.changes.iter().filter(new).map(name).collect();
             visit.new_keys.sort_unstable();
         }
@@ -822,13 +822,13 @@ impl Engine {
         let numbered = (self.standing.steps + 1..).zip(visits).zip(&self.slots);
         let draft = |((step, visit), slot): ((u64, &Visit), &Slot)| {
             let covered = self.covered(step, visit, slot, false);
-            VisitDraft { covered, ..visit.draft(self.code(), step, slot) }.to_owned()
+            VisitDraft { covered, ..visit.draft(self.graph(), step, slot) }.to_owned()
         };
         numbered.map(draft).collect()
     }
 
     fn observe_start(&self, step: u64, node: u16) {
-        let node = self.code().node(node);
+        let node = self.graph().node(node);
         let (name, kind) = (&node.name, node.kind.kind());
         self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
     }
@@ -836,7 +836,7 @@ impl Engine {
     fn observe_visits(&self, first: u64, visits: &[Visit]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for (step, visit) in (first..).zip(visits) {
-            let node = self.code().node(visit.activation.node);
+            let node = self.graph().node(visit.activation.node);
             self.observe(&Event::StepCompleted {
                 run: &self.facts.id,
                 step,
@@ -897,7 +897,7 @@ impl Visit {
         }
     }
 
-    fn draft<'a>(&'a self, code: &'a Code, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
+    fn draft<'a>(&'a self, code: &'a CompiledGraph, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
         VisitDraft {
             code,
             step,
@@ -920,7 +920,7 @@ impl Visit {
 }
 
 /// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
-pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -> Value {
+pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, standing: &Standing) -> Value {
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
     map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
@@ -937,7 +937,7 @@ pub(crate) fn state_value(code: &Code, state: &dyn Cells, standing: &Standing) -
     Value::Object(map)
 }
 
-fn keys<'s>(code: &'s Code, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
+fn keys<'s>(code: &'s CompiledGraph, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
     let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
     set.map(|(index, key)| (key.name.clone(), state.get(index)))
 }

@@ -31,7 +31,6 @@ pub mod cache;
 mod call;
 pub mod classify;
 mod clock;
-mod code;
 mod confined;
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
@@ -41,6 +40,7 @@ mod error;
 #[cfg(feature = "files")]
 pub mod files;
 mod gate;
+mod graph;
 pub mod hooks;
 pub mod items;
 mod machine;
@@ -127,7 +127,7 @@ pub mod __private {
     pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, put};
     pub use serde;
 
-    pub use crate::code::Code;
+    pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
     pub use crate::tools::{builtin, subprocess};
@@ -136,8 +136,8 @@ pub mod __private {
     };
     pub use std::sync::Arc;
 
-    /// A graph's code, resolved when it is first used.
-    pub type LazyCode = std::sync::LazyLock<Code>;
+    /// A compiled graph, resolved when it is first used.
+    pub type LazyGraph = std::sync::LazyLock<CompiledGraph>;
 
     /// Looks at a value.
     #[inline]

@@ -15,13 +15,13 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
 
 use crate::call::Call;
-use crate::code::Code;
 use crate::error::{ActionError, Failure, LastError};
+use crate::graph::CompiledGraph;
 
 /// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
 pub trait Machine: Send + Sync + 'static {
     /// Returns the graph's tables.
-    fn code(&self) -> &Code;
+    fn graph(&self) -> &CompiledGraph;
 
     /// Makes the state of a new run from its inputs, defaults applied (R47, R48).
     ///
@@ -61,7 +61,7 @@ pub trait Machine: Send + Sync + 'static {
     ///
     /// What is returned is a failure of the node.
     fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
-        self.code().plan(at, sight, notes)
+        self.graph().plan(at, sight, notes)
     }
 
     /// Decides what to call for one item of the list that a foreach goes over. Pure.
@@ -76,7 +76,7 @@ pub trait Machine: Send + Sync + 'static {
         item: &Value,
         notes: &mut Notes,
     ) -> Result<Request, Box<Failure>> {
-        self.code().plan_item(at, sight, item, notes)
+        self.graph().plan_item(at, sight, item, notes)
     }
 
     /// Computes what a node writes, into `changes`, and where it leads. Pure: on an error, nothing of it is kept.
@@ -92,7 +92,7 @@ pub trait Machine: Send + Sync + 'static {
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> Result<Next, Box<Failure>> {
-        self.code().advance(at, sight, outcome, notes, changes)
+        self.graph().advance(at, sight, outcome, notes, changes)
     }
 
     /// Writes a change into the state. Pure; a machine with reducers combines here what several nodes of a step wrote.

@@ -148,7 +148,7 @@ impl Runtime {
     ) -> BoxFuture<'a, Result<RunOutcome<G::Output>, OutcomeError>> {
         Box::pin(async move {
             let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
-            let code = graph.code();
+            let code = graph.graph();
             let failed = |source| OutcomeError::Store { run: run.clone(), source };
             let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
             let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;

@@ -26,8 +26,8 @@ use graph_model::value::{Map, Value, View};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::code::{Code, Kind};
 use crate::error::{Failure, LastError, SuppressedError};
+use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Activation, Cells, Change, Now, Retries, Sight};
 
 pub use snapshot::Snapshot;
@@ -511,7 +511,7 @@ impl Chain {
 
 /// A visit as the engine writes it.
 pub(crate) struct VisitDraft<'a> {
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a CompiledGraph,
     pub(crate) step: u64,
     pub(crate) at: &'a Activation,
     pub(crate) result: View<'a>,
@@ -632,7 +632,7 @@ impl Serialize for VisitDraft<'_> {
 }
 
 struct ChangesDraft<'a> {
-    code: &'a Code,
+    code: &'a CompiledGraph,
     changes: &'a [Change],
 }
 
@@ -654,7 +654,7 @@ pub(crate) struct StepDraft<'a> {
 
 /// The next frontier as the engine writes it.
 pub(crate) struct TargetsDraft<'a> {
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a CompiledGraph,
     pub(crate) frontier: &'a [Activation],
 }
 
@@ -665,7 +665,7 @@ impl Serialize for TargetsDraft<'_> {
 }
 
 struct TargetDraft<'a> {
-    code: &'a Code,
+    code: &'a CompiledGraph,
     at: &'a Activation,
 }
 
@@ -952,7 +952,7 @@ fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, Journal
 }
 
 /// Returns the activation that a record names.
-pub(crate) fn activation(code: &Code, target: &Target) -> Result<Activation, String> {
+pub(crate) fn activation(code: &CompiledGraph, target: &Target) -> Result<Activation, String> {
     let Target { node, argument } = target;
     Ok(Activation {
         node: code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?,
@@ -993,7 +993,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Where a run stands that is about to begin.
-    pub(crate) fn new(code: &Code) -> Self {
+    pub(crate) fn new(code: &CompiledGraph) -> Self {
         Self {
             steps: 0,
             last: code.start,
@@ -1021,7 +1021,7 @@ impl Standing {
 
     /// Forgets how often the calls of the next nodes were made again: each visit counts from the start (R136).
     #[inline]
-    pub(crate) fn begin_visits(&mut self, code: &Code) {
+    pub(crate) fn begin_visits(&mut self, code: &CompiledGraph) {
         if !self.retries.is_empty() {
             for activation in &self.frontier {
                 self.retries.shift_remove(&code.node(activation.node).name);
@@ -1030,7 +1030,7 @@ impl Standing {
     }
 
     /// Returns what holds while the next nodes are visited.
-    pub(crate) fn visiting(&self, code: &Code) -> Cow<'_, Self> {
+    pub(crate) fn visiting(&self, code: &CompiledGraph) -> Cow<'_, Self> {
         if self.retries.is_empty() {
             return Cow::Borrowed(self);
         }
@@ -1040,7 +1040,7 @@ impl Standing {
     }
 
     /// Takes a visit into account: its number, and what its node may want to see when it is visited again.
-    pub(crate) fn visited(&mut self, code: &Code, node: u16, result: impl FnOnce() -> Option<Value>) {
+    pub(crate) fn visited(&mut self, code: &CompiledGraph, node: u16, result: impl FnOnce() -> Option<Value>) {
         self.last = node;
         if let Some(count) = self.visits.get_mut(usize::from(node)) {
             *count += 1;

@@ -21,10 +21,10 @@ use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
-use crate::code::{Code, Kind};
 use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
+use crate::graph::{CompiledGraph, Kind};
 use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::items::{Operations, Spaces};
 use crate::machine::{Cells, Change, Graph, Machine};
@@ -299,7 +299,7 @@ impl Runtime {
         Box::pin(async move {
             let run = match &options.run {
                 Some(run) => run.clone(),
-                None => runtime.new_id(graph.code())?,
+                None => runtime.new_id(graph.graph())?,
             };
             let begin = runtime.begin_with(run.clone(), options);
             let stop = begin.stop.clone();
@@ -312,7 +312,7 @@ impl Runtime {
     async fn launch(&self, begin: Begin, machine: Arc<dyn Machine>, inputs: Value) -> Result<Task, StartError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &machine.code().id);
+        let span = run_span(&run, &machine.graph().id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             let engine = runtime.begin(begin, machine, inputs).await?;
@@ -329,7 +329,7 @@ impl Runtime {
     async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &machine.code().id);
+        let span = run_span(&run, &machine.graph().id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             Ok(match runtime.take_up(begin, machine).await? {
@@ -452,7 +452,7 @@ impl Runtime {
         machine: Arc<dyn Machine>,
         inputs: Value,
     ) -> Result<Engine, StartError> {
-        let code = machine.code();
+        let code = machine.graph();
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
         let vault = Vault::open(code, &begin.run, self.inner.seal.as_ref(), self.inner.store.is_some())?;
@@ -486,7 +486,7 @@ impl Runtime {
 
     fn engine(&self, begin: Begin, parts: Parts) -> Engine {
         let Parts { machine, allowed, vault, state, standing, journal, done, is_new } = parts;
-        let code = machine.code();
+        let code = machine.graph();
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
         let facts = Arc::new(RunFacts {
@@ -529,7 +529,7 @@ impl Runtime {
     }
 
     /// Shows observers what was committed.
-    pub(crate) fn recorded(&self, run: &RunId, graph: &Code, records: &[Sealed]) {
+    pub(crate) fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
         let event = Event::Recorded { run, graph, records };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
     }
@@ -544,11 +544,11 @@ impl Runtime {
     ///
     /// If the system has no randomness to give.
     pub fn new_run_id<G: Graph>(&self, graph: &G) -> Result<RunId, StartError> {
-        self.new_id(graph.code())
+        self.new_id(graph.graph())
     }
 
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
-    pub(crate) fn new_id(&self, code: &Code) -> Result<RunId, StartError> {
+    pub(crate) fn new_id(&self, code: &CompiledGraph) -> Result<RunId, StartError> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
         let seconds = timestamp::unix_milliseconds(self.inner.clock.now()) / 1000;
@@ -560,7 +560,7 @@ impl Runtime {
     /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
     pub(crate) fn read_journal(
         &self,
-        code: &Code,
+        code: &CompiledGraph,
         run: &RunId,
         sealed: &[Sealed],
         vault: Option<&Vault>,
@@ -591,7 +591,7 @@ impl Runtime {
     pub(crate) async fn take_up(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Taken, ResumeError> {
         let run = &begin.run;
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(ResumeError::NoStore) };
-        let code = machine.code();
+        let code = machine.graph();
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
         let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
@@ -664,7 +664,7 @@ impl Runtime {
 }
 
 /// Adds up the records of the journal of a run that has not ended with a result.
-pub(crate) fn add_up(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+pub(crate) fn add_up(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let replayed = replay(code, machine, journal)?;
     if replayed.standing.frontier.is_empty() {
         // A run's last step and its end are written together: somebody took the end away.
@@ -675,7 +675,7 @@ pub(crate) fn add_up(code: &Code, machine: &dyn Machine, journal: &Journal) -> R
 }
 
 /// Returns the nodes that a run visited or is to visit next and that a graph has not.
-fn gone(code: &Code, journal: &Journal) -> Vec<String> {
+fn gone(code: &CompiledGraph, journal: &Journal) -> Vec<String> {
     let steps = journal.records.iter().filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step),
         _ => None,
@@ -790,7 +790,7 @@ fn start_entry(
     vault: Option<&Vault>,
     begin: &Begin,
 ) -> Start {
-    let code = machine.code();
+    let code = machine.graph();
     let inputs = state.inputs().to_plain_value();
     let inputs = match vault {
         Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
@@ -832,7 +832,7 @@ fn name_needed(
     seen: &mut Vec<GraphId>,
     patterns: &mut Vec<String>,
 ) {
-    let code = machine.code();
+    let code = machine.graph();
     if seen.contains(&code.id) {
         return;
     }
@@ -852,7 +852,7 @@ fn name_needed(
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
 /// whether a run may call it; of one whose id is known only at each call that is asked then.
 pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
-    let code = machine.code();
+    let code = machine.graph();
     let graph = || code.id.to_string();
     let missing = not_granted(machine, ceiling);
     if !missing.is_empty() {
@@ -875,7 +875,7 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
 
 /// Returns the capabilities that a run of a graph needs and may not use, each with backticks.
 pub(crate) fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
-    let code = machine.code();
+    let code = machine.graph();
     // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
     // on the same.
     let is_allowed = |capability: &Capability| {
@@ -888,7 +888,7 @@ pub(crate) fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<Stri
 }
 
 /// Fails if an input that a graph requires is missing (R49).
-fn require_inputs(code: &Code, inputs: &Value) -> Result<(), StartError> {
+fn require_inputs(code: &CompiledGraph, inputs: &Value) -> Result<(), StartError> {
     let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
     let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
     if missing.is_empty() {
@@ -899,7 +899,7 @@ fn require_inputs(code: &Code, inputs: &Value) -> Result<(), StartError> {
 
 /// Returns the state of a new run: its inputs with their defaults, and the first values of its keys.
 fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, StartError> {
-    let code = machine.code();
+    let code = machine.graph();
     let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
     let mut state = machine.open(inputs).map_err(misfit)?;
     if let Some(schema) = &code.settings.schema {
@@ -911,20 +911,20 @@ fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, S
 
 /// Fails if no run of a graph begins with such inputs, as [`Runtime::begin`] does. Nothing begins.
 pub(crate) fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
-    require_inputs(machine.code(), inputs)?;
+    require_inputs(machine.graph(), inputs)?;
     open_inputs(machine, inputs.clone()).map(drop)
 }
 
 /// Returns what is said of each environment variable that a graph and those inside it require, if it is not set.
 pub(crate) fn required_environment(machine: &dyn Machine) -> Vec<String> {
-    let code = machine.code();
+    let code = machine.graph();
     let mut all = code.env.iter().map(|name| required(code, name)).collect();
     inside_require(machine, &mut vec![code.id.clone()], &|_| true, &mut all);
     all
 }
 
 /// Says who asks for an environment variable: the graph, or the first node that does (R280).
-fn required(code: &Code, name: &String) -> String {
+fn required(code: &CompiledGraph, name: &String) -> String {
     let Some(node) = code.nodes.iter().find(|node| node.env.contains(name)) else {
         return format!("graph requires '{name}'");
     };
@@ -939,7 +939,7 @@ fn required(code: &Code, name: &String) -> String {
 /// Adds what the graphs inside a graph need and the caller does not grant. What one of the graphs around them does not permit is
 /// not the caller's to grant: that fails its node.
 fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Around>, missing: &mut Vec<String>) {
-    let code = machine.code();
+    let code = machine.graph();
     // Graphs may nest each other in a circle: each is looked at once.
     if !code.tools.iter().any(|tool| tool.by == Performer::Graph) || around.iter().any(|graph| graph.id == code.id) {
         return;
@@ -948,7 +948,7 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
     let at = around.len() - 1;
     let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
-        let code = inner.code();
+        let code = inner.graph();
         let outer = around.iter().filter(|graph| graph.is_open).map(|graph| &graph.permissions);
         let permissions: Vec<&Grants> = outer.chain([&code.permissions]).collect();
         for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
@@ -970,9 +970,9 @@ fn inside_require(
     counts: &dyn Fn(&String) -> bool,
     all: &mut Vec<String>,
 ) {
-    let graphs = (0..).zip(&machine.code().tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    let graphs = (0..).zip(&machine.graph().tools).filter(|(_, tool)| tool.by == Performer::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
-        let code = inner.code();
+        let code = inner.graph();
         // Graphs may nest each other in a circle: each is looked at once.
         if seen.contains(&code.id) {
             continue;
@@ -999,7 +999,7 @@ pub(crate) enum Taken {
 }
 
 /// Sets the first values that the graph gives to state keys.
-pub(crate) fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Mismatch> {
+pub(crate) fn initialise(code: &CompiledGraph, state: &mut dyn Cells) -> Result<(), Mismatch> {
     for (index, key) in code.keys.iter().enumerate() {
         if let Some(initial) = &key.initial {
             state.set(index, initial.clone()).map_err(|error| error.inside(key.name.clone()))?;
@@ -1010,7 +1010,7 @@ pub(crate) fn initialise(code: &Code, state: &mut dyn Cells) -> Result<(), Misma
 
 /// Returns the result of a run that ended with one, with its visits if they are kept: the whole journal was read then.
 pub(crate) fn result_of(
-    code: &Code,
+    code: &CompiledGraph,
     machine: &dyn Machine,
     journal: &Journal,
     keeps_history: bool,
@@ -1057,7 +1057,7 @@ pub(crate) struct Replayed {
 }
 
 /// Adds up the records of a journal.
-fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
@@ -1088,7 +1088,7 @@ fn replay(code: &Code, machine: &dyn Machine, journal: &Journal) -> Result<Repla
 
 /// Takes a step of a journal into account; into a state, if there is one.
 pub(crate) fn replay_step(
-    code: &Code,
+    code: &CompiledGraph,
     machine: &dyn Machine,
     mut state: Option<&mut (dyn Cells + 'static)>,
     standing: &mut Standing,
@@ -1121,7 +1121,7 @@ pub(crate) fn replay_step(
 }
 
 /// Returns what a visit returned, as the next visit of its node sees it.
-fn returned(code: &Code, node: u16, visit: &Visit) -> Option<Value> {
+fn returned(code: &CompiledGraph, node: u16, visit: &Visit) -> Option<Value> {
     if visit.error.is_some() {
         return None;
     }

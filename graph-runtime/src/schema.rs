@@ -4,8 +4,8 @@ use std::fmt;
 
 use graph_model::value::{Mismatch, Value};
 
-use crate::code::Code;
 use crate::error::StartError;
+use crate::graph::CompiledGraph;
 
 /// Why inputs cannot be used, or cannot be checked.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl fmt::Display for Invalid {
 
 impl Invalid {
     /// Says why a run of a graph does not start.
-    pub(crate) fn of(self, code: &Code) -> StartError {
+    pub(crate) fn of(self, code: &CompiledGraph) -> StartError {
         let graph = code.id.to_string();
         match self {
             Self::Schema(reason) => StartError::Schema { graph, reason },

@@ -6,8 +6,8 @@
 use graph_model::program::OnError;
 use graph_model::value::Value;
 
-use crate::code::{Code, Kind};
 use crate::error::Failure;
+use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Activation, Change, Machine, Next, Notes, Outcome, Sight};
 use crate::record::retries_seen;
 
@@ -27,7 +27,7 @@ pub(crate) fn advance(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Result<Next, Box<Failure>> {
-    let retries = retries_seen(sight.retries, &machine.code().node(at.node).name, calls);
+    let retries = retries_seen(sight.retries, &machine.graph().node(at.node).name, calls);
     let sight = &Sight { retries: &retries, ..*sight };
     let Outcome::Each(results) = outcome else {
         return machine.advance(at, sight, outcome, notes, changes).inspect_err(|_| changes.clear());
@@ -70,7 +70,7 @@ pub(crate) fn route_failure(
     changes: &mut Vec<Change>,
 ) -> Option<Route> {
     let Failed { failure, calls, results } = failed;
-    let code = machine.code();
+    let code = machine.graph();
     let node = code.node(at.node);
     if let Some(target) = node.on_error {
         return Some(Route { next: Next::Mend(target), suppressed: false });
@@ -99,7 +99,7 @@ pub(crate) fn route_failure(
 
 /// Whether a failure of a node can be led along its own edges: the graph continues after failures, and the node makes calls and
 /// names no other target.
-pub(crate) fn may_suppress(code: &Code, node: u16) -> bool {
+pub(crate) fn may_suppress(code: &CompiledGraph, node: u16) -> bool {
     let node = code.node(node);
     code.settings.on_error == OnError::Continue
         && node.on_error.is_none()

@@ -7,8 +7,8 @@ use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{AsView, Map, Mismatch, Value};
 
-use crate::code::Code;
 use crate::error::{Failure, LastError, RunError, StartError};
+use crate::graph::CompiledGraph;
 use crate::machine::{Activation, Cells, Machine};
 use crate::record::{Standing, Status};
 use crate::runtime::{Inner, Options, Runtime};
@@ -139,7 +139,7 @@ impl Runtime {
     ) -> Result<Stepped, SingleError> {
         let run = match &single.options.run {
             Some(run) => run.clone(),
-            None => self.new_id(machine.code())?,
+            None => self.new_id(machine.graph())?,
         };
         self.step(machine, &run, inputs, None, single).await
     }
@@ -183,7 +183,7 @@ impl Runtime {
         stands: Option<(Box<dyn Cells>, Standing)>,
         single: Single,
     ) -> Result<Stepped, SingleError> {
-        let code = machine.code();
+        let code = machine.graph();
         let Single { node, mut inject, options } = single;
         let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
         let run = step_id(origin);
@@ -249,7 +249,7 @@ impl Runtime {
 
 /// Lays what is injected over a state.
 fn overlay(
-    code: &Code,
+    code: &CompiledGraph,
     state: &mut Box<dyn Cells>,
     standing: &mut Standing,
     inject: Map<String, Value>,

@@ -13,9 +13,9 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::signature::PublicKey;
 use graph_model::value::{Map, Mismatch, Value, View};
 
-use crate::code::Code;
 use crate::engine::state_value;
 use crate::error::SuppressedError;
+use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Machine};
 use crate::record::{
     End, Entry, JournalError, Record, Sealed, Snapshot, Standing, Start, Status, Step, Verified, Visit,
@@ -245,7 +245,7 @@ impl<'m> Past<'m> {
         key: &PublicKey,
         seal: Option<&SealKey>,
     ) -> Result<Self, JournalError> {
-        let code = machine.code();
+        let code = machine.graph();
         let verified = Verified::new(run, records, key)?;
         let (started, mut start) = verified.start()?;
         if start.digest != code.digest || start.graph != code.id.as_str() {
@@ -282,8 +282,8 @@ impl<'m> Past<'m> {
         self.machine
     }
 
-    pub(crate) fn code(&self) -> &'m Code {
-        self.machine.code()
+    pub(crate) fn graph(&self) -> &'m CompiledGraph {
+        self.machine.graph()
     }
 
     /// Returns the state, if it can be read as the graph's types.
@@ -298,7 +298,7 @@ impl<'m> Past<'m> {
     fn read(&mut self) -> Result<Option<Record>, JournalError> {
         let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
         if let Some(vault) = &self.vault {
-            vault.unseal_record(self.machine.code(), &mut record)?;
+            vault.unseal_record(self.machine.graph(), &mut record)?;
         }
         self.at += 1;
         Ok(Some(record))
@@ -306,7 +306,7 @@ impl<'m> Past<'m> {
 
     /// Goes to where a fork begins, if the run is one.
     fn begin_fork(&mut self) -> Result<(), JournalError> {
-        let code = self.machine.code();
+        let code = self.machine.graph();
         if self.start.from.is_none() {
             return Ok(());
         }
@@ -358,7 +358,7 @@ impl<'m> Past<'m> {
         let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
             return Ok(false);
         };
-        let (code, machine) = (self.machine.code(), self.machine);
+        let (code, machine) = (self.machine.graph(), self.machine);
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => {
@@ -399,7 +399,7 @@ impl<'m> Past<'m> {
 
     /// Returns where the run is, with its secrets hidden.
     pub(crate) fn moment(&self) -> Moment {
-        let (code, standing) = (self.machine.code(), &self.standing);
+        let (code, standing) = (self.machine.graph(), &self.standing);
         let state = match &self.seen {
             Seen::Plain(state) => state_value(code, &**state, standing),
             Seen::Sealed { inputs, keys } => {
@@ -432,12 +432,12 @@ impl<'m> Past<'m> {
 /// Returns the state of a run that is about to begin with inputs.
 pub(crate) fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, String> {
     let mut state = machine.open(inputs).map_err(|error| error.to_string())?;
-    initialise(machine.code(), &mut *state).map_err(|error| error.to_string())?;
+    initialise(machine.graph(), &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
 }
 
 /// Returns where a snapshot stands, without what it holds, which may be sealed.
-pub(crate) fn standing_of(snapshot: &Snapshot, code: &Code) -> Result<Standing, String> {
+pub(crate) fn standing_of(snapshot: &Snapshot, code: &CompiledGraph) -> Result<Standing, String> {
     Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
 }
 

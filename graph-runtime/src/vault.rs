@@ -17,8 +17,8 @@ use graph_model::secret::{HIDDEN, Mask, Secrets, wipe};
 use graph_model::value::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::code::{Code, Kind};
 use crate::error::{Failure, StartError};
+use crate::graph::{CompiledGraph, Kind};
 use crate::record::{Entry, Journal, JournalError, Record, Start, Visit};
 use crate::seal::SealKey;
 
@@ -59,7 +59,7 @@ impl Vault {
     ///
     /// If the run is written down, and there is no key to seal its secrets with; or if there is no randomness.
     pub(crate) fn open(
-        code: &Code,
+        code: &CompiledGraph,
         run: &RunId,
         key: Option<&SealKey>,
         is_written: bool,
@@ -233,7 +233,7 @@ impl Vault {
     /// # Errors
     ///
     /// The first record in which something cannot be opened.
-    pub(crate) fn unseal_journal(&self, code: &Code, journal: &mut Journal) -> Result<(), JournalError> {
+    pub(crate) fn unseal_journal(&self, code: &CompiledGraph, journal: &mut Journal) -> Result<(), JournalError> {
         self.unseal_start(code, &mut journal.start)?;
         journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
     }
@@ -243,7 +243,7 @@ impl Vault {
     /// # Errors
     ///
     /// If one does not open.
-    pub(crate) fn unseal_start(&self, code: &Code, start: &mut Start) -> Result<(), JournalError> {
+    pub(crate) fn unseal_start(&self, code: &CompiledGraph, start: &mut Start) -> Result<(), JournalError> {
         self.unseal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(|_| not_opened(0))
     }
 
@@ -252,7 +252,7 @@ impl Vault {
     /// # Errors
     ///
     /// If one does not open.
-    pub(crate) fn unseal_record(&self, code: &Code, record: &mut Record) -> Result<(), JournalError> {
+    pub(crate) fn unseal_record(&self, code: &CompiledGraph, record: &mut Record) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
         let opened = match &mut record.entry {
             Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
@@ -267,7 +267,7 @@ impl Vault {
         opened.map_err(|_| not_opened(record.seq))
     }
 
-    fn unseal_visit(&self, code: &Code, visit: &mut Visit) -> Result<(), NotOpened> {
+    fn unseal_visit(&self, code: &CompiledGraph, visit: &mut Visit) -> Result<(), NotOpened> {
         let step = visit.step;
         self.unseal(result_mask(code, &visit.node), Place::result(step), &mut visit.result)?;
         for (key, value) in &mut visit.changes {
@@ -322,7 +322,7 @@ impl<'a> Place<'a> {
 }
 
 /// Returns where secrets are in what a node's tool returned.
-pub(crate) fn result_mask<'c>(code: &'c Code, node: &str) -> Option<&'c Mask> {
+pub(crate) fn result_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
     tool_mask(&code.settings.secrets, code.node_named(node).map(|node| &code.node(node).kind)?)
 }
 
@@ -335,7 +335,7 @@ pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &Kind) -> Option<&'c Mas
 }
 
 /// Returns where secrets are in what a node's calls return, of a foreach too.
-pub(crate) fn called_mask<'c>(code: &'c Code, node: &str) -> Option<&'c Mask> {
+pub(crate) fn called_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
     match &code.node_named(node).map(|node| &code.node(node).kind)? {
         Kind::Action(call) => code.settings.secrets.tools.get(&call.tool),
         Kind::Foreach(each) => code.settings.secrets.tools.get(&each.call.tool),
@@ -357,7 +357,7 @@ pub(crate) fn hidden(mask: Option<&Mask>, value: Value) -> Value {
 }
 
 /// Puts `[secret]` in the places of a visit's secrets.
-pub(crate) fn hide_visit(code: &Code, visit: &mut Visit) {
+pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
     visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
     for (key, value) in &mut visit.changes {
         *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use graph_model::name::ItemId;
 use graph_model::value::AsView;
-use graph_runtime::__private::Code;
+use graph_runtime::__private::CompiledGraph;
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{Cells, Failure, Graph, Lane, Machine, Map, Mismatch, Value};
 
@@ -54,8 +54,8 @@ impl Graph for Erased {
 }
 
 impl Machine for Erased {
-    fn code(&self) -> &Code {
-        self.machine.code()
+    fn graph(&self) -> &CompiledGraph {
+        self.machine.graph()
     }
 
     fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {

@@ -149,7 +149,7 @@ fn rebuild(arguments: &Rebuild) -> Done {
 
 fn rebuild_one(arguments: &Rebuild, desk: &Desk, files: &ProjectFiles, run: &RunId) -> Result<(), Error> {
     let machine = arguments.of.machine(desk, run)?;
-    Ok(desk.tokio.block_on(files.rebuild(&*desk.store, &desk.key, run, machine.code()))?)
+    Ok(desk.tokio.block_on(files.rebuild(&*desk.store, &desk.key, run, machine.graph()))?)
 }
 
 /// What was found of a run's files.
@@ -213,7 +213,7 @@ fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Er
     }
     let files = ProjectStore::in_directory(project)?;
     let machine = of.machine(desk, run)?;
-    let differing = match tokio.block_on(files.compare(&**journals, key, signer, run, machine.code())) {
+    let differing = match tokio.block_on(files.compare(&**journals, key, signer, run, machine.graph())) {
         Err(error @ FilesError::Journal(_)) => return changed(error.into()),
         compared => compared?,
     };

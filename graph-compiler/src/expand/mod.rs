@@ -187,9 +187,9 @@ impl<'g> Module<'g> {
             #head
 
             impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
-                fn code(&self) -> &runtime::Code {
-                    static CODE: runtime::LazyCode = runtime::LazyCode::new(|| runtime::Code::compiled(&PROGRAM));
-                    &CODE
+                fn graph(&self) -> &runtime::CompiledGraph {
+                    static GRAPH: runtime::LazyGraph = runtime::LazyGraph::new(|| runtime::CompiledGraph::compiled(&PROGRAM));
+                    &GRAPH
                 }
 
                 fn open(
@@ -268,7 +268,7 @@ impl<'g> Module<'g> {
             #head
 
             impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
-                fn code(&self) -> &runtime::Code {
+                fn graph(&self) -> &runtime::CompiledGraph {
                     runtime::stand_in()
                 }
 

@@ -13,10 +13,10 @@ use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
 use super::Walk;
-use crate::code::{Kind, Node};
 use crate::engine::nested::{TOO_DEEP, is_computed, is_nested_id};
 use crate::engine::{NO_GRAPH, exceeded, most_extended, no_spaces, timed_out};
 use crate::error::{Category, StartError};
+use crate::graph::{Kind, Node};
 use crate::machine::{Machine, Request};
 use crate::runtime::{accepts_inputs, not_granted, required_environment};
 
@@ -116,7 +116,7 @@ impl Own {
             Says::Exceeded(inner) => {
                 let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
-                limit.is_some_and(|limit| limit <= most_extended(inner.code()) && error == exceeded(limit))
+                limit.is_some_and(|limit| limit <= most_extended(inner.graph()) && error == exceeded(limit))
             }
             Says::Inside(inner, runs) => {
                 let (_, node, run) = inside(error)?;
@@ -124,7 +124,7 @@ impl Own {
                     return None;
                 }
                 // A node that calls nothing fails by itself, or by a hook.
-                let node = inner.code().node(inner.code().node_named(node)?);
+                let node = inner.graph().node(inner.graph().node_named(node)?);
                 let is_own = matches!(node.kind, Kind::Gate | Kind::Return(_));
                 return Some(is_own.then_some(Category::Permanent));
             }
@@ -268,7 +268,7 @@ impl Walk<'_> {
         called: &Called<'_>,
         timeout: Option<Own>,
     ) -> Prospects {
-        let (inner, id) = (graph.code(), graph.code().id.to_string());
+        let (inner, id) = (graph.graph(), graph.graph().id.to_string());
         let Some(session) = self.sessions.last().filter(|session| session.depth > 0) else {
             return Prospects::only([TOO_DEEP.to_owned()]);
         };

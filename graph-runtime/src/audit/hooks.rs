@@ -7,9 +7,9 @@ use graph_model::program::Event;
 use graph_model::value::{AsView, Value};
 
 use super::Walk;
-use crate::code::{Kind, Steering};
 use crate::engine::hooks::{at_limit, told};
 use crate::engine::most_extended;
+use crate::graph::{Kind, Steering};
 use crate::hooks::Control;
 use crate::machine::{Notes, Now};
 use crate::record::Visit;

@@ -16,9 +16,9 @@ use graph_model::value::{Map, Value};
 use super::dated::Dated;
 use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
-use crate::code::{Foreach, Kind, Node, Tool};
 use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::engine::{BUILTIN_RETRIES, Finished};
+use crate::graph::{Foreach, Kind, Node, Tool};
 use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::{granted, required_environment};
@@ -264,7 +264,7 @@ pub(crate) async fn verify_inside(
             };
             let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
             let (_, start) = start.map_err(|reason| journal(&id, reason))?;
-            if start.parent.as_ref() != Some(&parent) || start.digest != inner.code().digest {
+            if start.parent.as_ref() != Some(&parent) || start.digest != inner.graph().digest {
                 return Err(misfit("is told of a run that it did not begin"));
             }
             waiting.extend(begun(&inner, &id, &records, &nothing)?);
@@ -300,7 +300,7 @@ fn begun(
     seal: Option<&SealKey>,
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
-    let code = machine.code();
+    let code = machine.graph();
     let may_run = |tool: &&Tool| tool.by == Performer::Graph || is_computed(tool);
     if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);
@@ -369,7 +369,7 @@ fn begun(
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let standing = past.standing.visiting(past.code());
+    let standing = past.standing.visiting(past.graph());
     let sight = standing.sight(past.state()?, activation.node, &now);
     let notes = &mut Notes::default();
     match (past.machine().plan(activation, &sight, notes).ok()?, item) {
@@ -386,7 +386,7 @@ fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Op
 fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let standing = past.standing.visiting(past.code());
+    let standing = past.standing.visiting(past.graph());
     let planned = past.state().and_then(|state| {
         let sight = standing.sight(state, activation.node, &now);
         past.machine().plan(activation, &sight, &mut Notes::default()).ok()
@@ -440,7 +440,7 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
         return fork.standing.frontier == origin.standing.frontier && fork.standing.steps == origin.standing.steps;
     };
     let snapshot = |past: &Past<'_>, state| {
-        SnapshotDraft { code: past.code(), state, standing: &past.standing, vault: None }.to_owned()
+        SnapshotDraft { code: past.graph(), state, standing: &past.standing, vault: None }.to_owned()
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
     for key in changed {
@@ -731,7 +731,7 @@ impl Inside {
     /// Whether a call can fail before its run begins where the next one begins a run.
     fn may_miss(&self, inner: &dyn Machine) -> bool {
         // Calls that ask for the time may be refused at one and not at another.
-        let is_same = self.inputs.is_some() && inner.code().settings.secrets.is_empty();
+        let is_same = self.inputs.is_some() && inner.graph().settings.secrets.is_empty();
         !is_same || !self.is_first_session() || self.may_time_out || !required_environment(inner).is_empty()
     }
 
@@ -873,7 +873,7 @@ impl Inside {
         };
         let id = &run.audit.run;
         let is_done = is_result(run.audit.status);
-        let may_hide = !outer.code().settings.secrets.is_empty();
+        let may_hide = !outer.graph().settings.secrets.is_empty();
         match &self.said {
             Said::Nothing => self.ends_with(inner, run, may_hide),
             Said::Result(_) | Said::Success if !is_done => {
@@ -883,7 +883,7 @@ impl Inside {
             Said::Result(said) => {
                 // Without the key of its secrets, nothing of it was computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
-                let is_plain = is_told_secrets(outer.code(), self.tool, inner.code());
+                let is_plain = is_told_secrets(outer.graph(), self.tool, inner.graph());
                 let result = ended.result(id, is_plain);
                 if agree(said, &result, may_hide) {
                     Ok(())

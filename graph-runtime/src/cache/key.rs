@@ -8,13 +8,13 @@ use graph_model::value::{Map, Value, canonical_json};
 use serde_json::json;
 
 use super::NodeCache;
-use crate::code::{Code, Tool};
+use crate::graph::{CompiledGraph, Tool};
 use crate::machine::Request;
 use crate::runtime::Inner;
 
 /// A call that is about to be made.
 pub(crate) struct Asked<'a> {
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a CompiledGraph,
     pub(crate) node: u16,
     pub(crate) tool: &'a Tool,
     pub(crate) request: &'a mut Request,

@@ -27,9 +27,9 @@ pub use changes::GraphChanges;
 pub use tools::{Performing, Toolbox, Tools};
 
 use crate::call::Call;
-use crate::code::{Code, LoadError};
 use crate::engine::unfit_parameters;
 use crate::error::{ActionError, Failure};
+use crate::graph::{CompiledGraph, LoadError};
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
 use crate::vault::hidden;
@@ -56,7 +56,7 @@ const MOST_RESOLVED: usize = 1000;
 
 /// A graph and the types of what goes through it.
 struct Loaded {
-    code: Code,
+    code: CompiledGraph,
     outline: Outline,
     /// For each tool, the file of the graph that it is.
     nested: Vec<Option<PathBuf>>,
@@ -177,8 +177,8 @@ impl Library {
         let Some(graph) = compiled.graph else {
             return Err(LibraryError { diagnostics: compiled.diagnostics });
         };
-        let load = |program: &Program<'_>| (Code::load(program), Texts::of(program));
-        let (code, texts): (Result<Code, LoadError>, Texts) = graph.with_program(&compiled.source, load);
+        let load = |program: &Program<'_>| (CompiledGraph::load(program), Texts::of(program));
+        let (code, texts): (Result<CompiledGraph, LoadError>, Texts) = graph.with_program(&compiled.source, load);
         let code = code.expect("the compiler makes only programs that can be loaded");
         let outline = graph.outline().clone();
         let nested = |tool: &Tool| {
@@ -268,7 +268,7 @@ impl Graph for Interpreted {
 }
 
 impl Machine for Interpreted {
-    fn code(&self) -> &Code {
+    fn graph(&self) -> &CompiledGraph {
         &self.loaded.code
     }
 

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use super::perform::{Job, Made};
 use super::{Engine, Visit, Writing};
-use crate::code::Kind;
 use crate::error::RunError;
+use crate::graph::Kind;
 use crate::machine::Activation;
 use crate::record::{Calls, Done, Sealed, Status};
 use crate::store::StoreError;
@@ -105,7 +105,7 @@ impl Desk {
 impl Engine {
     /// Whether a step of these nodes makes several calls, of which each is written down when it is done.
     pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
-        let is_each = |at: &Activation| matches!(self.code().node(at.node).kind, Kind::Foreach(_));
+        let is_each = |at: &Activation| matches!(self.graph().node(at.node).kind, Kind::Foreach(_));
         self.is_kept && (frontier.len() > 1 || frontier.iter().any(is_each))
     }
 
@@ -148,11 +148,11 @@ impl Engine {
 
     /// Lays down that a call is done, of several that its step makes.
     pub(super) fn lay(&self, job: &Job<'_>, made: &Made, result: &Value) -> Order {
-        let node = &self.code().node(job.at.node).name;
+        let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
         let result = match &self.vault {
             Some(vault) => {
-                vault.seal(called_mask(self.code(), node), Place::call(job.step, &item_text(item)), result.clone())
+                vault.seal(called_mask(self.graph(), node), Place::call(job.step, &item_text(item)), result.clone())
             }
             None => result.clone(),
         };

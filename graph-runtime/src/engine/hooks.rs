@@ -13,8 +13,8 @@ use super::perform::{Job, failed};
 use super::{Answer, Engine, panic_text, state_value};
 use crate::call::More;
 use crate::classify::Classification;
-use crate::code::{Code, Hook, Steering};
 use crate::error::Failure;
+use crate::graph::{CompiledGraph, Hook, Steering};
 use crate::hooks::{Control, Layer, Told};
 use crate::machine::{Cells, Notes, Now, Request};
 use crate::record::{Standing, Status};
@@ -39,7 +39,7 @@ const HOOK_TIME: Duration = Duration::from_secs(60);
 impl Engine {
     /// Whether anything is to be told of an event.
     pub(super) fn has_hooks(&self, event: program::Event) -> bool {
-        !self.runtime.hooks.is_empty() || self.code().hooks(event).next().is_some()
+        !self.runtime.hooks.is_empty() || self.graph().hooks(event).next().is_some()
     }
 
     /// Asks the hooks what is to be done about a call that failed.
@@ -56,7 +56,7 @@ impl Engine {
         let values = [
             ("error", told_error(failure)),
             ("classification", class.to_value()),
-            ("node", Value::from(self.code().node(job.at.node).name.as_str())),
+            ("node", Value::from(self.graph().node(job.at.node).name.as_str())),
             ("attempt", Value::from(attempt)),
             ("item", job.item.map_or(Value::Null, |(index, _)| Value::from(index))),
         ];
@@ -126,9 +126,9 @@ impl Engine {
         values: [(&'static str, Value); N],
         status: Status,
     ) -> Option<Control> {
-        let told = told(self.code(), &*self.state, &self.standing, values);
+        let told = told(self.graph(), &*self.state, &self.standing, values);
         let mut wish = None;
-        for hook in self.code().hooks(event) {
+        for hook in self.graph().hooks(event) {
             let answer = self.ask_own(hook, node, step, &told).await;
             wish = wish.or(answer);
         }
@@ -162,7 +162,7 @@ impl Engine {
         let steering = {
             let clock = || self.runtime.clock.now();
             let now = Now::new(&clock);
-            self.code().hook(hook, &self.sight(node, &now), told, &mut Notes::default())?
+            self.graph().hook(hook, &self.sight(node, &now), told, &mut Notes::default())?
         };
         match steering {
             None => Ok(None),
@@ -181,7 +181,7 @@ impl Engine {
         step: u64,
         mut request: Request,
     ) -> Result<Value, Box<Failure>> {
-        let tool = self.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
+        let tool = self.graph().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
         if tool.by != Performer::Program {
             return self.bounded(Some(HOOK_TIME), self.run_items(tool, request)).await?;
@@ -200,7 +200,7 @@ impl Engine {
         self.bounded(Some(HOOK_TIME), Answer(calling)).await??;
         let answer = slot.lane.outcome();
         if let Some(vault) = &self.vault {
-            vault.learn(self.code().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
+            vault.learn(self.graph().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
         }
         match failed(true, answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),
@@ -233,7 +233,7 @@ impl Engine {
 
 /// Returns what the hooks of an event see.
 pub(crate) fn told<const N: usize>(
-    code: &Code,
+    code: &CompiledGraph,
     state: &dyn Cells,
     standing: &Standing,
     values: [(&'static str, Value); N],

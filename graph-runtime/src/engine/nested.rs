@@ -14,8 +14,8 @@ use tracing::Instrument;
 
 use super::perform::{Job, Made};
 use super::{Ended, Engine};
-use crate::code::{Code, Tool};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
+use crate::graph::{CompiledGraph, Tool};
 use crate::machine::{Machine, Request};
 use crate::record::{Journal, Parent, Status};
 use crate::run::{drive_apart, result_value};
@@ -43,19 +43,19 @@ impl Engine {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent(TOO_DEEP)));
             };
-            let is_plain = is_told_secrets(self.code(), request.tool, machine.code());
+            let is_plain = is_told_secrets(self.graph(), request.tool, machine.graph());
             let inputs = request.arguments.take::<Value>("");
             let id = nested_id(&self.facts.id, job.step, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());
             let parent = Parent {
                 run: self.facts.id.clone(),
                 step: job.step,
-                node: self.code().node(job.at.node).name.clone(),
+                node: self.graph().node(job.at.node).name.clone(),
                 item: job.item.map(|(index, _)| index),
             };
             let begin = self.begin_inside(id.clone(), parent, depth);
             let runtime = Runtime::of(&self.runtime);
-            let span = run_span(&id, &machine.code().id);
+            let span = run_span(&id, &machine.graph().id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
@@ -78,7 +78,7 @@ impl Engine {
     /// Returns the options of a run inside this one that begins or is resumed.
     fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
         let mut ceiling = self.facts.ceiling.clone();
-        ceiling.push(self.code().permissions.clone());
+        ceiling.push(self.graph().permissions.clone());
         Begin {
             run,
             parent: Some(parent),
@@ -130,7 +130,7 @@ impl Engine {
         let journal = Journal::verify(run, &records, &key).map_err(|error| error.to_string())?;
         let parent = journal.start.parent.ok_or("its journal names no parent")?;
         let begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
-        let span = run_span(run, &machine.code().id);
+        let span = run_span(run, &machine.graph().id);
         let taken = Runtime::of(&self.runtime).take_up(begin, machine).instrument(span.clone()).await;
         match taken.map_err(|error| error.to_string())? {
             Taken::Ended(_) => Ok(()),
@@ -144,9 +144,9 @@ impl Engine {
 
     /// Returns the graph of this id among those that the run's graph nests.
     fn graph_inside(&self, id: &str) -> Option<Arc<dyn Machine>> {
-        let rows = (0_u16..).zip(&self.code().tools);
+        let rows = (0_u16..).zip(&self.graph().tools);
         let named = |(at, row): (u16, &Tool)| match row.by {
-            Performer::Graph => self.machine.nested(at).filter(|graph| graph.code().id.as_str() == id),
+            Performer::Graph => self.machine.nested(at).filter(|graph| graph.graph().id.as_str() == id),
             _ if is_computed(row) => self.machine.nested_called(&ItemId::new(id).ok()?).ok().flatten(),
             _ => None,
         };
@@ -195,7 +195,7 @@ pub(crate) fn is_computed(tool: &Tool) -> bool {
 
 /// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
 pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
-    match machine.code().tool(tool)? {
+    match machine.graph().tool(tool)? {
         row if row.by == Performer::Graph => machine.nested(tool),
         // A graph that cannot run begins no run.
         row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
@@ -232,7 +232,7 @@ pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64
 
 /// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they
 /// do unless the two nest each other.
-pub(crate) fn is_told_secrets(outer: &Code, tool: u16, inner: &Code) -> bool {
+pub(crate) fn is_told_secrets(outer: &CompiledGraph, tool: u16, inner: &CompiledGraph) -> bool {
     let known = match outer.settings.secrets.tools.get(&tool) {
         Some(Mask::Fields(fields)) => fields.get("output"),
         _ => None,

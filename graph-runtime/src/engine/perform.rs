@@ -18,8 +18,8 @@ use crate::backoff;
 use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
 use crate::classify::{Classifier, Evidence};
-use crate::code::{Kind, Tool};
 use crate::error::{Category, Failure, RunError};
+use crate::graph::{Kind, Tool};
 use crate::hooks::Control;
 use crate::machine::{Activation, Notes, Now, Plan, Request};
 use crate::record::ItemFailure;
@@ -167,7 +167,7 @@ impl Engine {
 
     fn call_span(&self, job: &Job<'_>, request: &Request, made: &Made) -> Span {
         let item = job.item.map(|(index, _)| index);
-        let known = || self.code().tool(request.tool).and_then(|tool| tool.id.as_ref());
+        let known = || self.graph().tool(request.tool).and_then(|tool| tool.id.as_ref());
         let tool = || request.id.as_ref().or_else(known).map_or("", ItemId::as_str);
         tracing::info_span!("graph.call", tool = tool(), attempt = made.calls, item)
     }
@@ -211,8 +211,8 @@ impl Engine {
         made: &mut Made,
     ) -> Result<Option<Value>, Box<Failure>> {
         let machine = &*self.machine;
-        let node = machine.code().node(job.at.node);
-        let tool = machine.code().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
+        let node = machine.graph().node(job.at.node);
+        let tool = machine.graph().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
         (made.cached, made.key) = (false, None);
         let graph = match (tool.by, &request.id) {
@@ -239,7 +239,7 @@ impl Engine {
                 if is_thread {
                     self.tell_parent(tool, &mut request);
                 }
-                let asked = Asked { code: machine.code(), node: job.at.node, tool, request: &mut request };
+                let asked = Asked { code: machine.graph(), node: job.at.node, tool, request: &mut request };
                 if let Some(key) = self.runtime.cache_key(asked) {
                     let cached = Box::pin(self.runtime.cached(&key, &mut made.warnings));
                     let found = self.bounded(node.timeout, cached).await?;
@@ -281,7 +281,7 @@ impl Engine {
         made: &mut Made,
     ) -> Result<Option<Value>, Box<Failure>> {
         let Some(vault) = &self.vault else { return answer };
-        let mask = self.code().settings.secrets.tools.get(&tool);
+        let mask = self.graph().settings.secrets.tools.get(&tool);
         let value = answer.map_err(|failure| self.scrubbed(failure, mask))?;
         let in_lane = value.is_none();
         let mut plain = value.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
@@ -305,7 +305,7 @@ impl Engine {
             return Ok(());
         }
         let capability = Capability::new(tool.verb, tool.item, id);
-        if self.facts.allows(&capability) && self.code().permissions.allow(&capability) {
+        if self.facts.allows(&capability) && self.graph().permissions.allow(&capability) {
             return Ok(());
         }
         let is_none = self.facts.ceiling.iter().any(|grants| grants.patterns().is_empty());
@@ -316,7 +316,7 @@ impl Engine {
     /// Tells a thread whose child it is; what the graph says itself counts (R178).
     fn tell_parent(&self, tool: &Tool, request: &mut Request) {
         let capabilities =
-            self.facts.ceiling.iter().fold(self.code().permissions.clone(), |all, one| all.narrowed(one));
+            self.facts.ceiling.iter().fold(self.graph().permissions.clone(), |all, one| all.narrowed(one));
         let capabilities = capabilities.patterns().iter().map(|pattern| Value::from(pattern.as_str())).collect();
         let facts = [
             ("parent_thread_id", Value::from(self.facts.id.as_str())),
@@ -394,7 +394,7 @@ impl Engine {
         };
         let class = classifier.classify(&Evidence::from(&**failure));
         let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
-        let node = self.code().node(job.at.node);
+        let node = self.graph().node(job.at.node);
         if let Some(retry) = &node.retry
             && attempt < retry.attempts
             && backoff::applies(retry, class.category)
@@ -469,7 +469,7 @@ impl Engine {
 
     /// Makes a call for each item, as many at a time as `width` says.
     async fn visit_each(&self, step: u64, visit: &mut Visit, items: Vec<Value>, width: usize) {
-        let stops = self.code().stops_at_failure(visit.activation.node);
+        let stops = self.graph().stops_at_failure(visit.activation.node);
         let calls = Mutex::new(Calls {
             next: 0,
             over: false,
@@ -494,8 +494,8 @@ impl Engine {
 
     /// Whether what a foreach calls is an agent's thread.
     fn calls_thread(&self, node: u16) -> bool {
-        let Kind::Foreach(each) = &self.code().node(node).kind else { return false };
-        self.code().tool(each.call.tool).is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
+        let Kind::Foreach(each) = &self.graph().node(node).kind else { return false };
+        self.graph().tool(each.call.tool).is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
     }
 
     /// Makes the calls of a foreach one after the other, until none is left.

@@ -48,7 +48,7 @@ impl Engine {
             Some(visit) => (visit.activation.node, visit.at, visit.failure.clone()),
             None => (self.standing.last, None::<SystemTime>, None),
         };
-        let name = self.code().node(node).name.clone();
+        let name = self.graph().node(node).name.clone();
         if !fatal {
             self.move_frontier(&visits);
             if let Err((_, mismatch)) = self.fold(&mut visits) {
@@ -64,7 +64,7 @@ impl Engine {
             let error = failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default();
             self.standing.last_error = Some(LastError { node: name.clone(), error });
         }
-        let next = self.standing.frontier.first().map(|at| self.code().node(at.node).name.clone());
+        let next = self.standing.frontier.first().map(|at| self.graph().node(at.node).name.clone());
         let (status, output) = match &next {
             _ if is_over => (Status::Error, None),
             Some(_) => (Status::Running, None),

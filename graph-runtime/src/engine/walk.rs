@@ -44,14 +44,14 @@ impl Engine {
             if self.is_others_turn() {
                 yield_now().await;
             }
-            self.standing.begin_visits(self.machine.code());
+            self.standing.begin_visits(self.machine.graph());
             let now = Now::new(&clock);
             let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
                 Departure::Call(calling) => (true, Answer(calling).await.err()),
                 Departure::Compute => (false, None),
                 Departure::Refused => break,
             };
-            let nests = || machine.code().tool(slot.call.tool).is_none_or(|tool| tool.nests);
+            let nests = || machine.graph().tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
             let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
             if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
@@ -78,7 +78,7 @@ impl Engine {
     /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
     fn is_alone(&self) -> bool {
         match self.standing.frontier.as_slice() {
-            [Activation { node, argument: None }] => self.code().node(*node).is_plain,
+            [Activation { node, argument: None }] => self.graph().node(*node).is_plain,
             _ => false,
         }
     }

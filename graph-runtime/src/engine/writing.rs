@@ -212,11 +212,11 @@ impl To {
         let seen = (!runtime.observers.is_empty()).then(|| records.clone());
         store.append(lease, known, records, status).await?;
         if let Some(records) = seen {
-            let event = Event::Recorded { run: lease.run(), graph: machine.code(), records: &records };
+            let event = Event::Recorded { run: lease.run(), graph: machine.graph(), records: &records };
             runtime.observers.iter().for_each(|observer| observer.observe(&event));
         }
         if !fresh.is_empty() {
-            runtime.keep(machine.code(), fresh).await;
+            runtime.keep(machine.graph(), fresh).await;
         }
         Ok(())
     }

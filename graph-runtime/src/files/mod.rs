@@ -39,7 +39,7 @@ pub use registry::{Entry, Registry};
 pub use store::{FilesAudit, FilesAuditError, ProjectStore};
 pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
-use crate::code::Code;
+use crate::graph::CompiledGraph;
 use crate::observer::{Event, Observer};
 use crate::record::{self, Journal, JournalError, Record, Sealed};
 use crate::store::{Store, StoreError};
@@ -197,7 +197,7 @@ impl ProjectFiles {
         store: &dyn Store,
         journal_key: &PublicKey,
         run: &RunId,
-        graph: &Code,
+        graph: &CompiledGraph,
     ) -> Result<(), FilesError> {
         let sealed = load(store, journal_key, run, graph).await?;
         let result = self.inner.take(run, graph, &sealed, None);
@@ -262,7 +262,7 @@ impl Observer for ProjectFiles {
 
 impl Inner {
     /// Takes records of a run into its files; `pid` is the process that wrote them just now.
-    fn take(&self, run: &RunId, graph: &Code, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
+    fn take(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let keeper = {
             let mut runs = locked(&self.runs);
@@ -313,7 +313,7 @@ impl Inner {
 }
 
 impl Keeper {
-    fn new(run: &RunId, graph: &Code, version: String) -> Self {
+    fn new(run: &RunId, graph: &CompiledGraph, version: String) -> Self {
         let facts = Facts::new(run.clone(), Outline::of(graph), version);
         Self { facts, journal: JournalFile::default(), transcript: Transcript::default(), page: Page::default() }
     }
@@ -385,7 +385,7 @@ async fn load(
     store: &dyn Store,
     journal_key: &PublicKey,
     run: &RunId,
-    graph: &Code,
+    graph: &CompiledGraph,
 ) -> Result<Vec<Sealed>, FilesError> {
     let sealed = store.load(run).await.map_err(FilesError::Store)?;
     let journal = Journal::verify(run, &sealed, journal_key).map_err(FilesError::Journal)?;

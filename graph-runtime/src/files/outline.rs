@@ -4,7 +4,7 @@ use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::value::Value;
 
-use crate::code::{Code, Kind};
+use crate::graph::{CompiledGraph, Kind};
 
 /// What the files need to know of a graph.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ impl PlaceKind {
 }
 
 impl Outline {
-    pub(super) fn of(code: &Code) -> Self {
+    pub(super) fn of(code: &CompiledGraph) -> Self {
         let tool = |at: u16| code.tool(at).map_or_else(String::new, |tool| tool.name().to_owned());
-        let place = |node: &crate::code::Node| {
+        let place = |node: &crate::graph::Node| {
             let (kind, action) = match &node.kind {
                 Kind::Action(call) => (PlaceKind::Action, tool(call.tool)),
                 Kind::Foreach(each) => (PlaceKind::Foreach, tool(each.call.tool)),

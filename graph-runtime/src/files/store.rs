@@ -14,7 +14,7 @@ use super::disk::Disk;
 use super::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};
 use super::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, transcript_file};
 use crate::audit::{Audit, AuditError, prove_tree};
-use crate::code::Code;
+use crate::graph::CompiledGraph;
 use crate::machine::Machine;
 use crate::record::{Entry, Record, Sealed, Status, head};
 use crate::seal::SealKey;
@@ -109,9 +109,9 @@ impl ProjectStore {
         for (machine, audit) in prove_tree(machine, run, self, key, seal).await? {
             let run = &audit.run;
             let unread = |source| FilesAuditError::Files { run: run.clone(), source };
-            let sealed = load(self, key, run, machine.code()).await.map_err(unread)?;
+            let sealed = load(self, key, run, machine.graph()).await.map_err(unread)?;
             let differing = match sealed.last() {
-                Some(last) if last.link() == audit.link => self.differing(&sealed, files_key, run, machine.code()),
+                Some(last) if last.link() == audit.link => self.differing(&sealed, files_key, run, machine.graph()),
                 // Somebody wrote to it since it was proven.
                 _ => Ok(vec![self.disk.path(&journal::file(run))]),
             };
@@ -135,7 +135,7 @@ impl ProjectStore {
         journal_key: &PublicKey,
         files_key: &PublicKey,
         run: &RunId,
-        graph: &Code,
+        graph: &CompiledGraph,
     ) -> Result<Vec<PathBuf>, FilesError> {
         self.differing(&load(journals, journal_key, run, graph).await?, files_key, run, graph)
     }
@@ -146,7 +146,7 @@ impl ProjectStore {
         sealed: &[Sealed],
         files_key: &PublicKey,
         run: &RunId,
-        graph: &Code,
+        graph: &CompiledGraph,
     ) -> Result<Vec<PathBuf>, FilesError> {
         let version = self.version(run).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
         let signed = self.signed(&graph.id, run, files_key)?;

@@ -9,7 +9,7 @@ use graph_model::program::Kind;
 
 pub use progress::Progress;
 
-use crate::code::Code;
+use crate::graph::CompiledGraph;
 use crate::record::{Sealed, Status};
 
 /// Sees what runs do.
@@ -76,7 +76,7 @@ pub enum Event<'a> {
         /// The run.
         run: &'a RunId,
         /// Its graph.
-        graph: &'a Code,
+        graph: &'a CompiledGraph,
         /// The records in order. Where the first has number 0, they are the journal from its beginning: of a run that begins,
         /// or of one that is taken up, before [`Event::RunStarted`].
         records: &'a [Sealed],

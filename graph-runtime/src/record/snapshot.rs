@@ -11,8 +11,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Standing, Target, TargetsDraft, activation};
-use crate::code::{Code, Key, Kind};
 use crate::error::{LastError, SuppressedError};
+use crate::graph::{CompiledGraph, Key, Kind};
 use crate::machine::{Cells, Retries};
 use crate::vault::{Place, Vault, result_mask};
 
@@ -86,7 +86,7 @@ impl Due {
 
 /// Where a run stands, as the engine writes it: nothing is copied but what is sealed.
 pub(crate) struct SnapshotDraft<'a> {
-    pub(crate) code: &'a Code,
+    pub(crate) code: &'a CompiledGraph,
     pub(crate) state: &'a dyn Cells,
     pub(crate) standing: &'a Standing,
     /// Seals the secrets; none where the graph has none.
@@ -182,7 +182,7 @@ impl Serialize for PreviousDraft<'_> {
 }
 
 /// Returns where secrets are in what the last visit of a node returned: of a foreach, that is what it collected.
-fn previous_mask<'c>(code: &'c Code, node: &str) -> Option<&'c graph_model::secret::Mask> {
+fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c graph_model::secret::Mask> {
     let at = code.node_named(node)?;
     match &code.node(at).kind {
         Kind::Foreach(each) => code.settings.secrets.keys.get(&code.keys[each.collect?].name),
@@ -192,7 +192,7 @@ fn previous_mask<'c>(code: &'c Code, node: &str) -> Option<&'c graph_model::secr
 
 impl Snapshot {
     /// Opens the secrets in it.
-    pub(crate) fn unseal(&mut self, code: &Code, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
+    pub(crate) fn unseal(&mut self, code: &CompiledGraph, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
         for (name, value) in &mut self.keys {
             vault.unseal(code.settings.secrets.keys.get(name), Place::kept(self.steps, name), value)?;
         }
@@ -207,7 +207,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If it does not fit the graph.
-    pub(crate) fn restore(&self, code: &Code, state: &mut dyn Cells) -> Result<Standing, String> {
+    pub(crate) fn restore(&self, code: &CompiledGraph, state: &mut dyn Cells) -> Result<Standing, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
         for (key, Key { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.

@@ -90,7 +90,7 @@ impl Runtime {
     /// If there is no such run or step, the run had ended there, a key or value does not fit the graph, or the store fails.
     pub async fn fork(&self, machine: &dyn Machine, origin: &RunId, fork: Fork) -> Result<RunId, ForkError> {
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(ForkError::NoStore) };
-        let code = machine.code();
+        let code = machine.graph();
         let travel = |reason| ForkError::Travel { run: origin.clone(), reason };
         let failed = |source| ForkError::Store { run: origin.clone(), source };
         let run = match fork.run {

@@ -14,8 +14,8 @@ use graph_model::value::{AsView, Map, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
-use crate::code::{Code, Foreach, Kind};
 use crate::error::{Category, Failure};
+use crate::graph::{CompiledGraph, Foreach, Kind};
 use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Plan, Request};
 use crate::record::{End, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
 use crate::runtime::replay_step;
@@ -174,7 +174,7 @@ pub fn replay(
     };
     // Where a fork begins, both begin.
     let begun = past.start.from.is_some().then(|| {
-        crate::record::SnapshotDraft { code: past.code(), state, standing: &past.standing, vault: None }.to_owned()
+        crate::record::SnapshotDraft { code: past.graph(), state, standing: &past.standing, vault: None }.to_owned()
     });
     let recorded = Recorded::read(&mut past)?;
     let Past { start, resumed, end, limit: last_limit, .. } = past;
@@ -182,7 +182,7 @@ pub fn replay(
         std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
     let (inputs, limit) = (start.inputs, start.limit);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
-    let code = changed.code();
+    let code = changed.graph();
     let mut standing = Standing::new(code);
     standing.limit = limit.map(u64::from);
     let state = opened(changed, inputs).and_then(|mut state| {
@@ -199,11 +199,11 @@ pub fn replay(
             return Ok(replay);
         }
     };
-    let hides = !code.settings.secrets.is_empty() || !original.code().settings.secrets.is_empty();
+    let hides = !code.settings.secrets.is_empty() || !original.graph().settings.secrets.is_empty();
     let mut walk = Walk {
         machine: changed,
         code,
-        original: original.code(),
+        original: original.graph(),
         state,
         standing,
         recorded,
@@ -287,7 +287,7 @@ impl Recorded {
         at: SystemTime,
     ) -> Vec<Option<RecordedCall>> {
         let Some(state) = past.state() else { return Vec::new() };
-        let (code, clock) = (past.code(), || at);
+        let (code, clock) = (past.graph(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
         let standing = past.standing.visiting(code);
         let sight = standing.sight(state, activation.node, &now);
@@ -349,7 +349,7 @@ fn failure_of(visit: &Visit, message: &str) -> Failure {
 }
 
 /// Returns a call's tool, and its arguments by their names.
-fn told(code: &Code, mut request: Request) -> (String, Value) {
+fn told(code: &CompiledGraph, mut request: Request) -> (String, Value) {
     let tool = code.tool(request.tool);
     let id = request.id.as_ref().or(tool.and_then(|tool| tool.id.as_ref()));
     let tool_name = id.map(ToString::to_string).unwrap_or_default();
@@ -377,8 +377,8 @@ enum Halt {
 /// A run under the changed graph.
 struct Walk<'m> {
     machine: &'m dyn Machine,
-    code: &'m Code,
-    original: &'m Code,
+    code: &'m CompiledGraph,
+    original: &'m CompiledGraph,
     state: Box<dyn Cells>,
     standing: Standing,
     recorded: Recorded,
@@ -523,7 +523,7 @@ impl Walk<'_> {
         {
             found.push(Departure::Fails(error.clone()));
         }
-        let shown = |code: &Code, key: &str, value: Option<&Value>| {
+        let shown = |code: &CompiledGraph, key: &str, value: Option<&Value>| {
             let mask: Option<&Mask> = code.settings.secrets.keys.get(key);
             value.map(|value| hidden(mask, value.clone()))
         };

@@ -159,7 +159,7 @@ async fn assert_rebuilds(kept: &Kept, graphs: &[(&RunId, &Interpreted)]) {
     let elsewhere = tempfile::tempdir().unwrap();
     let files = ProjectFiles::in_directory(elsewhere.path(), key()).unwrap();
     for (run, graph) in graphs {
-        files.rebuild(&kept.store, &key().public(), run, graph.code()).await.unwrap();
+        files.rebuild(&kept.store, &key().public(), run, graph.graph()).await.unwrap();
     }
     let rebuilt = tree(elsewhere.path());
     assert_eq!(live.keys().collect::<Vec<_>>(), rebuilt.keys().collect::<Vec<_>>());
@@ -186,7 +186,7 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
         let paths = kept
             .files
             .store()
-            .compare(&kept.store, &key().public(), &key().public(), &id(), code.code())
+            .compare(&kept.store, &key().public(), &key().public(), &id(), code.graph())
             .await
             .unwrap();
         let file = |path: std::path::PathBuf| path.strip_prefix(kept.directory.path()).unwrap().display().to_string();
@@ -203,7 +203,7 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
     let changed = tree(kept.directory.path());
     assert_eq!(differing().await.len(), whole.len());
     assert_eq!(tree(kept.directory.path()), changed, "looking changes nothing");
-    kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
+    kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
     assert_eq!(tree(kept.directory.path()), whole);
 }
 
@@ -233,10 +233,10 @@ async fn nothing_is_rebuilt_from_a_journal_that_was_changed_or_is_another_graphs
     let before = tree(kept.directory.path());
     let code = machine(&KINDS);
     let other = SecretKey::from_seed(&[9; 32]).public();
-    let error = kept.files.rebuild(&kept.store, &other, &id(), code.code()).await.unwrap_err();
+    let error = kept.files.rebuild(&kept.store, &other, &id(), code.graph()).await.unwrap_err();
     assert!(matches!(error, FilesError::Journal(_)), "{error}");
     let edited = Program { digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..KINDS };
-    let error = kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&edited).code()).await.unwrap_err();
+    let error = kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&edited).graph()).await.unwrap_err();
     assert!(matches!(error, FilesError::AnotherGraph { .. }), "{error}");
     assert_eq!(tree(kept.directory.path()), before);
 }
@@ -347,7 +347,7 @@ async fn files_are_compared_with_the_key_and_the_version_that_wrote_them() {
     let (kept, graph) = (Kept::of_every_kind().await, machine(&KINDS));
     let (files, own, other) = (kept.files.store(), key().public(), SecretKey::from_seed(&[9; 32]));
     let differing = async |by: &PublicKey| {
-        let paths = files.compare(&files, &own, by, &id(), graph.code()).await.unwrap();
+        let paths = files.compare(&files, &own, by, &id(), graph.graph()).await.unwrap();
         let file = |path: std::path::PathBuf| path.strip_prefix(kept.directory.path()).unwrap().display().to_string();
         paths.into_iter().map(file).collect::<Vec<_>>()
     };
@@ -357,9 +357,9 @@ async fn files_are_compared_with_the_key_and_the_version_that_wrote_them() {
     assert_eq!(differing(&other.public()).await, signed);
     // Another key may sign the files than the journal.
     let by_other = ProjectFiles::in_directory(kept.directory.path(), other.clone()).unwrap();
-    by_other.rebuild(&kept.store, &own, &id(), graph.code()).await.unwrap();
+    by_other.rebuild(&kept.store, &own, &id(), graph.graph()).await.unwrap();
     assert_eq!((differing(&other.public()).await, differing(&own).await), (Vec::new(), signed.to_vec()));
-    kept.files.rebuild(&kept.store, &own, &id(), graph.code()).await.unwrap();
+    kept.files.rebuild(&kept.store, &own, &id(), graph.graph()).await.unwrap();
     // What an older version wrote names that version, in every snapshot and in the page that is signed.
     let (now, old) = (env!("CARGO_PKG_VERSION"), "0.0.9");
     let mut names = BTreeMap::new();
@@ -758,7 +758,7 @@ mod registry {
         // What is rebuilt is the same row, and of the process nothing is known.
         let elsewhere = tempfile::tempdir().unwrap();
         let files = ProjectFiles::in_directory(elsewhere.path(), key()).unwrap();
-        files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
+        files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
         let rebuilt = files.registry().unwrap().get("run-1").unwrap().unwrap();
         assert_eq!(rebuilt, Entry { pid: None, ..expected });
     }
@@ -1022,7 +1022,7 @@ async fn a_file_that_cannot_be_written_stops_no_run_and_is_reported() {
     assert_eq!(verify(&kept.transcript()), Ok(8), "what can be written is");
     // When the way is free, they are rebuilt.
     std::fs::remove_file(kept.path(".ai/knowledge")).unwrap();
-    kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).code()).await.unwrap();
+    kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
     assert!(kept.files.problems().is_empty());
     kept.files.store().verify(&graph(), &id(), &ring()).unwrap();
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
-use graph_runtime::__private::{Code, ItemType, Performer, Program, Tool, Verb};
+use graph_runtime::__private::{CompiledGraph, ItemType, Performer, Program, Tool, Verb};
 use graph_runtime::{
     ActionError, Activation, Arguments, Call, Calling, Cells, Change, Failure, FromValue, Graph, Lane, Machine, Map,
     Mismatch, Next, Notes, Outcome, Sight, Value,
@@ -21,7 +21,7 @@ pub(crate) type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
 /// A graph with one tool, `test/tool`, whose inputs and output are anything.
 #[derive(Clone)]
 pub(crate) struct Interpreted {
-    code: Arc<Code>,
+    code: Arc<CompiledGraph>,
     nested: Option<Arc<Interpreted>>,
     tool: Arc<Perform>,
     lead: Arc<Lead>,
@@ -71,7 +71,7 @@ impl Interpreted {
         program: &Program<'_>,
         tool: impl Fn(&Call, Value) -> Performing + Send + Sync + 'static,
     ) -> Self {
-        let code = Arc::new(Code::load(program).unwrap());
+        let code = Arc::new(CompiledGraph::load(program).unwrap());
         Self { code, nested: None, tool: Arc::new(tool), lead: Arc::new(|_| None) }
     }
 
@@ -96,7 +96,7 @@ impl Graph for Interpreted {
 }
 
 impl Machine for Interpreted {
-    fn code(&self) -> &Code {
+    fn graph(&self) -> &CompiledGraph {
         &self.code
     }
 

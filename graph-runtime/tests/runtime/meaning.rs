@@ -142,7 +142,7 @@ async fn the_first_edge_that_holds_is_followed_and_one_without_condition_holds_w
         // A path without a namespace is no path: such a program does not load.
         if next.contains(r#""path":"n""#) {
             let program = Program { nodes: &nodes(&next), ..PROGRAM };
-            assert!(graph_runtime::__private::Code::load(&program).is_err());
+            assert!(graph_runtime::__private::CompiledGraph::load(&program).is_err());
             continue;
         }
         assert_eq!(run(&nodes(&next), json!({ "n": 3 })).await.unwrap().output, expected, "{next}");

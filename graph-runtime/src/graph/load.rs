@@ -18,7 +18,8 @@ use graph_model::value::{Map, Value};
 use regex::Regex;
 
 use super::{
-    Base, CallTerm, Code, Does, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece, Reference, Term, Test, Tool,
+    Base, CallTerm, CompiledGraph, Does, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece, Reference, Term, Test,
+    Tool,
 };
 
 /// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
@@ -29,7 +30,7 @@ pub struct LoadError {
     reason: String,
 }
 
-impl Code {
+impl CompiledGraph {
     /// Resolves a program.
     ///
     /// # Errors
@@ -58,7 +59,7 @@ struct Loader<'p> {
 }
 
 impl Loader<'_> {
-    fn load(&self) -> Result<Code, String> {
+    fn load(&self) -> Result<CompiledGraph, String> {
         let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
             *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
@@ -67,7 +68,7 @@ impl Loader<'_> {
             nodes.iter().map(|(name, body)| self.node(name, body, &settings)).collect::<Result<_, _>>()?;
         let (loaded, untrusted): (Vec<Node>, Vec<Untrusted>) = loaded.into_iter().unzip();
         let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
-        let code = Code {
+        let code = CompiledGraph {
             id: GraphId::new(id).map_err(|error| say(&error))?,
             version: version.to_owned(),
             digest: digest.parse().map_err(|error| say(&error))?,

@@ -1,4 +1,4 @@
-//! Code: a program with its names resolved and its texts read, ready to be followed.
+//! Compiled graphs: programs with their names resolved and their texts read, ready to be followed.
 //!
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
@@ -29,7 +29,7 @@ use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, 
 
 /// A graph that can be followed.
 #[derive(Debug)]
-pub struct Code {
+pub struct CompiledGraph {
     pub(crate) id: GraphId,
     pub(crate) version: String,
     pub(crate) digest: Digest,
@@ -288,7 +288,7 @@ struct Test {
     pattern: Option<Regex>,
 }
 
-impl Code {
+impl CompiledGraph {
     pub(crate) fn node(&self, at: u16) -> &Node {
         &self.nodes[usize::from(at)]
     }
@@ -488,7 +488,7 @@ struct Look<'a> {
     result: View<'a>,
     /// What only this place knows: an object of names.
     local: View<'a>,
-    code: &'a Code,
+    code: &'a CompiledGraph,
 }
 
 impl Look<'_> {
