@@ -26,16 +26,17 @@ use graph_model::value::{Value, canonical_json};
 
 use crate::engine::nested::is_nested_id;
 use crate::engine::{Ended, Finished, denied, state_value};
-use crate::graph::{CompiledGraph, Foreach, Kind};
-use crate::machine::{Activation, Cells, Lane, Machine, Request};
+use crate::graph::{CompiledGraph, Kind};
+use crate::machine::{Cells, Lane, Machine};
 use crate::record::{
-    Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Standing, Start,
-    Status, Step, Verified,
+    Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Start, Status,
+    Step, Verified,
 };
 use crate::runtime::{initialise, replay_step};
 use crate::schema;
 use crate::seal::SealKey;
-use crate::travel::standing_of;
+use crate::step::{Activation, Position, Request, Way};
+use crate::travel::position_of;
 use crate::vault::{Vault, hidden};
 
 use hooks::Wish;
@@ -244,7 +245,7 @@ fn prove(
         digest: start.digest,
         signer: start.signer.clone(),
         status: walk.status,
-        steps: walk.standing.steps,
+        steps: walk.position.steps,
         resumes: walk.sessions.len() as u64 - 1,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
@@ -340,7 +341,7 @@ struct Walk<'m> {
     state: Option<Box<dyn Cells>>,
     /// Where results are tried, whether a tool can have returned them.
     lane: RefCell<Box<dyn Lane>>,
-    standing: Standing,
+    position: Position,
     status: Status,
     before: Before,
     /// Whether the next nodes can have been visited where it ended.
@@ -381,15 +382,15 @@ impl<'m> Walk<'m> {
     ) -> Result<Self, JournalError> {
         let code = machine.graph();
         let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
-        let mut standing = Standing::new(code);
-        standing.limit = start.limit.map(u64::from);
+        let mut position = Position::new(code);
+        position.limit = start.limit.map(u64::from);
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let mut walk = Self {
             machine,
             code,
             state,
             lane: RefCell::new(machine.lane()),
-            standing,
+            position,
             status: Status::Running,
             before: Before::Start,
             is_visiting: false,
@@ -444,7 +445,7 @@ impl<'m> Walk<'m> {
             Entry::Start(_) => return Err("a run begins once".to_owned()),
             _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
             // The last step and the end are written together.
-            _ if self.standing.frontier.is_empty() && !is_end => return self.stands(),
+            _ if self.position.frontier.is_empty() && !is_end => return self.stands(),
             Entry::Resume(_) => {}
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not taken up again".to_owned());
@@ -470,7 +471,7 @@ impl<'m> Walk<'m> {
             Before::Start => self.wish_at_start().goes_on(),
             // A snapshot is written with its step, and a run that has a result is not ended again.
             Before::Step | Before::Snapshot
-                if !matches!(entry, Entry::Snapshot(_)) && !self.standing.frontier.is_empty() =>
+                if !matches!(entry, Entry::Snapshot(_)) && !self.position.frontier.is_empty() =>
             {
                 self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())
             }
@@ -483,20 +484,20 @@ impl<'m> Walk<'m> {
         if self.is_fork && self.before == Before::Start {
             return Err("the run began in another, and no snapshot says where it stood".to_owned());
         }
-        if self.standing.frontier.is_empty() && !is_result(self.status) {
+        if self.position.frontier.is_empty() && !is_result(self.status) {
             return Err("the run had come to its end, and no record says so".to_owned());
         }
         Ok(())
     }
 
     fn resume(&mut self, resume: &Resume) -> Result<(), String> {
-        same("number of visits before it", resume.steps, self.standing.steps)?;
+        same("number of visits before it", resume.steps, self.position.steps)?;
         if self.is_inside && resume.limit.is_some() {
             return Err("only the graph limits how many steps a run inside another takes".to_owned());
         }
         self.items.values_mut().for_each(|items| items.last = None);
         self.status = Status::Running;
-        self.standing.limit = resume.limit.map(u64::from).or(self.standing.limit);
+        self.position.limit = resume.limit.map(u64::from).or(self.position.limit);
         self.session(&resume.grants, resume.depth)
     }
 
@@ -518,66 +519,58 @@ impl<'m> Walk<'m> {
 
     /// Returns how many steps the run may take.
     fn most_steps(&self) -> u64 {
-        self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps))
+        self.position.most_steps(self.code)
     }
 
     /// Whether the next step is one more than the run may take, unless a hook allows more.
     fn is_exhausted(&self) -> bool {
-        self.standing.steps + self.standing.frontier.len() as u64 > self.most_steps()
+        self.position.is_exhausted(self.code)
     }
 
     /// Takes a step, if the graph allows it.
     fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         let visits = step.visits.len();
-        same("number of nodes that were to be visited", visits, self.standing.frontier.len())?;
-        let (taken, is_exhausted) = (self.standing.steps + visits as u64, self.is_exhausted());
+        same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
+        let (taken, is_exhausted) = (self.position.steps + visits as u64, self.is_exhausted());
         match step.limit {
             Some(limit) if is_exhausted && self.is_extension(limit) && taken <= limit => {
-                self.standing.limit = Some(limit);
+                self.position.limit = Some(limit);
             }
             _ if is_exhausted => {
                 return Err(format!("it is visit {taken}, and the run may make {}", self.most_steps()));
             }
-            limit if limit != self.standing.limit => {
+            limit if limit != self.position.limit => {
                 return Err("it says how many visits the run may make, and nobody had changed that".to_owned());
             }
             _ => {}
         }
-        self.standing.begin_visits(self.code);
-        let frontier = std::mem::take(&mut self.standing.frontier);
-        let (mut next, mut leads) = (Vec::<Activation>::new(), Vec::new());
-        for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.standing.steps + 1..) {
+        let frontier = self.position.frontier.clone();
+        let mut leads = Vec::new();
+        for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.position.steps + 1..) {
             same("number of the visit", visit.step, number)?;
             same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
-            let argument = activation.argument.as_deref().unwrap_or(&Value::Null);
-            same("argument of the visit", &visit.argument, argument)?;
+            same("argument of the visit", &visit.argument, &Value::Null)?;
             self.permitted(activation.node)?;
-            if let Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) = &self.code.node(activation.node).kind
-                && !visit.cached
-            {
-                self.used.insert(call.tool);
-            }
-            let to = self.visit(visit, activation, at, frontier.len() == 1)?;
+            self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
+            let way = self.visit(visit, activation, at, frontier.len() == 1)?;
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
                 self.inside = Some(inside);
             }
             // Of several nodes, hooks are told of none.
-            leads.push(if let [to] = to.as_slice() { Some(to.node) } else { None });
-            to.into_iter().for_each(|activation| activation.join(&mut next));
+            leads.push(match &way {
+                Way::Along { edges, .. } if edges.one().is_some() => self.code.targets(activation.node, edges).next(),
+                Way::OnError(target) => Some(*target),
+                Way::Along { .. } | Way::Fatal => None,
+            });
         }
         self.done.clear();
         self.lengths.get_mut().clear();
         self.items.clear();
-        let name = |node: u16| self.code.node(node).name.as_str();
-        let expected: Vec<&str> = next.iter().map(|activation| name(activation.node)).collect();
-        let said: Vec<&str> = step.next.iter().map(|target| target.node.as_str()).collect();
-        same("way on", said.join(", "), expected.join(", "))?;
-        let arguments = next.iter().zip(&step.next);
-        for (activation, target) in arguments {
-            same("argument of what follows", &target.argument, activation.argument.as_deref().unwrap_or(&Value::Null))?;
+        for target in &step.next {
+            same("argument of what follows", &target.argument, &Value::Null)?;
         }
-        replay_step(self.code, self.machine, self.state.as_deref_mut(), &mut self.standing, step)?;
+        replay_step(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
         self.told = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
         let wishes = frontier.iter().zip(&step.visits).zip(leads);
@@ -593,8 +586,8 @@ impl<'m> Walk<'m> {
             return Err("it names no call".to_owned());
         }
         for done in &calls.done {
-            let place = done.step.checked_sub(self.standing.steps + 1).and_then(|place| usize::try_from(place).ok());
-            let activation = place.and_then(|place| self.standing.frontier.get(place));
+            let place = done.step.checked_sub(self.position.steps + 1).and_then(|place| usize::try_from(place).ok());
+            let activation = place.and_then(|place| self.position.frontier.get(place));
             let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
             self.permitted(activation.node)?;
             let node = self.code.node(activation.node);
@@ -624,11 +617,11 @@ impl<'m> Walk<'m> {
 
     /// Begins where another run stood.
     fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
-        self.standing = match self.state.as_deref_mut() {
+        self.position = match self.state.as_deref_mut() {
             Some(state) => snapshot.restore(self.code, state)?,
-            None => standing_of(snapshot, self.code)?,
+            None => position_of(snapshot, self.code)?,
         };
-        if self.standing.frontier.is_empty() {
+        if self.position.frontier.is_empty() {
             return Err("nothing was left to do where it began".to_owned());
         }
         self.is_told(snapshot)
@@ -645,12 +638,12 @@ impl<'m> Walk<'m> {
     /// Fails unless a snapshot says where the run stands.
     fn is_told(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
-            let stands = standing_of(said, self.code)?;
+            let stands = position_of(said, self.code)?;
             // What nodes returned the last time may be sealed.
-            let is_same = Standing { previous: self.standing.previous.clone(), ..stands } == self.standing;
+            let is_same = Position { previous: self.position.previous.clone(), ..stands } == self.position;
             return if is_same { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
-        let is = SnapshotDraft { code: self.code, state, standing: &self.standing, vault: None }.to_owned();
+        let is = SnapshotDraft { code: self.code, state, position: &self.position, vault: None }.to_owned();
         if is == *said {
             return Ok(());
         }
@@ -664,10 +657,8 @@ impl<'m> Walk<'m> {
 
     /// Fails unless the run was allowed what the node calls.
     fn permitted(&self, node: u16) -> Result<(), String> {
-        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &self.code.node(node).kind else {
-            return Ok(());
-        };
-        let capability = self.code.tool(call.tool).and_then(|tool| tool.capability.as_ref());
+        let tool = self.code.node(node).kind.calls().and_then(|tool| self.code.tool(tool));
+        let capability = tool.and_then(|tool| tool.capability.as_ref());
         capability.map_or(Ok(()), |capability| self.granted(capability))
     }
 
@@ -711,12 +702,12 @@ impl<'m> Walk<'m> {
         let mask = self.code.settings.secrets.output.as_ref();
         is_result(end.status).then(|| Ended {
             status: end.status,
-            node: self.code.node(self.standing.last).name.clone(),
+            node: self.code.node(self.position.last).name.clone(),
             output: end.output.clone(),
             hidden: mask.map(|mask| Box::new(mask.hide(end.output.clone()))),
-            state: state_value(self.code, state, &self.standing),
+            state: state_value(self.code, state, &self.position),
             steps: end.steps,
-            suppressed: self.standing.suppressed.clone(),
+            suppressed: self.position.suppressed.clone(),
             exhausted: end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag,
             history: Vec::new(),
         })

@@ -34,7 +34,7 @@ impl Edges {
     pub fn of(program: &Program<'_>) -> Self {
         let edges = |body: &str| {
             let body: Body = serde_json::from_str(body).expect("the compiler writes only bodies that can be read");
-            body.next
+            body.next.into_edges()
         };
         Self { nodes: program.nodes.iter().map(|(name, body)| ((*name).to_owned(), edges(body))).collect() }
     }

@@ -33,14 +33,17 @@ use crate::call::{Call, RunFacts};
 use crate::error::{Failure, LastError, RunError, SuppressedError};
 use crate::graph::CompiledGraph;
 use crate::hooks::Control;
-use crate::machine::{Activation, Calling, Cells, Change, Lane, Machine, Next, Notes, Now, Outcome, Sight};
+use crate::machine::{Calling, Cells, Lane, Machine};
 use crate::observer::Event;
 use crate::record::{
-    self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Standing, Status, StepDraft, TargetsDraft, VisitDraft,
+    self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, StepDraft, TargetsDraft, VisitDraft,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
-use crate::settle::{self, Failed, Route};
+use crate::step::{
+    Activation, Candidate, Change, Env, Facts, Misfit, Notes, Now, Outcome, Position, Settled, Visited, Way, fold,
+    output, settle,
+};
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
@@ -54,8 +57,6 @@ pub(crate) use writing::Writing;
 const TURN: Duration = Duration::from_micros(500);
 /// After how many steps the time of that is looked at: looking costs a fifth of a step.
 const STEPS_A_LOOK: u64 = 32;
-/// How many times as many steps as the graph says a run may take at most if hooks allow more.
-const MOST_EXTENSIONS: u64 = 100;
 
 /// What the end of a run says that was cancelled.
 pub(crate) const CANCELLED: &str = "cancelled";
@@ -67,11 +68,6 @@ pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
 /// Returns what the end of a run says that had taken all the steps it may.
 pub(crate) fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
-}
-
-/// Returns how many steps hooks may allow a run at most.
-pub(crate) fn most_extended(code: &CompiledGraph) -> u64 {
-    u64::from(code.settings.max_steps).saturating_mul(MOST_EXTENSIONS)
 }
 
 /// A run at work.
@@ -88,7 +84,7 @@ pub(crate) struct Engine {
     /// What is known of its secrets; none where the graph has none.
     pub(crate) vault: Option<Arc<Vault>>,
     pub(crate) state: Box<dyn Cells>,
-    pub(crate) standing: Standing,
+    pub(crate) position: Position,
     /// Whether it has a journal.
     pub(crate) is_kept: bool,
     pub(crate) durability: Durability,
@@ -157,12 +153,10 @@ struct Visit {
     broken: Option<Box<RunError>>,
     /// Whether it failed on what its calls returned.
     is_unfit: bool,
-    /// Whether the failure led along the node's own edges.
-    suppressed: bool,
     changes: Vec<Change>,
     /// The keys that were not set before, by name; only where somebody watches.
     new_keys: Vec<String>,
-    next: Next,
+    way: Way,
     elapsed: Duration,
     warnings: Vec<String>,
 }
@@ -213,7 +207,7 @@ impl Engine {
                 return Err(error);
             }
             self.settle(&mut visits);
-            if let Some(failed) = visits.iter().position(|visit| self.is_fatal(visit)) {
+            if let Some(failed) = visits.iter().position(|visit| visit.way.is_fatal()) {
                 return Err(self.fail(visits, failed).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
@@ -243,7 +237,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
             }
-            let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.position.steps, Box::new(self.state_value()));
             return Some(RunError::Cancelled { run, steps, state });
         }
         if self.facts.stop.is_set() {
@@ -254,7 +248,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
-            let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.position.steps, Box::new(self.state_value()));
             return Some(RunError::Deadline { run, steps, state });
         }
         None
@@ -262,7 +256,7 @@ impl Engine {
 
     /// Leaves the run where it stands, to be resumed: all that was done is durable then.
     async fn leave(&mut self) -> RunError {
-        let (run, steps) = (self.facts.id.clone(), self.standing.steps);
+        let (run, steps) = (self.facts.id.clone(), self.position.steps);
         // What of the step is done is not done again when the run is resumed.
         let done = self.seal_done();
         if let Some(journal) = &mut self.journal
@@ -278,23 +272,21 @@ impl Engine {
 
     /// Returns how many steps the run may take.
     fn most_steps(&self) -> u64 {
-        self.standing.limit.unwrap_or_else(|| u64::from(self.graph().settings.max_steps))
+        self.position.most_steps(self.graph())
     }
 
     fn is_exhausted(&self) -> bool {
-        self.standing.steps + self.standing.frontier.len() as u64 > self.most_steps()
+        self.position.is_exhausted(self.graph())
     }
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node = self.standing.frontier.first().map_or(self.graph().start, |activation| activation.node);
-        let (taken, most) = (self.standing.steps, self.most_steps());
+        let node = self.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let (taken, most) = (self.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
-                // A hook that always allows more does not make a run endless.
-                let wanted = most.saturating_add(u64::from(additional_steps)).min(most_extended(self.graph()));
-                if wanted > most {
-                    self.standing.limit = Some(wanted);
+                if let Some(wanted) = self.position.extended(self.graph(), additional_steps) {
+                    self.position.limit = Some(wanted);
                     if !self.is_exhausted() {
                         return None;
                     }
@@ -331,7 +323,7 @@ impl Engine {
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
         self.observe_end(ended.status, None);
-        self.tell_end(self.standing.last, ended.status, None).await;
+        self.tell_end(self.position.last, ended.status, None).await;
         Ok(ended)
     }
 
@@ -343,7 +335,7 @@ impl Engine {
     /// Whether the other tasks of the thread should have a turn, for the graph's tools may never wait.
     #[inline]
     fn is_others_turn(&mut self) -> bool {
-        self.standing.steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && self.is_turn_over()
+        self.position.steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && self.is_turn_over()
     }
 
     /// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
@@ -369,29 +361,21 @@ impl Engine {
         self.runtime.observers.iter().for_each(|observer| observer.observe(event));
     }
 
-    /// Whether a visit failed and nothing in the graph deals with that.
-    fn is_fatal(&self, visit: &Visit) -> bool {
-        let deals = visit.suppressed || self.graph().node(visit.activation.node).on_error.is_some();
-        visit.failure.is_some() && (visit.is_ended || !deals)
-    }
-
-    /// Returns what a node may look at.
-    fn sight<'a>(&'a self, node: u16, now: &'a Now<'a>) -> Sight<'a> {
-        self.standing.sight(&*self.state, node, now)
+    /// Returns what a node looks at.
+    fn env<'a>(&'a self, at: Activation, now: &'a Now<'a>) -> Env<'a> {
+        Env::new(self.machine.graph(), &self.position, &*self.state, at, now)
     }
 
     /// Visits every node of the frontier.
     async fn perform(&mut self, visits: &mut Vec<Visit>) {
-        while self.slots.len() < self.standing.frontier.len() {
+        while self.slots.len() < self.position.frontier.len() {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        self.standing.begin_visits(self.machine.graph());
-        let mut frontier = std::mem::take(&mut self.standing.frontier);
-        let first = self.standing.steps + 1;
-        visits.resize_with(frontier.len(), Visit::default);
-        let shares = self.shares(&frontier);
-        visits.iter_mut().zip(frontier.drain(..)).for_each(|(visit, activation)| visit.begin(activation));
+        let first = self.position.steps + 1;
+        visits.resize_with(self.position.frontier.len(), Visit::default);
+        let shares = self.shares(&self.position.frontier);
+        visits.iter_mut().zip(&self.position.frontier).for_each(|(visit, activation)| visit.begin(*activation));
         if let Some(mut writing) = self.journal.take_if(|_| shares) {
             let all = self.visit_all(first, visits, &mut slots);
             if let Err(error) = self.beside(&mut writing, all).await
@@ -403,8 +387,6 @@ impl Engine {
         } else {
             self.visit_all(first, visits, &mut slots).await;
         }
-        // The list is empty now, and kept for the next step.
-        self.standing.frontier = frontier;
         self.slots = slots;
     }
 
@@ -432,7 +414,7 @@ impl Engine {
     /// Computes what the visits write and where they lead.
     fn settle(&self, visits: &mut [Visit]) {
         for (visit, slot) in visits.iter_mut().zip(&self.slots) {
-            self.advance(visit, slot);
+            self.settle_visit(visit, slot);
         }
     }
 
@@ -441,47 +423,29 @@ impl Engine {
         self.is_kept || self.is_observed()
     }
 
-    /// Computes what a visit writes and where it leads, after its call.
-    fn advance(&self, visit: &mut Visit, slot: &Slot) {
+    /// Computes what a visit writes and where it leads, behind its calls.
+    fn settle_visit(&self, visit: &mut Visit, slot: &Slot) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
         let mut notes = Notes::default();
-        let node = visit.activation.node;
-        let sight = self.sight(node, &now);
-        if visit.failure.is_none() {
-            let outcome = match (&mut visit.results, &visit.value) {
-                (Some(results), _) => Outcome::Each(results),
-                (None, Some(value)) => Outcome::Done(value.view()),
-                (None, None) if visit.called => Outcome::Done(slot.lane.outcome()),
-                (None, None) => Outcome::None,
-            };
-            let (machine, calls) = (&*self.machine, visit.calls);
-            match settle::advance(machine, &visit.activation, &sight, calls, outcome, &mut notes, &mut visit.changes) {
-                Ok(next) => visit.next = next,
-                Err(failure) => {
-                    visit.is_unfit = true;
-                    visit.failure = Some(self.scrubbed(failure, None));
-                }
-            }
-        }
-        if visit.failure.is_some() && !visit.is_ended {
-            self.route_failure(visit, &sight, &mut notes);
+        let env = self.env(visit.activation, &now);
+        let scrub = |failure: &mut Failure| self.scrub(failure);
+        let facts = Facts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
+        let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
+            (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
+            (None, Some(results), _) => Outcome::Each(results),
+            (None, None, Some(value)) => Outcome::Returned(value.view()),
+            (None, None, None) if visit.called => Outcome::Returned(slot.lane.outcome()),
+            (None, None, None) => Outcome::None,
+        };
+        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
+        visit.way = way;
+        if unfit.is_some() {
+            (visit.is_unfit, visit.failure) = (true, unfit);
         }
         visit.at = now.known();
         visit.warnings.append(&mut notes.take());
-        self.warn(node, &visit.warnings);
-    }
-
-    /// Leads a failure where the graph says; nowhere, which ends the run, if it says nothing (R120).
-    fn route_failure(&self, visit: &mut Visit, sight: &Sight<'_>, notes: &mut Notes) {
-        let Some(failure) = &visit.failure else { return };
-        let results = visit.results.get_or_insert_default();
-        let failed = Failed { failure, calls: visit.calls, results };
-        let machine = &*self.machine;
-        let route = settle::route_failure(machine, &visit.activation, sight, failed, notes, &mut visit.changes);
-        if let Some(Route { next, suppressed }) = route {
-            (visit.next, visit.suppressed) = (next, suppressed);
-        }
+        self.warn(visit.activation.node, &visit.warnings);
     }
 
     fn warn(&self, node: u16, warnings: &[String]) {
@@ -492,14 +456,23 @@ impl Engine {
     }
 
     /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
+    ///
+    /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of it fits. If the
+    /// store fails, the run is left, and what stands in the store is where it goes on.
     async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
-        let first = self.standing.steps + 1;
+        let first = self.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
-        self.move_frontier(visits);
+        let candidate = match self.fold(visits) {
+            Ok(candidate) => candidate,
+            Err(Misfit { node, mismatch, .. }) => {
+                let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
+                return Err(self.end_at(node, first, failure, true).await);
+            }
+        };
         let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
         let mut records = Vec::new();
         if self.is_kept {
-            records.push(self.seal_step(visits));
+            records.push(self.seal_step(visits, &candidate));
         }
         if self.is_observed() {
             self.note_new_keys(visits);
@@ -507,12 +480,13 @@ impl Engine {
         let kept = self.history.is_some().then(|| self.owned(visits));
         // What the hooks are told of a visit, whose parts are used again.
         let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
-        if let Err((node, mismatch)) = self.fold(visits) {
+        if let Err((node, mismatch)) = self.take(candidate, visits) {
+            // Only a machine that says of a value that it fits, and does not take it, comes here.
             if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
                 (journal.chain, journal.due) = (chain, due);
             }
             // What the journal says of the end is what was committed.
-            self.standing.steps = first - 1;
+            self.position.steps = first - 1;
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(self.end_at(node, first, failure, true).await);
         }
@@ -520,7 +494,7 @@ impl Engine {
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let (ended, now) = match self.standing.frontier.is_empty() {
+        let (ended, now) = match self.position.frontier.is_empty() {
             true => {
                 let (ended, now) = self.end(last, at, &mut notes);
                 (Some(ended), now.map(timestamp::unix_milliseconds))
@@ -560,7 +534,7 @@ impl Engine {
             if let Some(error) = self.tell(program::Event::AfterStep, node, values, Status::Running).await
                 && ended.is_none()
             {
-                let step = self.standing.steps;
+                let step = self.position.steps;
                 return Ok(Some(Err(self.end_at(node, step, Failure::permanent(error), false).await)));
             }
         }
@@ -575,10 +549,12 @@ impl Engine {
     fn after_step_values(&self, visits: &[Visit]) -> Vec<(u16, [(&'static str, Value); 3])> {
         let values = |(visit, slot): (&Visit, &Slot)| {
             let node = visit.activation.node;
-            let next = match &visit.next {
-                Next::To { node, .. } | Next::Mend(node) => Value::from(self.graph().node(*node).name.as_str()),
-                _ => Value::Null,
+            let next = match &visit.way {
+                Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
+                Way::OnError(target) => Some(*target),
+                Way::Along { .. } | Way::Fatal => None,
             };
+            let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
             let result = match &visit.failure {
                 Some(failure) => View::Object(&**failure).to_value(),
                 None => {
@@ -594,7 +570,7 @@ impl Engine {
 
     /// Tells the hooks that the run ended (R155).
     async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
-        let steps = Value::from(self.standing.steps);
+        let steps = Value::from(self.position.steps);
         let values = [
             ("steps", steps),
             ("status", Value::from(status.name())),
@@ -604,41 +580,20 @@ impl Engine {
         self.tell(program::Event::GraphCompleted, node, values, status).await;
     }
 
-    /// Joins where the visits lead, in order.
-    fn move_frontier(&mut self, visits: &[Visit]) {
-        let frontier = &mut self.standing.frontier;
-        for visit in visits {
-            match &visit.next {
-                Next::End | Next::Out(_) => {}
-                Next::To { node, .. } | Next::Mend(node) => Activation::of(*node).join(frontier),
-                Next::All(activations) => activations.iter().cloned().for_each(|one| one.join(frontier)),
-            }
-        }
+    /// Computes where the step leads.
+    fn fold(&self, visits: &[Visit]) -> Result<Candidate, Misfit> {
+        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+        fold(self.machine.graph(), Some(&*self.state), visited)
     }
 
-    /// Takes what the visits wrote into the state, in order.
-    fn fold(&mut self, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
-        let machine = Arc::clone(&self.machine);
-        let code = machine.graph();
-        for (visit, slot) in visits.iter_mut().zip(&self.slots) {
-            self.standing.steps += 1;
-            let node = visit.activation.node;
-            let name = &code.node(node).name;
-            self.standing.retried(name, visit.calls);
-            if let Some(failure) = &visit.failure {
-                let step = self.standing.steps;
-                self.standing.failed(step, name, &failure.message, &visit.items, visit.suppressed);
-            }
-            // What is looked back at is what was recorded, so that a resumed run sees the same.
-            let result = || {
-                let collected = visit.changes.first().map(|change| change.value.clone());
-                let is_each = visit.results.is_some();
-                (visit.failure.is_none())
-                    .then(|| if is_each { collected.unwrap_or_default() } else { visit.outcome(slot).to_plain_value() })
-            };
-            self.standing.visited(code, node, result);
+    /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
+    fn take(&mut self, candidate: Candidate, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
+        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+        candidate.take(self.machine.graph(), &mut self.position, visited);
+        for visit in visits {
             for change in visit.changes.drain(..) {
-                machine.merge(&mut *self.state, change).map_err(|mismatch| (node, mismatch))?;
+                let written = self.state.set(change.key, change.value);
+                written.map_err(|mismatch| (visit.activation.node, mismatch))?;
             }
         }
         Ok(())
@@ -648,22 +603,21 @@ impl Engine {
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let ended = self.ended(self.graph().output(node, &self.sight(node, &now), notes));
+        let ended = self.ended(output(&self.env(Activation::of(node), &now), notes));
         (ended, now.known())
     }
 
     fn ended(&self, output: Value) -> Ended {
-        let suppressed = self.standing.suppressed.clone();
-        let status = if suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors };
-        let (state, steps) = (self.state_value(), self.standing.steps);
+        let (status, suppressed) = (self.position.status_at_end(), self.position.suppressed.clone());
+        let (state, steps) = (self.state_value(), self.position.steps);
         let history = self.history.clone().unwrap_or_default();
         let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
-        let node = self.graph().node(self.standing.last).name.clone();
+        let node = self.graph().node(self.position.last).name.clone();
         Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
-        state_value(self.graph(), &*self.state, &self.standing)
+        state_value(self.graph(), &*self.state, &self.position)
     }
 
     /// Returns the keys that are set, which is what a run returns that has no return node.
@@ -675,9 +629,9 @@ impl Engine {
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
     async fn fail(&mut self, mut visits: Vec<Visit>, failed: usize) -> RunError {
         if self.is_observed() {
-            self.observe_visits(self.standing.steps + 1, &visits);
+            self.observe_visits(self.position.steps + 1, &visits);
         }
-        let step = self.standing.steps + 1 + failed as u64;
+        let step = self.position.steps + 1 + failed as u64;
         let visit = visits.swap_remove(failed);
         let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
         self.end_at(visit.activation.node, step, *failure, visit.is_unfit).await
@@ -694,7 +648,7 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        self.standing.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
+        self.position.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
         RunError::Node {
             run: self.facts.id.clone(),
             node,
@@ -712,9 +666,9 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        let node = self.standing.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let node = self.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
-        let (steps, state) = (self.standing.steps, Box::new(self.state_value()));
+        let (steps, state) = (self.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
@@ -732,23 +686,22 @@ impl Engine {
 
     /// Returns an end at this step of which there is nothing else to say.
     fn end_of(&self, status: Status) -> End {
-        End::of(status, self.standing.steps)
+        End::of(status, self.position.steps)
     }
 
     /// Returns a snapshot of where the run stands, if one is due.
     fn seal_snapshot(&mut self) -> Option<Sealed> {
         let code = self.machine.graph();
         let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
-        let (state, standing, vault) = (&*self.state, &self.standing, self.vault.as_deref());
-        writing.snapshot(SnapshotDraft { code, state, standing, vault })
+        let (state, position, vault) = (&*self.state, &self.position, self.vault.as_deref());
+        writing.snapshot(SnapshotDraft { code, state, position, vault })
     }
 
-    fn seal_step(&mut self, visits: &[Visit]) -> Sealed {
+    fn seal_step(&mut self, visits: &[Visit], candidate: &Candidate) -> Sealed {
         let machine = Arc::clone(&self.machine);
         let code = machine.graph();
         let slots = std::mem::take(&mut self.slots);
-        let frontier = std::mem::take(&mut self.standing.frontier);
-        let numbered = (self.standing.steps + 1..).zip(visits).zip(&slots);
+        let numbered = (self.position.steps + 1..).zip(visits).zip(&slots);
         let visits: Vec<VisitDraft<'_>> = numbered
             .map(|((step, visit), slot)| VisitDraft {
                 covered: self.covered(step, visit, slot, true),
@@ -757,10 +710,14 @@ impl Engine {
             .collect();
         let sealed = self.seal(
             "step",
-            StepDraft { visits: &visits, next: TargetsDraft { code, frontier: &frontier }, limit: self.standing.limit },
+            StepDraft {
+                visits: &visits,
+                next: TargetsDraft { code, frontier: candidate.next() },
+                limit: self.position.limit,
+            },
         );
         drop(visits);
-        (self.slots, self.standing.frontier) = (slots, frontier);
+        self.slots = slots;
         sealed
     }
 
@@ -775,6 +732,13 @@ impl Engine {
             self.observe_end(Status::Running, Some(&source.to_string()));
             RunError::Store { run: self.facts.id.clone(), step, source }
         })
+    }
+
+    /// Cuts the secrets out of a failure.
+    fn scrub(&self, failure: &mut Failure) {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(failure, None);
+        }
     }
 
     /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
@@ -819,7 +783,7 @@ impl Engine {
 
     /// Returns visits as a history keeps them.
     fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
-        let numbered = (self.standing.steps + 1..).zip(visits).zip(&self.slots);
+        let numbered = (self.position.steps + 1..).zip(visits).zip(&self.slots);
         let draft = |((step, visit), slot): ((u64, &Visit), &Slot)| {
             let covered = self.covered(step, visit, slot, false);
             VisitDraft { covered, ..visit.draft(self.graph(), step, slot) }.to_owned()
@@ -845,7 +809,7 @@ impl Engine {
                 elapsed: visit.elapsed,
                 total,
                 error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
-                edge: visit.next.edge(),
+                edge: visit.way.edge(),
                 cached: visit.cached,
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
@@ -856,7 +820,7 @@ impl Engine {
     fn observe_end(&self, status: Status, error: Option<&str>) {
         if self.is_observed() {
             let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
-            let steps = self.standing.steps;
+            let steps = self.position.steps;
             self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error });
         }
     }
@@ -880,10 +844,9 @@ impl Visit {
         self.broken = None;
         self.failure = None;
         self.is_unfit = false;
-        self.suppressed = false;
         self.changes.clear();
         self.new_keys.clear();
-        self.next = Next::End;
+        self.way = Way::default();
         self.elapsed = Duration::ZERO;
         self.warnings.clear();
     }
@@ -897,6 +860,19 @@ impl Visit {
         }
     }
 
+    /// Returns what decides where the run stands behind it.
+    fn visited<'a>(&'a self, slot: &'a Slot) -> Visited<'a> {
+        Visited {
+            node: self.activation.node,
+            calls: self.calls,
+            error: self.failure.as_ref().map(|failure| failure.message.as_str()),
+            items: &self.items,
+            way: &self.way,
+            returned: self.outcome(slot),
+            changes: &self.changes,
+        }
+    }
+
     fn draft<'a>(&'a self, code: &'a CompiledGraph, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
         VisitDraft {
             code,
@@ -904,12 +880,12 @@ impl Visit {
             at: &self.activation,
             result: self.outcome(slot),
             failure: self.failure.as_deref(),
-            suppressed: self.suppressed,
+            suppressed: self.way.is_suppressed(),
             cached: self.cached,
             calls: self.calls,
             run: self.run.as_ref(),
             items: &self.items,
-            edge: self.next.edge(),
+            edges: self.way.edges(),
             changes: &self.changes,
             now: self.at.map(timestamp::unix_milliseconds),
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -920,7 +896,7 @@ impl Visit {
 }
 
 /// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
-pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, standing: &Standing) -> Value {
+pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
     map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
@@ -928,11 +904,11 @@ pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, standing: &St
         let value = hidden(secrets.keys.get(&name), view.to_value());
         (name, value)
     }));
-    if let Some(error) = &standing.last_error {
+    if let Some(error) = &position.last_error {
         map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
     }
-    if !standing.retries.is_empty() {
-        map.insert(RETRIES.to_owned(), Value::Object(standing.retries.clone()));
+    if !position.retries.is_empty() {
+        map.insert(RETRIES.to_owned(), Value::Object(position.retries.clone()));
     }
     Value::Object(map)
 }

@@ -25,7 +25,8 @@ use regex::Regex;
 pub(crate) use load::LoadError;
 
 use crate::error::Failure;
-use crate::machine::{Activation, Arguments, Change, Next, Notes, Outcome, Plan, Request, Sight};
+use crate::machine::Arguments;
+use crate::step::{Change, Edges, EvalContext, Notes, Request};
 
 /// A graph that can be followed.
 #[derive(Debug)]
@@ -86,6 +87,8 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     assign: Vec<(usize, Term)>,
     next: Vec<Edge>,
+    /// Whether every edge is taken whose condition holds, instead of the first.
+    takes_all: bool,
     pub(crate) on_error: Option<u16>,
     pub(crate) retry: Option<Retry>,
     pub(crate) timeout: Option<Duration>,
@@ -126,6 +129,39 @@ impl Kind {
             Self::Gate => program::Kind::Gate,
             Self::Return(_) => program::Kind::Return,
         }
+    }
+
+    /// Returns the tool that it calls, once or for each item of a list.
+    pub(crate) fn calls(&self) -> Option<u16> {
+        match self {
+            Self::Action(call) | Self::Foreach(Foreach { call, .. }) => Some(call.tool),
+            Self::Gate | Self::Return(_) => None,
+        }
+    }
+
+    /// Whether it makes a call for each item of a list.
+    pub(crate) fn goes_over_list(&self) -> bool {
+        matches!(self, Self::Foreach(_))
+    }
+
+    /// Returns the key that gets the results of the calls for a list.
+    pub(crate) fn collects(&self) -> Option<usize> {
+        match self {
+            Self::Foreach(each) => each.collect,
+            Self::Action(_) | Self::Gate | Self::Return(_) => None,
+        }
+    }
+}
+
+impl Foreach {
+    /// Returns the list.
+    pub(crate) fn over(&self) -> &Term {
+        &self.over
+    }
+
+    /// Returns what an item is called in templates.
+    pub(crate) fn variable(&self) -> &str {
+        &self.name
     }
 }
 
@@ -308,6 +344,11 @@ impl CompiledGraph {
         u16::try_from(self.nodes.iter().position(|node| node.name == name)?).ok()
     }
 
+    /// Returns the index of the state key that is called `name`.
+    pub(crate) fn key_named(&self, name: &str) -> Option<usize> {
+        self.keys.iter().position(|key| key.name == name)
+    }
+
     pub(crate) fn tool(&self, at: u16) -> Option<&Tool> {
         self.tools.get(usize::from(at))
     }
@@ -317,81 +358,59 @@ impl CompiledGraph {
         self.hooks.iter().filter(move |hook| hook.event == event)
     }
 
-    /// Decides what to do at a node: the default of [`Machine::plan`](crate::Machine::plan).
+    /// Makes the call that a node writes; `item` is what a foreach calls one item, and the item.
     ///
     /// # Errors
     ///
-    /// If a foreach has no list to go over, or an item's id is none.
-    pub fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
-        match &self.node(at.node).kind {
-            Kind::Gate => Ok(Plan::Compute),
-            Kind::Return(_) => Ok(Plan::Finish),
-            Kind::Action(call) => self.look(sight).request(call, notes).map(Plan::Call),
-            Kind::Foreach(each) => {
-                let items = match self.look(sight).evaluate(&each.over, notes) {
-                    Value::Array(items) => items,
-                    Value::Null => Vec::new(),
-                    other => {
-                        let found = describe(other.view());
-                        return Err(Box::new(Failure::permanent(format!("`over` is a list, and found {found}"))));
-                    }
-                };
-                Ok(Plan::Each { items, width: each.width })
-            }
+    /// If the item's id is a template, and what it yields is not an id.
+    #[inline]
+    pub(crate) fn request(
+        &self,
+        call: &CallTerm,
+        context: &EvalContext<'_>,
+        item: Option<(&str, &Value)>,
+        notes: &mut Notes,
+    ) -> Result<Request, Box<Failure>> {
+        let Some((name, item)) = item else { return self.look(context).request(call, notes) };
+        let local = Local { name, value: item.view() };
+        Look { local: View::Object(&local), ..self.look(context) }.request(call, notes)
+    }
+
+    /// Returns what a value with expressions in it yields before a node's calls.
+    pub(crate) fn evaluate(&self, term: &Term, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
+        self.look(context).evaluate(term, notes)
+    }
+
+    /// Computes what a node assigns behind its calls, which returned `result`.
+    #[inline]
+    pub(crate) fn assign(
+        &self,
+        node: u16,
+        context: &EvalContext<'_>,
+        result: View<'_>,
+        notes: &mut Notes,
+        changes: &mut Vec<Change>,
+    ) {
+        for (key, term) in &self.node(node).assign {
+            let value = Look { changes, result, ..self.look(context) }.evaluate(term, notes);
+            changes.push(Change { key: *key, value });
         }
     }
 
-    /// Decides what to call for an item: the default of [`Machine::plan_item`](crate::Machine::plan_item).
-    ///
-    /// # Errors
-    ///
-    /// If the node goes over no list, or an item's id is none.
-    pub fn plan_item(
-        &self,
-        at: &Activation,
-        sight: &Sight<'_>,
-        item: &Value,
-        notes: &mut Notes,
-    ) -> Result<Request, Box<Failure>> {
-        let Kind::Foreach(each) = &self.node(at.node).kind else {
-            return Err(Box::new(Failure::permanent("the node goes over no list")));
-        };
-        let local = Local { name: &each.name, value: item.view() };
-        Look { local: View::Object(&local), ..self.look(sight) }.request(&each.call, notes)
-    }
-
-    /// Computes assignments and route: the default of [`Machine::advance`](crate::Machine::advance).
+    /// Returns which edges of a node are taken behind its calls, which returned `result`, and its assignments.
     ///
     /// # Errors
     ///
     /// If a condition compares what cannot be compared, or none holds where one must.
-    pub fn advance(
+    #[inline]
+    pub(crate) fn edges(
         &self,
-        at: &Activation,
-        sight: &Sight<'_>,
-        outcome: Outcome<'_>,
-        notes: &mut Notes,
-        changes: &mut Vec<Change>,
-    ) -> Result<Next, Box<Failure>> {
-        let node = self.node(at.node);
-        let (result, failed) = match outcome {
-            Outcome::None => (View::Null, false),
-            Outcome::Done(view) => (view, false),
-            Outcome::Failed(failure) => (View::Object(failure), true),
-            Outcome::Each(results) => {
-                if let Kind::Foreach(Foreach { collect: Some(key), .. }) = &node.kind {
-                    changes.push(Change { key: *key, value: Value::Array(std::mem::take(results)) });
-                }
-                (View::Null, false)
-            }
-        };
-        if !failed {
-            for (key, term) in &node.assign {
-                let value = Look { changes, result, ..self.look(sight) }.evaluate(term, notes);
-                changes.push(Change { key: *key, value });
-            }
-        }
-        Look { changes, result, ..self.look(sight) }.route(node)
+        node: u16,
+        context: &EvalContext<'_>,
+        result: View<'_>,
+        changes: &[Change],
+    ) -> Result<Edges, Box<Failure>> {
+        Look { changes, result, ..self.look(context) }.route(self.node(node))
     }
 
     /// Whether the run ends with the first failure of a node, so a foreach begins no more calls after one.
@@ -415,8 +434,8 @@ impl CompiledGraph {
     }
 
     /// Returns what the run returns when it ends at a node.
-    pub(crate) fn output(&self, at: u16, sight: &Sight<'_>, notes: &mut Notes) -> Value {
-        let look = self.look(sight);
+    pub(crate) fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
+        let look = self.look(context);
         match &self.node(at).kind {
             Kind::Return(Some(term)) => look.evaluate(term, notes),
             _ => look.keys(),
@@ -424,8 +443,8 @@ impl CompiledGraph {
     }
 
     /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
-    pub(crate) fn keys(&self, sight: &Sight<'_>) -> Value {
-        self.look(sight).keys()
+    pub(crate) fn keys(&self, context: &EvalContext<'_>) -> Value {
+        self.look(context).keys()
     }
 
     /// Returns what a hook does about an event, of which `told` is told; none if its condition does not hold.
@@ -436,11 +455,11 @@ impl CompiledGraph {
     pub(crate) fn hook(
         &self,
         hook: &Hook,
-        sight: &Sight<'_>,
+        context: &EvalContext<'_>,
         told: &Value,
         notes: &mut Notes,
     ) -> Result<Option<Steering>, Box<Failure>> {
-        let look = Look { local: told.view(), ..self.look(sight) };
+        let look = Look { local: told.view(), ..self.look(context) };
         if !look.holds(&hook.when)? {
             return Ok(None);
         }
@@ -451,8 +470,8 @@ impl CompiledGraph {
     }
 
     #[inline(always)]
-    fn look<'a>(&'a self, sight: &'a Sight<'a>) -> Look<'a> {
-        Look { sight, changes: &[], result: View::Null, local: View::Null, code: self }
+    fn look<'a>(&'a self, context: &'a EvalContext<'a>) -> Look<'a> {
+        Look { context, changes: &[], result: View::Null, local: View::Null, graph: self }
     }
 }
 
@@ -482,13 +501,13 @@ impl Record for Local<'_> {
 
 /// What expressions look at.
 struct Look<'a> {
-    sight: &'a Sight<'a>,
+    context: &'a EvalContext<'a>,
     /// What the node assigned so far; it shows before the state does (R94, R95).
     changes: &'a [Change],
     result: View<'a>,
     /// What only this place knows: an object of names.
     local: View<'a>,
-    code: &'a CompiledGraph,
+    graph: &'a CompiledGraph,
 }
 
 impl Look<'_> {
@@ -514,14 +533,14 @@ impl Look<'_> {
         let base = match reference.root {
             Base::Key(key) => self.key(key),
             Base::Result => self.result,
-            Base::Inputs => self.sight.state.inputs(),
-            Base::LastError => self.sight.last_error.map_or(View::Null, |error| View::Object(error)),
-            Base::Retries => View::Object(self.sight.retries),
-            Base::Visit => return View::Integer(i64::try_from(self.sight.visit).unwrap_or(i64::MAX)),
-            Base::Previous => self.sight.previous.map_or(View::Null, AsView::view),
+            Base::Inputs => self.context.state.inputs(),
+            Base::LastError => self.context.last_error.map_or(View::Null, |error| View::Object(error)),
+            Base::Retries => View::Object(&*self.context.retries),
+            Base::Visit => return View::Integer(i64::try_from(self.context.visit).unwrap_or(i64::MAX)),
+            Base::Previous => self.context.previous.map_or(View::Null, AsView::view),
             Base::Local => self.local,
-            Base::Now => return View::Text(self.sight.now.text()),
-            Base::Timestamp => return View::Integer(self.sight.now.milliseconds()),
+            Base::Now => return View::Text(self.context.now.text()),
+            Base::Timestamp => return View::Integer(self.context.now.milliseconds()),
             Base::State => View::Null,
         };
         if reference.segments.is_empty() { base } else { path::follow(base, &reference.segments) }
@@ -534,7 +553,7 @@ impl Look<'_> {
         {
             return change.value.view();
         }
-        self.sight.state.get(key)
+        self.context.state.get(key)
     }
 
     #[inline]
@@ -548,7 +567,7 @@ impl Look<'_> {
     /// Returns all keys that are set.
     fn keys(&self) -> Value {
         let mut map = Map::new();
-        for (key, Key { name, .. }) in self.code.keys.iter().enumerate() {
+        for (key, Key { name, .. }) in self.graph.keys.iter().enumerate() {
             let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_plain_value());
@@ -575,14 +594,14 @@ impl Look<'_> {
     fn found_nothing(&self, references: &[Reference], notes: &mut Notes) {
         // Nor is it where the author gave the key null as its first value.
         let is_meant = |reference: &Reference| match reference.root {
-            Base::Key(key) => reference.segments.is_empty() && self.code.keys[key].initial == Some(Value::Null),
+            Base::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
             _ => false,
         };
         if references.iter().any(is_meant) {
             return;
         }
         let looks_back = |reference: &Reference| matches!(reference.root, Base::Previous);
-        if self.sight.previous.is_some() || !references.iter().any(looks_back) {
+        if self.context.previous.is_some() || !references.iter().any(looks_back) {
             notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
         }
     }
@@ -636,18 +655,36 @@ impl Look<'_> {
         }
     }
 
-    /// Returns where the first edge leads whose condition holds (R89).
+    /// Returns which edges of a node are taken: of a list the first whose condition holds (R89).
     #[inline]
-    fn route(&self, node: &Node) -> Result<Next, Box<Failure>> {
+    fn route(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+        if node.takes_all {
+            return self.route_all(node);
+        }
         for (edge, index) in node.next.iter().zip(0..) {
             if self.holds(&edge.when)? {
-                return Ok(edge.to.map_or(Next::Out(index), |node| Next::To { node, edge: index }));
+                return Ok(Edges::One(index));
             }
         }
-        if self.code.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty() {
+        self.no_edge(node)
+    }
+
+    #[cold]
+    fn route_all(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+        let mut taken = Vec::new();
+        for (edge, index) in node.next.iter().zip(0..) {
+            if self.holds(&edge.when)? {
+                taken.push(index);
+            }
+        }
+        if taken.is_empty() { self.no_edge(node) } else { Ok(Edges::Many(taken.into())) }
+    }
+
+    fn no_edge(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+        if self.graph.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty() {
             return Err(Box::new(no_match(node)));
         }
-        Ok(Next::End)
+        Ok(Edges::None)
     }
 
     #[inline]
@@ -670,7 +707,7 @@ impl Look<'_> {
     fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
         // What most conditions are: a key of the state, or a field of the result, against a whole number.
         let left = match (&test.left.root, test.left.segments.as_slice()) {
-            (Base::Key(key), []) if self.changes.is_empty() => self.sight.state.get(*key),
+            (Base::Key(key), []) if self.changes.is_empty() => self.context.state.get(*key),
             (Base::Result, [field]) => self.result.step(field),
             _ => return self.test_any(test),
         };

@@ -52,8 +52,8 @@ mod run;
 mod runtime;
 mod schema;
 mod seal;
-mod settle;
 mod single;
+mod step;
 mod stop;
 pub mod store;
 pub mod threads;
@@ -86,10 +86,7 @@ pub use error::{
 pub use files::ProjectFiles;
 pub use hooks::{Control, Hooks, Layer, Told};
 pub use items::Spaces;
-pub use machine::{
-    Activation, Arguments, Calling, Cells, Change, Graph, Lane, Machine, Next, Notes, Now, Outcome, Plan, Request,
-    Retries, Sight,
-};
+pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 pub use observer::{Observer, Progress};
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use record::Status;
@@ -124,12 +121,13 @@ pub mod __private {
     #[cfg(feature = "macros")]
     pub use graph_macros::graph;
     pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
-    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, put};
+    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put};
     pub use serde;
 
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
+    pub use crate::step::settle_often;
     pub use crate::tools::{builtin, subprocess};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,

@@ -1,21 +1,17 @@
-//! Machines: a graph as pure code, with the state and the tools it works on.
+//! Machines: a compiled graph with the state and the tools that it works on.
 //!
-//! What a node does is decided by three pure functions, [`plan`](Machine::plan), [`advance`](Machine::advance) and
-//! [`merge`](Machine::merge); only the call of a tool, between the first two, waits for anything. So a journal replays to the
-//! same state wherever it is replayed.
+//! What the graph's nodes do is decided by pure functions of the engine's own; only the call of a tool waits for anything. So a journal
+//! replays to the same state wherever it is replayed.
 
-use std::cell::OnceCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use graph_model::name::ItemId;
-use graph_model::timestamp;
 use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
 
 use crate::call::Call;
-use crate::error::{ActionError, Failure, LastError};
+use crate::error::{ActionError, Failure};
 use crate::graph::CompiledGraph;
 
 /// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
@@ -54,55 +50,6 @@ pub trait Machine: Send + Sync + 'static {
     fn missing_tools(&self) -> Vec<String> {
         Vec::new()
     }
-
-    /// Decides what to do at a node. Pure.
-    ///
-    /// # Errors
-    ///
-    /// What is returned is a failure of the node.
-    fn plan(&self, at: &Activation, sight: &Sight<'_>, notes: &mut Notes) -> Result<Plan, Box<Failure>> {
-        self.graph().plan(at, sight, notes)
-    }
-
-    /// Decides what to call for one item of the list that a foreach goes over. Pure.
-    ///
-    /// # Errors
-    ///
-    /// What is returned is a failure of the item.
-    fn plan_item(
-        &self,
-        at: &Activation,
-        sight: &Sight<'_>,
-        item: &Value,
-        notes: &mut Notes,
-    ) -> Result<Request, Box<Failure>> {
-        self.graph().plan_item(at, sight, item, notes)
-    }
-
-    /// Computes what a node writes, into `changes`, and where it leads. Pure: on an error, nothing of it is kept.
-    ///
-    /// # Errors
-    ///
-    /// What is returned is a failure of the node.
-    fn advance(
-        &self,
-        at: &Activation,
-        sight: &Sight<'_>,
-        outcome: Outcome<'_>,
-        notes: &mut Notes,
-        changes: &mut Vec<Change>,
-    ) -> Result<Next, Box<Failure>> {
-        self.graph().advance(at, sight, outcome, notes, changes)
-    }
-
-    /// Writes a change into the state. Pure; a machine with reducers combines here what several nodes of a step wrote.
-    ///
-    /// # Errors
-    ///
-    /// If the value is not of the key's type, which only a journal of another graph can bring about.
-    fn merge(&self, state: &mut dyn Cells, change: Change) -> Result<(), Mismatch> {
-        state.set(change.key, change.value)
-    }
 }
 
 /// A machine with the Rust types of what goes in and what comes out.
@@ -129,11 +76,18 @@ pub trait Cells: Send + Sync {
     /// Looks at a key; null until it is set.
     fn get(&self, key: usize) -> View<'_>;
 
-    /// Sets a key; null unsets it.
+    /// Whether [`Cells::set`] takes a value for a key.
     ///
     /// # Errors
     ///
     /// If the value is not of the key's type.
+    fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch>;
+
+    /// Sets a key; null unsets it.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the key's type. The key is as it was then.
     fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch>;
 }
 
@@ -166,198 +120,6 @@ pub trait Lane: Send + Sync {
 
 /// A call that is being made.
 pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<(), ActionError>> + Send + 'a>>;
-
-/// A node that is to be visited.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Activation {
-    /// The node's index.
-    pub node: u16,
-    /// What it was activated with, where several activations of one node differ.
-    pub argument: Option<Box<Value>>,
-}
-
-impl Activation {
-    /// An activation without an argument.
-    pub fn of(node: u16) -> Self {
-        Self { node, argument: None }
-    }
-
-    /// Adds it to what is visited next. A node that several lead to is visited once, unless it is sent something each time.
-    pub(crate) fn join(self, frontier: &mut Vec<Self>) {
-        if self.argument.is_some() || !frontier.contains(&self) {
-            frontier.push(self);
-        }
-    }
-}
-
-/// What to do at a node.
-#[derive(Debug)]
-pub enum Plan {
-    /// Call a tool.
-    Call(Request),
-    /// Call a tool for each of these, as many at a time as `width` says.
-    Each {
-        /// The items, in order.
-        items: Vec<Value>,
-        /// How many calls are made at a time, 1 or more.
-        width: usize,
-    },
-    /// Nothing outside: compute and go on.
-    Compute,
-    /// End the run.
-    Finish,
-}
-
-/// A call that is to be made.
-#[derive(Debug)]
-pub struct Request {
-    /// The tool's index.
-    pub tool: u16,
-    /// The item's id, where it is known only now.
-    pub id: Option<ItemId>,
-    /// What the tool gets.
-    pub arguments: Arguments,
-}
-
-/// What came of a node's plan.
-pub enum Outcome<'a> {
-    /// Nothing was called.
-    None,
-    /// The tool returned.
-    Done(View<'a>),
-    /// The calls of a foreach returned; one result an item, in their order, for the node to take.
-    Each(&'a mut Vec<Value>),
-    /// The node failed, and the run goes on along its edges (R125).
-    Failed(&'a Failure),
-}
-
-/// A key and its new value. A node writes each key once.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// The key's index.
-    pub key: usize,
-    /// The value; null unsets the key.
-    pub value: Value,
-}
-
-/// Where a node leads.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum Next {
-    /// Nowhere: this way ends here.
-    #[default]
-    End,
-    /// Nowhere: the edge with that index ends the run.
-    Out(u16),
-    /// To one node, along the edge with that index.
-    To {
-        /// The node.
-        node: u16,
-        /// The edge that was taken.
-        edge: u16,
-    },
-    /// To the node that deals with failures of this one.
-    Mend(u16),
-    /// To several, all in the next step.
-    All(Vec<Activation>),
-}
-
-impl Next {
-    /// Returns the edge that was taken, by its index.
-    pub fn edge(&self) -> Option<u16> {
-        match self {
-            Self::To { edge, .. } | Self::Out(edge) => Some(*edge),
-            Self::End | Self::Mend(_) | Self::All(_) => None,
-        }
-    }
-}
-
-/// What a node may look at besides its tool's result.
-pub struct Sight<'a> {
-    /// The state as the last step left it.
-    pub state: &'a dyn Cells,
-    /// The last failure of a node.
-    pub last_error: Option<&'a LastError>,
-    /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
-    pub retries: &'a Retries,
-    /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
-    pub visit: u64,
-    /// What its last visit returned.
-    pub previous: Option<&'a Value>,
-    /// The time of the step.
-    pub now: &'a Now<'a>,
-}
-
-/// How often nodes were tried again, by their names.
-pub type Retries = graph_model::value::Map<String, Value>;
-
-/// The time of a step: read from the clock once, and only if it is asked for.
-pub struct Now<'c> {
-    clock: &'c (dyn Fn() -> SystemTime + Sync),
-    at: OnceCell<SystemTime>,
-    text: OnceCell<String>,
-}
-
-impl<'c> Now<'c> {
-    /// A time that `clock` tells.
-    #[inline]
-    pub fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
-        Self { clock, at: OnceCell::new(), text: OnceCell::new() }
-    }
-
-    /// A time that was told before, if it was.
-    pub(crate) fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
-        let now = Self::new(clock);
-        if let Some(at) = at {
-            now.at.get_or_init(|| at);
-        }
-        now
-    }
-
-    /// Returns the time if it was asked for.
-    #[inline]
-    pub(crate) fn known(&self) -> Option<SystemTime> {
-        self.at.get().copied()
-    }
-
-    /// Returns the time.
-    pub fn at(&self) -> SystemTime {
-        *self.at.get_or_init(self.clock)
-    }
-
-    /// Returns the time as RFC 3339 text in UTC with whole seconds (R56).
-    pub fn text(&self) -> &str {
-        self.text.get_or_init(|| timestamp::seconds(self.at()))
-    }
-
-    /// Returns the milliseconds since the Unix epoch (R56).
-    pub fn milliseconds(&self) -> i64 {
-        timestamp::unix_milliseconds(self.at())
-    }
-}
-
-/// What was noticed along the way.
-#[derive(Debug, Default)]
-pub struct Notes {
-    warnings: Vec<String>,
-}
-
-impl Notes {
-    /// Notes that an expression found nothing (R68).
-    pub fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
-        let paths: Vec<&str> = paths.into_iter().collect();
-        self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
-    }
-
-    /// Whether nothing was noted.
-    pub fn is_empty(&self) -> bool {
-        self.warnings.is_empty()
-    }
-
-    /// Takes what was noted.
-    pub fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
-    }
-}
 
 /// What a tool gets, in the order of its parameters.
 #[derive(Debug, Default)]

@@ -230,6 +230,17 @@ macro_rules! __cells {
                 }
             }
 
+            fn check(
+                &self,
+                key: usize,
+                value: &$crate::__private::Value,
+            ) -> ::std::result::Result<(), $crate::__private::Mismatch> {
+                match key {
+                    $($index => $crate::__private::fits(&self.$field, value),)*
+                    _ => ::std::result::Result::Ok(()),
+                }
+            }
+
             fn set(
                 &mut self,
                 key: usize,

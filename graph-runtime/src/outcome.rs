@@ -160,8 +160,8 @@ impl Runtime {
                 return Ok(RunOutcome::Done(Box::new(finished)));
             }
             let replayed = add_up(code, graph, &journal).map_err(misfit)?;
-            let at = replayed.standing.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
-            let (nodes, steps) = (at, replayed.standing.steps);
+            let at = replayed.position.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
+            let (nodes, steps) = (at, replayed.position.steps);
             Ok(match journal.records.last().map(|record| &record.entry) {
                 Some(Entry::End(End { status: Status::Cancelled, signal, .. })) => {
                     RunOutcome::Cancelled { nodes, steps, signal: *signal }

@@ -11,8 +11,6 @@
 
 mod snapshot;
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::thread::{self, available_parallelism};
 use std::time::SystemTime;
@@ -26,9 +24,9 @@ use graph_model::value::{Map, Value, View};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::error::{Failure, LastError, SuppressedError};
-use crate::graph::{CompiledGraph, Kind};
-use crate::machine::{Activation, Cells, Change, Now, Retries, Sight};
+use crate::error::Failure;
+use crate::graph::CompiledGraph;
+use crate::step::{Activation, Change, Edges};
 
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::{Due, SnapshotDraft};
@@ -231,6 +229,9 @@ pub struct Visit {
     /// The edge that was taken, by its index in the node's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<u16>,
+    /// The edges that were taken, where the node takes several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<u16>,
     /// The time that it was told, in milliseconds since the Unix epoch, if it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
@@ -521,7 +522,7 @@ pub(crate) struct VisitDraft<'a> {
     pub(crate) calls: u64,
     pub(crate) run: Option<&'a RunId>,
     pub(crate) items: &'a [ItemFailure],
-    pub(crate) edge: Option<u16>,
+    pub(crate) edges: &'a Edges,
     pub(crate) changes: &'a [Change],
     pub(crate) now: Option<i64>,
     pub(crate) ms: u64,
@@ -537,9 +538,14 @@ pub(crate) struct Covered {
 }
 
 impl VisitDraft<'_> {
+    /// Returns the edges that were taken, where the node takes several.
+    fn several(&self) -> &[u16] {
+        if let Edges::Many(edges) = self.edges { edges } else { &[] }
+    }
+
     /// Returns what the edges saw of a failure beside its text.
     fn data(&self) -> Option<&Value> {
-        let is_action = matches!(self.code.node(self.at.node).kind, Kind::Action(_));
+        let is_action = !self.code.node(self.at.node).kind.goes_over_list();
         self.failure?.data.as_ref().filter(|_| self.suppressed && is_action)
     }
 
@@ -554,7 +560,7 @@ impl VisitDraft<'_> {
         Visit {
             step: self.step,
             node: self.code.node(self.at.node).name.clone(),
-            argument: self.at.argument.as_deref().cloned().unwrap_or_default(),
+            argument: Value::Null,
             result,
             calls: if self.calls > 1 { self.calls } else { 0 },
             run: self.run.cloned(),
@@ -565,7 +571,8 @@ impl VisitDraft<'_> {
             data: self.data().cloned(),
             cached: self.cached,
             changes,
-            edge: self.edge,
+            edge: self.edges.one(),
+            edges: self.several().to_vec(),
             now: self.now,
             ms: self.ms,
             warnings: self.warnings.to_vec(),
@@ -578,9 +585,6 @@ impl Serialize for VisitDraft<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("step", &self.step)?;
         map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        if let Some(argument) = &self.at.argument {
-            map.serialize_entry("argument", argument)?;
-        }
         match &self.covered {
             Some(Covered { result: Value::Null, .. }) => {}
             Some(Covered { result, .. }) => map.serialize_entry("result", result)?,
@@ -615,8 +619,11 @@ impl Serialize for VisitDraft<'_> {
                 None => map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?,
             }
         }
-        if let Some(edge) = self.edge {
+        if let Some(edge) = self.edges.one() {
             map.serialize_entry("edge", &edge)?;
+        }
+        if !self.several().is_empty() {
+            map.serialize_entry("edges", self.several())?;
         }
         if let Some(now) = self.now {
             map.serialize_entry("now", &now)?;
@@ -673,9 +680,6 @@ impl Serialize for TargetDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        if let Some(argument) = &self.at.argument {
-            map.serialize_entry("argument", argument)?;
-        }
         map.end()
     }
 }
@@ -951,124 +955,22 @@ fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, Journal
     serde_json::from_str(body).map_err(|error| JournalError::Unreadable { seq, reason: error.to_string() })
 }
 
+impl Visit {
+    /// Returns the edges that were taken.
+    pub(crate) fn taken(&self) -> Edges {
+        match (self.edge, self.edges.as_slice()) {
+            (Some(edge), _) => Edges::One(edge),
+            (None, []) => Edges::None,
+            (None, edges) => Edges::Many(edges.into()),
+        }
+    }
+}
+
 /// Returns the activation that a record names.
 pub(crate) fn activation(code: &CompiledGraph, target: &Target) -> Result<Activation, String> {
     let Target { node, argument } = target;
-    Ok(Activation {
-        node: code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?,
-        argument: (!argument.is_null()).then(|| Box::new(argument.clone())),
-    })
-}
-
-/// Returns what the assignments and edges of a visit that made `calls` calls see of how often calls were made again (R136).
-pub(crate) fn retries_seen<'r>(before: &'r Retries, node: &str, calls: u64) -> Cow<'r, Retries> {
-    if calls <= 1 {
-        return Cow::Borrowed(before);
+    if !argument.is_null() {
+        return Err(format!("it sends something to node `{node}`, which takes nothing"));
     }
-    let mut retries = before.clone();
-    retries.insert(node.to_owned(), Value::from(calls - 1));
-    Cow::Owned(retries)
-}
-
-/// Where a run stands between two steps, besides its state.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Standing {
-    /// How many nodes were visited.
-    pub(crate) steps: u64,
-    /// The node that was visited last; before the first visit, the one that it begins with.
-    pub(crate) last: u16,
-    /// What is to be visited next.
-    pub(crate) frontier: Vec<Activation>,
-    pub(crate) last_error: Option<LastError>,
-    pub(crate) suppressed: Vec<SuppressedError>,
-    /// How often the call of each node was made again at its last visit.
-    pub(crate) retries: Retries,
-    /// For each node, how often it was visited; empty where no node asks.
-    pub(crate) visits: Vec<u64>,
-    /// What the last visit returned of each node that asks.
-    pub(crate) previous: HashMap<u16, Value>,
-    /// How many steps the run may take, where a hook allowed more than the graph does.
-    pub(crate) limit: Option<u64>,
-}
-
-impl Standing {
-    /// Where a run stands that is about to begin.
-    pub(crate) fn new(code: &CompiledGraph) -> Self {
-        Self {
-            steps: 0,
-            last: code.start,
-            frontier: vec![Activation::of(code.start)],
-            last_error: None,
-            suppressed: Vec::new(),
-            retries: Retries::new(),
-            visits: if code.counts_visits { vec![0; code.nodes.len()] } else { Vec::new() },
-            previous: HashMap::new(),
-            limit: None,
-        }
-    }
-
-    /// Returns what a node may look at.
-    pub(crate) fn sight<'a>(&'a self, state: &'a dyn Cells, node: u16, now: &'a Now<'a>) -> Sight<'a> {
-        Sight {
-            state,
-            last_error: self.last_error.as_ref(),
-            retries: &self.retries,
-            visit: self.visits.get(usize::from(node)).map_or(0, |count| count + 1),
-            previous: self.previous.get(&node),
-            now,
-        }
-    }
-
-    /// Forgets how often the calls of the next nodes were made again: each visit counts from the start (R136).
-    #[inline]
-    pub(crate) fn begin_visits(&mut self, code: &CompiledGraph) {
-        if !self.retries.is_empty() {
-            for activation in &self.frontier {
-                self.retries.shift_remove(&code.node(activation.node).name);
-            }
-        }
-    }
-
-    /// Returns what holds while the next nodes are visited.
-    pub(crate) fn visiting(&self, code: &CompiledGraph) -> Cow<'_, Self> {
-        if self.retries.is_empty() {
-            return Cow::Borrowed(self);
-        }
-        let mut standing = self.clone();
-        standing.begin_visits(code);
-        Cow::Owned(standing)
-    }
-
-    /// Takes a visit into account: its number, and what its node may want to see when it is visited again.
-    pub(crate) fn visited(&mut self, code: &CompiledGraph, node: u16, result: impl FnOnce() -> Option<Value>) {
-        self.last = node;
-        if let Some(count) = self.visits.get_mut(usize::from(node)) {
-            *count += 1;
-            if code.node(node).looks_back
-                && let Some(result) = result()
-            {
-                self.previous.insert(node, result);
-            }
-        }
-    }
-
-    /// Takes into account how often a visit of a node made its call again, whether or not that helped (R136).
-    pub(crate) fn retried(&mut self, node: &str, calls: u64) {
-        if calls > 1 {
-            self.retries.insert(node.to_owned(), Value::from(calls - 1));
-        } else if !self.retries.is_empty() {
-            self.retries.shift_remove(node);
-        }
-    }
-
-    /// Takes a failure into account.
-    pub(crate) fn failed(&mut self, step: u64, node: &str, error: &str, items: &[ItemFailure], suppressed: bool) {
-        let one = |error: String| SuppressedError { step, node: node.to_owned(), error };
-        if suppressed && items.is_empty() {
-            self.suppressed.push(one(error.to_owned()));
-        } else if suppressed {
-            self.suppressed.extend(items.iter().map(|item| one(format!("item {}: {}", item.item, item.error))));
-        }
-        self.last_error = Some(LastError { node: node.to_owned(), error: error.to_owned() });
-    }
+    Ok(Activation::of(code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?))
 }

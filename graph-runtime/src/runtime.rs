@@ -24,18 +24,18 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
-use crate::graph::{CompiledGraph, Kind};
+use crate::graph::CompiledGraph;
 use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::items::{Operations, Spaces};
-use crate::machine::{Cells, Change, Graph, Machine};
+use crate::machine::{Cells, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{
-    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Standing, Start, Status, Step, Verified,
-    Visit, activation,
+    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Step, Verified, Visit,
 };
 use crate::run::{Run, Task, Work, spawn};
 use crate::schema;
 use crate::seal::SealKey;
+use crate::step::{Activation, Change, Position, Visited, Way, fold};
 use crate::stop::Stop;
 use crate::store::{Lease, Store, StoreError};
 use crate::threads::Threads;
@@ -460,8 +460,8 @@ impl Runtime {
         if let Some(vault) = &vault {
             vault.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
-        let mut standing = Standing::new(code);
-        standing.limit = begin.max_steps.map(u64::from);
+        let mut position = Position::new(code);
+        position.limit = begin.max_steps.map(u64::from);
         let journal = match (&self.inner.store, &self.inner.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
@@ -481,11 +481,11 @@ impl Runtime {
             _ => None,
         };
         let done = HashMap::new();
-        Ok(self.engine(begin, Parts { machine, allowed, vault, state, standing, journal, done, is_new: true }))
+        Ok(self.engine(begin, Parts { machine, allowed, vault, state, position, journal, done, is_new: true }))
     }
 
     fn engine(&self, begin: Begin, parts: Parts) -> Engine {
-        let Parts { machine, allowed, vault, state, standing, journal, done, is_new } = parts;
+        let Parts { machine, allowed, vault, state, position, journal, done, is_new } = parts;
         let code = machine.graph();
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -504,7 +504,7 @@ impl Runtime {
             ignores_cancel: begin.ignores_cancel,
             config: Arc::clone(&self.inner.tools),
         });
-        let (nodes, steps) = (code.nodes.len(), standing.steps);
+        let (nodes, steps) = (code.nodes.len(), position.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph, nodes, steps };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
         Engine {
@@ -516,7 +516,7 @@ impl Runtime {
             history: self.inner.keeps_history.then(Vec::new),
             vault,
             state,
-            standing,
+            position,
             is_kept: journal.is_some(),
             durability: begin.durability,
             journal,
@@ -643,14 +643,14 @@ impl Runtime {
             }
             replayed = add_up(&journal)?;
         }
-        let Replayed { state, mut standing, done } = replayed;
+        let Replayed { state, mut position, done } = replayed;
         if let Some(most) = begin.max_steps {
-            standing.limit = Some(u64::from(most));
+            position.limit = Some(u64::from(most));
         }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.len();
         let (limit, depth) = (begin.max_steps, begin.depth);
-        let entry = Resume { steps: standing.steps, grants: granted(&*machine, &ceiling), limit, depth };
+        let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.inner.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
@@ -658,7 +658,7 @@ impl Runtime {
         let writing = Writing::new(&self.inner, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };
-        let parts = Parts { machine, allowed, vault, state, standing, journal: Some(writing), done, is_new: false };
+        let parts = Parts { machine, allowed, vault, state, position, journal: Some(writing), done, is_new: false };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
 }
@@ -666,7 +666,7 @@ impl Runtime {
 /// Adds up the records of the journal of a run that has not ended with a result.
 pub(crate) fn add_up(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let replayed = replay(code, machine, journal)?;
-    if replayed.standing.frontier.is_empty() {
+    if replayed.position.frontier.is_empty() {
         // A run's last step and its end are written together: somebody took the end away.
         let reason = "the run had ended, and the record of its end is missing".to_owned();
         return Err(JournalError::Misfit { seq: journal.chain.len(), reason });
@@ -698,7 +698,7 @@ struct Parts {
     allowed: Vec<bool>,
     vault: Option<Arc<Vault>>,
     state: Box<dyn Cells>,
-    standing: Standing,
+    position: Position,
     journal: Option<Writing>,
     done: Finished,
     is_new: bool,
@@ -1022,8 +1022,8 @@ pub(crate) fn result_of(
     if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
         return Ok(None);
     }
-    let Replayed { state, standing, .. } = replay(code, machine, journal)?;
-    let state = crate::engine::state_value(code, &*state, &standing);
+    let Replayed { state, position, .. } = replay(code, machine, journal)?;
+    let state = crate::engine::state_value(code, &*state, &position);
     let exhausted = *exhausted && code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag;
     let history = journal.records.iter().filter(|_| keeps_history).filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step.visits.clone()),
@@ -1035,12 +1035,12 @@ pub(crate) fn result_of(
     };
     Ok(Some(Ended {
         status: *status,
-        node: code.node(standing.last).name.clone(),
+        node: code.node(position.last).name.clone(),
         output: output.clone(),
         hidden: code.settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone()))),
         state,
         steps: *steps,
-        suppressed: standing.suppressed,
+        suppressed: position.suppressed,
         exhausted,
         history: history.flatten().map(hide).collect(),
     }))
@@ -1051,7 +1051,7 @@ pub(crate) struct Replayed {
     /// The state after the last step.
     state: Box<dyn Cells>,
     /// Where the run stands.
-    pub(crate) standing: Standing,
+    pub(crate) position: Position,
     /// What of the next step is done.
     done: Finished,
 }
@@ -1061,72 +1061,99 @@ fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Res
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
-    let mut standing = Standing::new(code);
-    standing.limit = journal.start.limit.map(u64::from);
+    let mut position = Position::new(code);
+    position.limit = journal.start.limit.map(u64::from);
     let mut done = Finished::new();
     for (at, record) in journal.records.iter().enumerate() {
         let misfit = |reason| misfit(record.seq, reason);
         match &record.entry {
             Entry::Step(step) => {
                 done.clear();
-                replay_step(code, machine, Some(&mut *state), &mut standing, step).map_err(misfit)?;
+                replay_step(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
             }
             // Where the records before it are there too, it says nothing new.
             Entry::Snapshot(snapshot) if at == 0 => {
-                standing = snapshot.restore(code, &mut *state).map_err(misfit)?;
+                position = snapshot.restore(code, &mut *state).map_err(misfit)?;
             }
             Entry::Calls(calls) => {
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
-            Entry::Resume(resume) => standing.limit = resume.limit.map(u64::from).or(standing.limit),
+            Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
             Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
         }
     }
-    Ok(Replayed { state, standing, done })
+    Ok(Replayed { state, position, done })
 }
 
 /// Takes a step of a journal into account; into a state, if there is one.
+///
+/// # Errors
+///
+/// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
 pub(crate) fn replay_step(
-    code: &CompiledGraph,
-    machine: &dyn Machine,
+    graph: &CompiledGraph,
     mut state: Option<&mut (dyn Cells + 'static)>,
-    standing: &mut Standing,
+    position: &mut Position,
     step: &Step,
 ) -> Result<(), String> {
-    let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
-    for visit in &step.visits {
-        standing.steps += 1;
-        let at = node(&visit.node)?;
-        standing.retried(&visit.node, visit.calls);
-        if let Some(error) = &visit.error {
-            standing.failed(visit.step, &visit.node, error, &visit.items, visit.suppressed);
-        }
-        standing.visited(code, at, || returned(code, at, visit));
-        for (name, value) in &visit.changes {
-            let key = code
-                .keys
-                .iter()
-                .position(|key| key.name == *name)
-                .ok_or_else(|| format!("there is no state key `{name}`"))?;
-            let Some(state) = &mut state else { continue };
-            machine
-                .merge(&mut **state, Change { key, value: value.clone() })
-                .map_err(|error| format!("`{name}`: {error}"))?;
-        }
+    let visits = step.visits.iter().map(|visit| Recorded::read(graph, visit)).collect::<Result<Vec<_>, _>>()?;
+    let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
+    let candidate = fold(graph, None, visited()).map_err(|misfit| misfit.mismatch.to_string())?;
+    let name = |at: &Activation| graph.node(at.node).name.as_str();
+    let said = step.next.iter().map(|target| target.node.as_str());
+    if !said.clone().eq(candidate.next().iter().map(name)) {
+        let (said, leads): (Vec<_>, Vec<_>) = (said.collect(), candidate.next().iter().map(name).collect());
+        return Err(format!("it says that the way on is {}, and it is {}", said.join(", "), leads.join(", ")));
     }
-    standing.frontier = step.next.iter().map(|target| activation(code, target)).collect::<Result<_, String>>()?;
-    standing.limit = step.limit.or(standing.limit);
+    candidate.take(graph, position, visited());
+    for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
+        let Some(state) = &mut state else { break };
+        let written = state.set(change.key, change.value);
+        written.map_err(|error| format!("`{}`: {error}", graph.keys[change.key].name))?;
+    }
+    position.limit = step.limit.or(position.limit);
     Ok(())
 }
 
-/// Returns what a visit returned, as the next visit of its node sees it.
-fn returned(code: &CompiledGraph, node: u16, visit: &Visit) -> Option<Value> {
-    if visit.error.is_some() {
-        return None;
+/// A visit of a journal with its names resolved.
+struct Recorded {
+    node: u16,
+    way: Way,
+    changes: Vec<Change>,
+}
+
+impl Recorded {
+    fn read(graph: &CompiledGraph, visit: &Visit) -> Result<Self, String> {
+        let node = graph.node_named(&visit.node).ok_or_else(|| format!("there is no node `{}`", visit.node))?;
+        let change = |(name, value): (&String, &Value)| {
+            let key = graph.key_named(name).ok_or_else(|| format!("there is no state key `{name}`"))?;
+            Ok(Change { key, value: value.clone() })
+        };
+        let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
+        let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
+            (Some(_), false, Some(target)) => Way::OnError(target),
+            (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
+            (error, suppressed, _) => {
+                let edges = visit.taken();
+                if edges.as_slice().iter().any(|edge| graph.target(node, *edge).is_none()) {
+                    return Err("there is no such edge".to_owned());
+                }
+                Way::Along { edges, suppressed: suppressed && error.is_some() }
+            }
+        };
+        Ok(Self { node, way, changes })
     }
-    match code.node(node).kind {
-        Kind::Foreach(_) => Some(visit.changes.values().next().cloned().unwrap_or_default()),
-        _ => Some(visit.result.clone()),
+
+    fn visited<'v>(&'v self, visit: &'v Visit) -> Visited<'v> {
+        Visited {
+            node: self.node,
+            calls: visit.calls,
+            error: visit.error.as_deref(),
+            items: &visit.items,
+            way: &self.way,
+            returned: visit.result.view(),
+            changes: &self.changes,
+        }
     }
 }

@@ -9,9 +9,10 @@ use graph_model::value::{AsView, Map, Mismatch, Value};
 
 use crate::error::{Failure, LastError, RunError, StartError};
 use crate::graph::CompiledGraph;
-use crate::machine::{Activation, Cells, Machine};
-use crate::record::{Standing, Status};
+use crate::machine::{Cells, Machine};
+use crate::record::Status;
 use crate::runtime::{Inner, Options, Runtime};
+use crate::step::{Activation, Position};
 use crate::store::StoreError;
 use crate::travel::{Past, Seen, TravelError, opened};
 
@@ -162,7 +163,7 @@ impl Runtime {
         let past = Past::open(&*machine, run, &records, &key.public(), self.inner.seal.as_ref());
         let mut past = past.map_err(|error| travel(error.into()))?;
         past.go_to(None).map_err(travel)?;
-        let Past { standing, seen, start, .. } = past;
+        let Past { position, seen, start, .. } = past;
         let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
         // What the run's first caller did not let it use, the step may not either.
         if let Some(capabilities) = start.capabilities {
@@ -172,7 +173,7 @@ impl Runtime {
         }
         single.options.depth = single.options.depth.into_iter().chain(start.depth).min();
         let inputs = state.inputs().to_plain_value();
-        self.step(Arc::clone(&machine), run, inputs, Some((state, standing)), single).await
+        self.step(Arc::clone(&machine), run, inputs, Some((state, position)), single).await
     }
 
     async fn step(
@@ -180,7 +181,7 @@ impl Runtime {
         machine: Arc<dyn Machine>,
         origin: &RunId,
         inputs: Value,
-        stands: Option<(Box<dyn Cells>, Standing)>,
+        stands: Option<(Box<dyn Cells>, Position)>,
         single: Single,
     ) -> Result<Stepped, SingleError> {
         let code = machine.graph();
@@ -191,7 +192,7 @@ impl Runtime {
         let runtime = self.unkept();
         let engine = runtime.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
         let mut engine = engine.not_new();
-        if let Some((state, standing)) = stands {
+        if let Some((state, position)) = stands {
             // The inputs are those that were just checked; the keys are the run's.
             let inputs = engine.state.inputs().to_plain_value();
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
@@ -201,15 +202,15 @@ impl Runtime {
                 let name = || code.keys[key].name.clone();
                 engine.state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
             }
-            engine.standing = standing;
+            engine.position = position;
         }
-        overlay(code, &mut engine.state, &mut engine.standing, inject)?;
+        overlay(code, &mut engine.state, &mut engine.position, inject)?;
         if let Some(vault) = &engine.vault {
             for (index, key) in code.keys.iter().enumerate() {
                 vault.learn(code.settings.secrets.keys.get(&key.name), &engine.state.get(index).to_plain_value());
             }
         }
-        engine.standing.frontier = vec![Activation::of(at)];
+        engine.position.frontier = vec![Activation::of(at)];
         let done = engine.single().await?;
         Ok(Stepped {
             run,
@@ -251,7 +252,7 @@ impl Runtime {
 fn overlay(
     code: &CompiledGraph,
     state: &mut Box<dyn Cells>,
-    standing: &mut Standing,
+    position: &mut Position,
     inject: Map<String, Value>,
 ) -> Result<(), SingleError> {
     let wrong = |key: &str, expected: &'static str, value: &Value| SingleError::Inject {
@@ -263,11 +264,11 @@ fn overlay(
             LAST_ERROR => {
                 let error: Option<LastError> = serde_json::from_value(value.clone())
                     .map_err(|_| wrong(&name, "an object with `node` and `error`", &value))?;
-                standing.last_error = error;
+                position.last_error = error;
             }
             RETRIES => match value {
-                Value::Object(retries) => standing.retries = retries,
-                Value::Null => standing.retries.clear(),
+                Value::Object(retries) => position.retries = retries,
+                Value::Null => position.retries.clear(),
                 other => return Err(wrong(&name, "an object", &other)),
             },
             _ => {

@@ -17,11 +17,10 @@ use crate::engine::state_value;
 use crate::error::SuppressedError;
 use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Machine};
-use crate::record::{
-    End, Entry, JournalError, Record, Sealed, Snapshot, Standing, Start, Status, Step, Verified, Visit,
-};
+use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Status, Step, Verified, Visit};
 use crate::runtime::{initialise, replay_step};
 use crate::seal::SealKey;
+use crate::step::Position;
 use crate::vault::{Vault, hide_sealed};
 
 pub use fork::{Fork, ForkError};
@@ -222,7 +221,7 @@ pub(crate) struct Past<'m> {
     pub(crate) limit: Option<u64>,
     /// When the step was committed that it stands behind, and by which record.
     pub(crate) when: (String, u64),
-    pub(crate) standing: Standing,
+    pub(crate) position: Position,
     pub(crate) seen: Seen,
 }
 
@@ -267,19 +266,15 @@ impl<'m> Past<'m> {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
             Seen::Sealed { inputs, keys: initial.collect() }
         };
-        let mut standing = Standing::new(code);
-        standing.limit = start.limit.map(u64::from);
+        let mut position = Position::new(code);
+        position.limit = start.limit.map(u64::from);
         let (ahead, resumed, end, limit) = (None, Vec::new(), None, None);
         let when = (started, 0);
         let mut past =
-            Self { machine, verified, vault, start, at: 1, ahead, resumed, end, limit, when, standing, seen };
+            Self { machine, verified, vault, start, at: 1, ahead, resumed, end, limit, when, position, seen };
         past.begin_fork()?;
-        past.limit = past.standing.limit;
+        past.limit = past.position.limit;
         Ok(past)
-    }
-
-    pub(crate) fn machine(&self) -> &'m dyn Machine {
-        self.machine
     }
 
     pub(crate) fn graph(&self) -> &'m CompiledGraph {
@@ -316,9 +311,9 @@ impl<'m> Past<'m> {
         };
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
-            Seen::Plain(state) => self.standing = snapshot.restore(code, &mut **state).map_err(misfit)?,
+            Seen::Plain(state) => self.position = snapshot.restore(code, &mut **state).map_err(misfit)?,
             Seen::Sealed { keys, .. } => {
-                self.standing = standing_of(&snapshot, code).map_err(misfit)?;
+                self.position = position_of(&snapshot, code).map_err(misfit)?;
                 keys.clone_from(&snapshot.keys);
             }
         }
@@ -358,14 +353,14 @@ impl<'m> Past<'m> {
         let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
             return Ok(false);
         };
-        let (code, machine) = (self.machine.graph(), self.machine);
+        let code = self.machine.graph();
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => {
-                replay_step(code, machine, Some(&mut **state), &mut self.standing, &step).map_err(misfit)?;
+                replay_step(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
             }
             Seen::Sealed { keys, .. } => {
-                replay_step(code, machine, None, &mut self.standing, &step).map_err(misfit)?;
+                replay_step(code, None, &mut self.position, &step).map_err(misfit)?;
                 for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
                     keys.insert(name.clone(), value.clone());
                 }
@@ -377,21 +372,21 @@ impl<'m> Past<'m> {
 
     /// Goes to a step, from one that is not behind it; to the last one if no number is given.
     pub(crate) fn go_to(&mut self, step: Option<u64>) -> Result<(), TravelError> {
-        let first = self.standing.steps;
+        let first = self.position.steps;
         let mut before = first;
-        while step.is_none_or(|step| self.standing.steps < step) {
-            before = self.standing.steps;
+        while step.is_none_or(|step| self.position.steps < step) {
+            before = self.position.steps;
             if !self.go_on()? {
                 break;
             }
         }
         match step {
-            Some(step) if step < first || step > self.standing.steps => {
+            Some(step) if step < first || step > self.position.steps => {
                 while self.go_on()? {}
-                Err(TravelError::NoSuchStep { step, first, last: self.standing.steps })
+                Err(TravelError::NoSuchStep { step, first, last: self.position.steps })
             }
-            Some(step) if step != self.standing.steps => {
-                Err(TravelError::Between { step, from: before + 1, to: self.standing.steps })
+            Some(step) if step != self.position.steps => {
+                Err(TravelError::Between { step, from: before + 1, to: self.position.steps })
             }
             _ => Ok(()),
         }
@@ -399,18 +394,18 @@ impl<'m> Past<'m> {
 
     /// Returns where the run is, with its secrets hidden.
     pub(crate) fn moment(&self) -> Moment {
-        let (code, standing) = (self.machine.graph(), &self.standing);
+        let (code, position) = (self.machine.graph(), &self.position);
         let state = match &self.seen {
-            Seen::Plain(state) => state_value(code, &**state, standing),
+            Seen::Plain(state) => state_value(code, &**state, position),
             Seen::Sealed { inputs, keys } => {
                 let mut map = Map::from_iter([("inputs".to_owned(), inputs.clone())]);
                 let set = keys.iter().filter(|(_, value)| !value.is_null());
                 map.extend(set.map(|(name, value)| (name.clone(), value.clone())));
-                if let Some(error) = &standing.last_error {
+                if let Some(error) = &position.last_error {
                     map.insert(LAST_ERROR.to_owned(), serde_json::json!({"node": error.node, "error": error.error}));
                 }
-                if !standing.retries.is_empty() {
-                    map.insert(RETRIES.to_owned(), Value::Object(standing.retries.clone()));
+                if !position.retries.is_empty() {
+                    map.insert(RETRIES.to_owned(), Value::Object(position.retries.clone()));
                 }
                 let mut state = Value::Object(map);
                 hide_sealed(&mut state);
@@ -419,12 +414,12 @@ impl<'m> Past<'m> {
         };
         let name = |node: u16| code.node(node).name.clone();
         Moment {
-            step: standing.steps,
+            step: position.steps,
             at: self.when.0.clone(),
             state,
-            next: standing.frontier.iter().map(|at| name(at.node)).collect(),
-            last: (standing.steps > 0).then(|| name(standing.last)),
-            errors: standing.suppressed.clone(),
+            next: position.frontier.iter().map(|at| name(at.node)).collect(),
+            last: (position.steps > 0).then(|| name(position.last)),
+            errors: position.suppressed.clone(),
         }
     }
 }
@@ -437,7 +432,7 @@ pub(crate) fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cel
 }
 
 /// Returns where a snapshot stands, without what it holds, which may be sealed.
-pub(crate) fn standing_of(snapshot: &Snapshot, code: &CompiledGraph) -> Result<Standing, String> {
+pub(crate) fn position_of(snapshot: &Snapshot, code: &CompiledGraph) -> Result<Position, String> {
     Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
 }
 
@@ -451,6 +446,10 @@ impl Cells for NoCells {
 
     fn get(&self, _: usize) -> View<'_> {
         View::Null
+    }
+
+    fn check(&self, _: usize, _: &Value) -> Result<(), Mismatch> {
+        Ok(())
     }
 
     fn set(&mut self, _: usize, _: Value) -> Result<(), Mismatch> {

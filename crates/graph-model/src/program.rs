@@ -370,9 +370,9 @@ pub struct Body {
     /// The assignments in order: key and value with templates.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub assign: serde_json::Map<String, serde_json::Value>,
-    /// The edges in order. None: the run ends here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub next: Vec<Edge>,
+    /// Where it leads. No edge: the run ends here.
+    #[serde(default, skip_serializing_if = "Route::is_empty")]
+    pub next: Route,
     /// The node that a failure of this one leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_error: Option<u16>,
@@ -445,6 +445,51 @@ impl Default for Retry {
     fn default() -> Self {
         let on = ["transient", "rate_limited"].map(str::to_owned).to_vec();
         Self { attempts: 3, delay_ms: 1000, factor: 2.0, max_delay_ms: 30_000, jitter: 0.0, on }
+    }
+}
+
+/// Where a node leads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Route {
+    /// Along the first of these edges whose condition holds (R89).
+    First(Vec<Edge>),
+    /// Along every edge whose condition holds, all in the next step.
+    All {
+        /// The edges in order.
+        all: Vec<Edge>,
+    },
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self::First(Vec::new())
+    }
+}
+
+impl Route {
+    /// Returns the edges in order.
+    pub fn edges(&self) -> &[Edge] {
+        match self {
+            Self::First(edges) | Self::All { all: edges } => edges,
+        }
+    }
+
+    /// Returns the edges in order.
+    pub fn into_edges(self) -> Vec<Edge> {
+        match self {
+            Self::First(edges) | Self::All { all: edges } => edges,
+        }
+    }
+
+    /// Whether every edge is taken whose condition holds, instead of the first.
+    pub fn takes_all(&self) -> bool {
+        matches!(self, Self::All { .. })
+    }
+
+    /// Whether it has no edge.
+    pub fn is_empty(&self) -> bool {
+        self.edges().is_empty()
     }
 }
 

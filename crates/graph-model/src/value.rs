@@ -679,6 +679,16 @@ pub fn put<T: FromValue>(field: &mut T, value: Value) -> Result<(), Mismatch> {
     Ok(())
 }
 
+/// Whether a field or cell takes what `value` says.
+///
+/// # Errors
+///
+/// If the value is of another type.
+#[inline(never)]
+pub fn fits<T: FromValue>(_: &T, value: &Value) -> Result<(), Mismatch> {
+    T::from_value(value.clone()).map(drop)
+}
+
 /// Writes `value` as canonical JSON: sorted keys, no spaces, ASCII only (R203).
 ///
 /// This is the form that is hashed and signed: equal values give equal bytes, on every machine.

@@ -310,7 +310,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
         params: call.map(|call| call.params.to_value()),
         each,
         assign,
-        next: edges(node.next()),
+        next: program::Route::First(edges(node.next())),
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),

@@ -6,24 +6,24 @@ use std::time::SystemTime;
 use graph_model::program::OnMaxSteps;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
-use graph_model::value::Value;
 
 use super::failures::Called;
 use super::hooks::Wish;
 use super::{Before, Lost, Walk, is_result, same};
-use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, most_extended, state_value};
+use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, state_value};
 use crate::error::{Failure, LastError};
 use crate::graph::{Foreach, Kind};
 use crate::hooks::Control;
-use crate::machine::{Activation, Change, Notes, Now, Outcome, Plan, Request, Sight};
 use crate::record::{End, Status};
-use crate::runtime::initialise;
-use crate::settle::{self, Failed};
+use crate::step::{
+    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, may_suppress, most_extended, output, plan,
+    plan_item, settle,
+};
 
 impl Walk<'_> {
     /// Ends the run, if it may end so.
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
-        same("number of visits", end.steps, self.standing.steps)?;
+        same("number of visits", end.steps, self.position.steps)?;
         match end.status {
             Status::Running => return Err("a run that is at work has no end".to_owned()),
             _ if is_result(end.status) => self.result(end, at)?,
@@ -40,18 +40,14 @@ impl Walk<'_> {
         if end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit {
             return Err("it says of a run with a result how it failed".to_owned());
         }
-        let expected = match self.standing.suppressed.is_empty() {
-            true => Status::Completed,
-            false => Status::CompletedWithErrors,
-        };
-        same("status", end.status.name(), expected.name())?;
-        if !end.exhausted && !self.standing.frontier.is_empty() {
+        same("status", end.status.name(), self.position.status_at_end().name())?;
+        if !end.exhausted && !self.position.frontier.is_empty() {
             return Err("nodes were still to be visited".to_owned());
         }
         if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
             return Err("the graph does not return when the run has taken all the steps it may".to_owned());
         }
-        if end.exhausted && (self.standing.frontier.is_empty() || !self.is_exhausted() || !self.may_be_over()) {
+        if end.exhausted && (self.position.frontier.is_empty() || !self.is_exhausted() || !self.may_be_over()) {
             return Err("the run had not taken all the steps it may".to_owned());
         }
         if end.exhausted && (end.now.is_some() || !end.warnings.is_empty()) {
@@ -65,11 +61,11 @@ impl Walk<'_> {
             told
         };
         let now = Now::new(&clock);
-        let sight = self.standing.sight(state, self.standing.last, &now);
+        let env = Env::new(self.code, &self.position, state, Activation::of(self.position.last), &now);
         let mut notes = Notes::default();
         let output = match end.exhausted {
-            true => self.code.keys(&sight),
-            false => self.code.output(self.standing.last, &sight, &mut notes),
+            true => self.code.keys(&env.context),
+            false => output(&env, &mut notes),
         };
         if output != end.output {
             return Err("the graph returns something else".to_owned());
@@ -87,7 +83,7 @@ impl Walk<'_> {
 
     /// Fails unless the run can have been given up so.
     fn without_result(&self, end: &End, at: SystemTime) -> Result<(), String> {
-        if self.standing.frontier.is_empty() {
+        if self.position.frontier.is_empty() {
             return Err("the run had come to its end".to_owned());
         }
         if !end.output.is_null() || end.now.is_some() || end.exhausted || !end.warnings.is_empty() {
@@ -123,7 +119,7 @@ impl Walk<'_> {
         let is_behind = is_after && self.visited.iter().any(|(node, wish)| *node == index && wish.may_end(error));
         let is_next = |at: &Activation| at.node == index;
         let is_limit = self.is_exhausted()
-            && self.standing.frontier.first().is_some_and(is_next)
+            && self.position.frontier.first().is_some_and(is_next)
             && self.wish_at_limit().may_end(error);
         // A hook names no code.
         if (is_first || is_behind || is_limit) && end.code.is_none() {
@@ -136,7 +132,7 @@ impl Walk<'_> {
     fn failed_call(&self, index: u16, end: &End, at: SystemTime) -> Result<(), String> {
         self.hooks_let_visit()?;
         let node = self.code.node(index);
-        if !self.standing.frontier.iter().any(|activation| activation.node == index) {
+        if !self.position.frontier.iter().any(|activation| activation.node == index) {
             return Err(format!("node `{}` was not visited", node.name));
         }
         match &node.kind {
@@ -164,17 +160,17 @@ impl Walk<'_> {
     /// Returns what the run came to, if an end says that it has no result.
     pub(super) fn lost(&self, end: &End) -> Option<Lost> {
         let error = end.error.clone()?;
-        let (node, code, steps) = (end.node.clone(), end.code.clone(), self.standing.steps);
+        let (node, code, steps) = (end.node.clone(), end.code.clone(), self.position.steps);
         // What of its step a node wrote before a value did not fit is in the state too, and nobody writes that down.
         let is_known = !end.unfit && self.code.settings.secrets.is_empty();
         let state = self.state.as_deref().filter(|_| is_known).map(|state| {
-            let mut standing = self.standing.clone();
+            let mut position = self.position.clone();
             if let Some(node) = &node {
-                standing.last_error = Some(LastError { node: node.clone(), error: error.clone() });
+                position.last_error = Some(LastError { node: node.clone(), error: error.clone() });
             }
-            state_value(self.code, state, &standing)
+            state_value(self.code, state, &position)
         });
-        let next = self.standing.frontier.iter().map(|at| self.code.node(at.node).name.clone()).collect();
+        let next = self.position.frontier.iter().map(|at| self.code.node(at.node).name.clone()).collect();
         Some(Lost { error, node, code, steps, state, next })
     }
 
@@ -184,23 +180,21 @@ impl Walk<'_> {
         // The run ended after the call: a time that it asked for was not far from this one.
         let clock = || at;
         let now = Now::new(&clock);
-        let standing = self.standing.visiting(self.code);
-        let sight = standing.sight(state, node, &now);
+        let env = Env::new(self.code, &self.position, state, Activation::of(node), &now);
         let may_name = |activation: &Activation, step, item, planned: Result<Request, Box<Failure>>| {
             let called = Called { node: self.code.node(activation.node), step, item, calls: 1..=u64::MAX };
             planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
         };
-        let numbered = self.standing.frontier.iter().zip(self.standing.steps + 1..);
+        let numbered = self.position.frontier.iter().zip(self.position.steps + 1..);
         let mut is_next = numbered.filter(|(activation, _)| activation.node == node);
-        let names =
-            is_next.any(|(activation, step)| match self.machine.plan(activation, &sight, &mut Notes::default()) {
-                Ok(Plan::Call(request)) => may_name(activation, step, None, Ok(request)),
-                Ok(Plan::Each { items, .. }) => (0..).zip(&items).any(|(index, item)| {
-                    let planned = self.machine.plan_item(activation, &sight, item, &mut Notes::default());
-                    may_name(activation, step, Some(index), planned)
-                }),
-                _ => false,
-            });
+        let names = is_next.any(|(activation, step)| match plan(&env, &mut Notes::default()) {
+            Ok(Planned::Call(request)) => may_name(activation, step, None, Ok(request)),
+            Ok(Planned::Each { items, .. }) => (0..).zip(&items).any(|(index, item)| {
+                let planned = plan_item(&env, item, &mut Notes::default());
+                may_name(activation, step, Some(index), planned)
+            }),
+            _ => false,
+        });
         if names {
             return Ok(());
         }
@@ -216,7 +210,7 @@ impl Walk<'_> {
             self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())?;
         }
         // A call is made at the limit only if a hook allowed more.
-        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        let needed = self.position.steps_needed();
         if self.is_exhausted() && !self.may_extend(needed) {
             return Err("the run had taken all the steps it may".to_owned());
         }
@@ -237,7 +231,7 @@ impl Walk<'_> {
 
     /// Whether a run can come to its limit and end there without a hook that says so.
     fn may_be_over(&self) -> bool {
-        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        let needed = self.position.steps_needed();
         match self.wish_at_limit() {
             Wish::Any => true,
             Wish::Sure(Control::Continue { .. }) => !self.may_extend(needed),
@@ -258,7 +252,7 @@ impl Walk<'_> {
             return true;
         }
         // A hook may have allowed more, and not enough.
-        let needed = self.standing.steps + self.standing.frontier.len() as u64;
+        let needed = self.position.steps_needed();
         let last = needed.saturating_sub(1).min(most_extended(self.code));
         let said = error.strip_prefix("Max steps exceeded (").and_then(|rest| rest.strip_suffix(')'));
         let limit = said.and_then(|text| text.parse::<u64>().ok()).filter(|limit| error == exceeded(*limit));
@@ -273,11 +267,10 @@ impl Walk<'_> {
         let clock = || at;
         let now = Now::new(&clock);
         let is_next = |activation: &&Activation| activation.node == node;
-        let standing = self.standing.visiting(self.code);
-        let possible = self.standing.frontier.iter().filter(is_next).any(|activation| {
-            let sight = standing.sight(state, node, &now);
-            match self.machine.plan(activation, &sight, &mut Notes::default()) {
-                Ok(Plan::Each { items, .. }) => named.is_some_and(|item| item < items.len()),
+        let possible = self.position.frontier.iter().filter(is_next).any(|activation| {
+            let env = Env::new(self.code, &self.position, state, *activation, &now);
+            match plan(&env, &mut Notes::default()) {
+                Ok(Planned::Each { items, .. }) => named.is_some_and(|item| item < items.len()),
                 Ok(_) => false,
                 // Without a list, it fails by itself, or as a hook says.
                 Err(_) => true,
@@ -294,7 +287,7 @@ impl Walk<'_> {
     fn unfit(&self, index: u16, error: &str, at: SystemTime) -> Result<(), String> {
         let node = self.code.node(index);
         let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));
-        if !self.standing.frontier.iter().any(|activation| activation.node == index) {
+        if !self.position.frontier.iter().any(|activation| activation.node == index) {
             return Err(format!("node `{}` was not visited", node.name));
         }
         let is_hidden = !self.code.settings.secrets.is_empty() && error.contains(HIDDEN);
@@ -305,10 +298,9 @@ impl Walk<'_> {
             at
         };
         let now = Now::new(&clock);
-        let standing = self.standing.visiting(self.code);
-        let sight = standing.sight(state, index, &now);
+        let env = Env::new(self.code, &self.position, state, Activation::of(index), &now);
         if let Kind::Gate | Kind::Return(_) = node.kind {
-            let found = self.gate_fails(index, &sight);
+            let found = self.gate_fails(&env);
             // At another time it may fail elsewhere.
             let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
             let is_same = found.as_deref() == Some(error) || is_hidden || (asked.load(Ordering::Relaxed) && may_fail());
@@ -321,13 +313,12 @@ impl Walk<'_> {
             return refuse();
         }
         // What a foreach collected is not written down, and its edges may look at it.
-        if settle::may_suppress(self.code, index) && !matches!(node.kind, Kind::Foreach(Foreach { .. })) {
+        if may_suppress(self.code, index) && !matches!(node.kind, Kind::Foreach(Foreach { .. })) {
             let failure = Failure::permanent(error);
             let is_led = |calls| {
-                let failed = Failed { failure: &failure, calls, results: &mut Vec::new() };
                 let (notes, changes) = (&mut Notes::default(), &mut Vec::new());
-                let activation = Activation::of(index);
-                settle::route_failure(self.machine, &activation, &sight, failed, notes, changes).is_some()
+                let outcome = Outcome::Failed(&failure, &mut Vec::new());
+                !settle(&env, outcome, &Facts::of(calls), notes, changes).way.is_fatal()
             };
             // How often it was called is not written down either.
             if (1..=3).all(is_led) && !asked.load(Ordering::Relaxed) {
@@ -338,19 +329,13 @@ impl Walk<'_> {
     }
 
     /// Returns how a node fails that calls nothing, if it does.
-    fn gate_fails(&self, index: u16, sight: &Sight<'_>) -> Option<String> {
-        let activation = self.standing.frontier.iter().find(|activation| activation.node == index)?;
+    fn gate_fails(&self, env: &Env<'_>) -> Option<String> {
         let mut changes = Vec::new();
-        let outcome = Outcome::None;
-        let advanced =
-            settle::advance(self.machine, activation, sight, 0, outcome, &mut Notes::default(), &mut changes);
-        if let Err(failure) = advanced {
+        let settled = settle(env, Outcome::None, &Facts::of(0), &mut Notes::default(), &mut changes);
+        if let Some(failure) = settled.unfit {
             return Some(failure.message);
         }
-        let inputs: Value = sight.state.inputs().to_plain_value();
-        let mut scratch = self.machine.open(inputs).ok()?;
-        initialise(self.code, &mut *scratch).ok()?;
-        let merged = |change: Change| self.machine.merge(&mut *scratch, change).err();
-        changes.into_iter().find_map(merged).map(|mismatch| format!("{UNFIT}{mismatch}"))
+        let misfit = |change: &Change| env.context.state.check(change.key, &change.value).err();
+        changes.iter().find_map(misfit).map(|mismatch| format!("{UNFIT}{mismatch}"))
     }
 }

@@ -14,11 +14,12 @@ use graph_model::value::Value;
 
 use super::Walk;
 use crate::engine::nested::{TOO_DEEP, is_computed, is_nested_id};
-use crate::engine::{NO_GRAPH, exceeded, most_extended, no_spaces, timed_out};
+use crate::engine::{NO_GRAPH, exceeded, no_spaces, timed_out};
 use crate::error::{Category, StartError};
 use crate::graph::{Kind, Node};
-use crate::machine::{Machine, Request};
+use crate::machine::Machine;
 use crate::runtime::{accepts_inputs, not_granted, required_environment};
+use crate::step::{Request, most_extended};
 
 /// What a run says begins so that had taken all its steps.
 const EXCEEDED: &str = "Max steps exceeded (";

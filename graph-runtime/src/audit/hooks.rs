@@ -8,11 +8,10 @@ use graph_model::value::{AsView, Value};
 
 use super::Walk;
 use crate::engine::hooks::{at_limit, told};
-use crate::engine::most_extended;
 use crate::graph::{Kind, Steering};
 use crate::hooks::Control;
-use crate::machine::{Notes, Now};
 use crate::record::Visit;
+use crate::step::{Activation, Env, Notes, Now, most_extended};
 use crate::vault::{hidden, tool_mask};
 
 /// What hooks wish of an event.
@@ -59,8 +58,8 @@ impl Walk<'_> {
 
     /// Returns what the hooks wish where the run has taken all the steps it may.
     pub(super) fn wish_at_limit(&self) -> Wish {
-        let node = self.standing.frontier.first().map_or(self.code.start, |activation| activation.node);
-        self.wish(Event::Limit, node, at_limit(self.standing.steps, self.most_steps()))
+        let node = self.position.frontier.first().map_or(self.code.start, |activation| activation.node);
+        self.wish(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
     }
 
     /// Whether hooks can have allowed the run so many steps at its limit (R131).
@@ -72,7 +71,7 @@ impl Walk<'_> {
         match self.wish_at_limit() {
             Wish::Any => limit - most <= u64::from(u32::MAX),
             Wish::Sure(Control::Continue { additional_steps }) => {
-                limit == most.saturating_add(u64::from(additional_steps)).min(most_extended(self.code))
+                self.position.extended(self.code, additional_steps) == Some(limit)
             }
             Wish::Sure(_) => false,
         }
@@ -103,7 +102,7 @@ impl Walk<'_> {
             return Wish::Any;
         }
         let Some(state) = self.state.as_deref() else { return Wish::Any };
-        let told = told(self.code, state, &self.standing, values);
+        let told = told(self.code, state, &self.position, values);
         for hook in self.code.hooks(event) {
             let asked = AtomicBool::new(false);
             let clock = || {
@@ -111,8 +110,8 @@ impl Walk<'_> {
                 SystemTime::UNIX_EPOCH
             };
             let now = Now::new(&clock);
-            let sight = self.standing.sight(state, node, &now);
-            let steering = self.code.hook(hook, &sight, &told, &mut Notes::default());
+            let env = Env::new(self.code, &self.position, state, Activation::of(node), &now);
+            let steering = self.code.hook(hook, &env.context, &told, &mut Notes::default());
             if asked.load(Ordering::Relaxed) {
                 return Wish::Any;
             }

@@ -19,10 +19,11 @@ use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
 use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
 use crate::engine::{BUILTIN_RETRIES, Finished};
 use crate::graph::{Foreach, Kind, Node, Tool};
-use crate::machine::{Activation, Machine, Notes, Now, Plan, Request};
+use crate::machine::Machine;
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::{granted, required_environment};
 use crate::seal::SealKey;
+use crate::step::{Activation, Env, Notes, Now, Planned, Request, plan, plan_item};
 use crate::store::{Store, StoreError};
 use crate::travel::Past;
 
@@ -314,7 +315,7 @@ fn begun(
     let mut past = Past::open(machine, run, records, key, seal)?;
     while let Some((seq, step, _)) = past.next_step()? {
         let visits = step.visits.clone();
-        let frontier = past.standing.frontier.clone();
+        let frontier = past.position.frontier.clone();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
             let Some((index, tool)) = called(node) else { continue };
@@ -342,12 +343,12 @@ fn begun(
         }
         past.go_on()?;
     }
-    let first = past.standing.steps + 1;
+    let first = past.position.steps + 1;
     let mut done: Vec<&Done> = done.values().collect();
     done.sort_unstable_by_key(|done| (done.step, done.item));
     for Done { step, item, calls, run: named, now, .. } in done {
         let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
-        let Some(activation) = at.and_then(|at| past.standing.frontier.get(at)) else { continue };
+        let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
         let node = code.node(activation.node);
         let Some((tool, row)) = called(node) else { continue };
         let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
@@ -369,14 +370,13 @@ fn begun(
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let standing = past.standing.visiting(past.graph());
-    let sight = standing.sight(past.state()?, activation.node, &now);
+    let env = Env::new(past.graph(), &past.position, past.state()?, *activation, &now);
     let notes = &mut Notes::default();
-    match (past.machine().plan(activation, &sight, notes).ok()?, item) {
-        (Plan::Call(request), None) => request.id,
-        (Plan::Each { items, .. }, Some(item)) => {
+    match (plan(&env, notes).ok()?, item) {
+        (Planned::Call(request), None) => request.id,
+        (Planned::Each { items, .. }, Some(item)) => {
             let item = items.get(usize::try_from(item).ok()?)?;
-            past.machine().plan_item(activation, &sight, item, notes).ok()?.id
+            plan_item(&env, item, notes).ok()?.id
         }
         _ => None,
     }
@@ -386,13 +386,11 @@ fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Op
 fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let standing = past.standing.visiting(past.graph());
     let planned = past.state().and_then(|state| {
-        let sight = standing.sight(state, activation.node, &now);
-        past.machine().plan(activation, &sight, &mut Notes::default()).ok()
+        plan(&Env::new(past.graph(), &past.position, state, *activation, &now), &mut Notes::default()).ok()
     });
     match planned {
-        Some(Plan::Each { items, .. }) => items.len() as u64,
+        Some(Planned::Each { items, .. }) => items.len() as u64,
         _ => visit.changes.values().next().and_then(Value::as_array).map_or(0, |list| list.len() as u64),
     }
 }
@@ -437,10 +435,10 @@ async fn proven_origin(
 /// Whether a fork begins as its origin stood, but for some keys.
 fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
-        return fork.standing.frontier == origin.standing.frontier && fork.standing.steps == origin.standing.steps;
+        return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
     };
     let snapshot = |past: &Past<'_>, state| {
-        SnapshotDraft { code: past.graph(), state, standing: &past.standing, vault: None }.to_owned()
+        SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
     for key in changed {
@@ -506,12 +504,12 @@ enum Said {
 impl Walk<'_> {
     /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
     pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<Inside> {
-        let numbered = (self.standing.steps + 1..).zip(&self.standing.frontier);
+        let numbered = (self.position.steps + 1..).zip(&self.position.frontier);
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
         // Steps that are not written at once can have been taken in a session before.
         let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
         // Where a step visits a node twice, which of the visits the run ended at is not written down.
-        let frontier = &self.standing.frontier;
+        let frontier = &self.position.frontier;
         let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
         let once = |call: &Inside| self.code.node_named(&call.parent.node).is_some_and(is_once);
         all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
@@ -568,10 +566,9 @@ impl Walk<'_> {
         graph_of(self.machine, tool, Some(id)).is_some()
     }
 
-    fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Plan> {
-        let standing = self.standing.visiting(self.code);
-        let sight = standing.sight(self.state.as_deref()?, activation.node, now);
-        self.machine.plan(activation, &sight, &mut Notes::default()).ok()
+    fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Planned> {
+        let env = Env::new(self.code, &self.position, self.state.as_deref()?, *activation, now);
+        plan(&env, &mut Notes::default()).ok()
     }
 
     fn call_of_action(
@@ -584,7 +581,7 @@ impl Walk<'_> {
     ) -> Option<Inside> {
         let clock = || at;
         let request = |now: &Now<'_>| match self.planned(activation, now) {
-            Some(Plan::Call(request)) => Some(request),
+            Some(Planned::Call(request)) => Some(request),
             _ => None,
         };
         let told = told_time(visit);
@@ -626,11 +623,10 @@ impl Walk<'_> {
     ) -> Vec<Inside> {
         let clock = || at;
         let now = Now::known_at(&clock, told_time(visit));
-        let Some(Plan::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
+        let Some(Planned::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
         if visit.is_none() && now.known().is_some() {
             return Vec::new();
         }
-        let standing = self.standing.visiting(self.code);
         let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let length = items.len();
         let each = (0..).zip(&items).map(|(index, item)| {
@@ -641,8 +637,8 @@ impl Walk<'_> {
             let now = Now::new(&clock);
             let mut computed = None;
             let request = |now: &Now<'_>| {
-                let sight = standing.sight(self.state.as_deref()?, activation.node, now);
-                self.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()
+                let env = Env::new(self.code, &self.position, self.state.as_deref()?, *activation, now);
+                plan_item(&env, item, &mut Notes::default()).ok()
             };
             one.inputs = request(&now).and_then(|request| {
                 computed.clone_from(&request.id);

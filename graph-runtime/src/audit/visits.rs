@@ -1,6 +1,7 @@
 //! Visits: whether the engine can have written what a record says of one.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -17,9 +18,12 @@ use crate::engine::nested::{graph_of, is_computed, nested_id};
 use crate::engine::{element, failed};
 use crate::error::{Category, Failure};
 use crate::graph::{Foreach, Kind, Node, Tool};
-use crate::machine::{Activation, Cells, Next, Notes, Now, Outcome, Plan, Request, Sight};
+use crate::machine::Cells;
 use crate::record::{Done, ItemFailure, Visit};
-use crate::settle::{self, Failed};
+use crate::step::{
+    Activation, Edges, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, Way, items_failed, may_suppress,
+    plan, plan_item, settle,
+};
 
 /// What the runtime says of a cache entry that it does not use, which no graph knows.
 const CACHE_WARNING: &str = "the cache entry ";
@@ -62,7 +66,7 @@ impl Walk<'_> {
         activation: &Activation,
         at: SystemTime,
         is_alone: bool,
-    ) -> Result<Vec<Activation>, String> {
+    ) -> Result<Way, String> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
         let Some(state) = self.state.as_deref() else { return self.sealed_visit(visit, activation.node) };
@@ -70,9 +74,9 @@ impl Walk<'_> {
         let clock = Clock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let sight = self.standing.sight(state, activation.node, &now);
+        let env = Env::new(self.code, &self.position, state, *activation, &now);
         let mut notes = Notes::default();
-        let planned = self.machine.plan(activation, &sight, &mut notes);
+        let planned = plan(&env, &mut notes);
         let before = notes.take();
         let mut calls = match (&node.kind, planned) {
             (Kind::Gate | Kind::Return(_), Ok(_)) => Calls::default(),
@@ -80,7 +84,7 @@ impl Walk<'_> {
             (Kind::Action(_), planned) => self.action(visit, activation.node, planned, is_alone)?,
             (Kind::Foreach(each), planned) => self.each(visit, activation, each, state, planned)?,
         };
-        let settled = self.settle(visit, activation, &sight, &mut calls, &mut notes)?;
+        let way = self.settle(visit, &env, &mut calls, &mut notes)?;
         if asked.load(Ordering::Relaxed) != visit.now.is_some() {
             let what = if visit.now.is_some() {
                 "was told a time, and asks for none"
@@ -90,11 +94,7 @@ impl Walk<'_> {
             return Err(format!("node `{}` {what}", node.name));
         }
         self.warned(visit, node, before, &calls, notes.take())?;
-        Ok(match settled {
-            Next::End | Next::Out(_) => Vec::new(),
-            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
-            Next::All(activations) => activations,
-        })
+        Ok(way)
     }
 
     /// Fails unless a visit has only members that one of its kind of node can have, together as they can be.
@@ -114,7 +114,7 @@ impl Walk<'_> {
             }
         } else if visit.category.as_deref().and_then(Category::named).is_none() {
             return refuse("failed in a way of which there is no category");
-        } else if visit.suppressed && !settle::may_suppress(self.code, at) {
+        } else if visit.suppressed && !may_suppress(self.code, at) {
             return refuse("failed, and the graph does not go on along its edges then");
         } else if !visit.suppressed && node.on_error.is_none() {
             return Err("the node failed, and nothing says where that leads".to_owned());
@@ -168,77 +168,66 @@ impl Walk<'_> {
     }
 
     /// Compares what can be compared where values are sealed.
-    fn sealed_visit(&self, visit: &Visit, at: u16) -> Result<Vec<Activation>, String> {
+    fn sealed_visit(&self, visit: &Visit, at: u16) -> Result<Way, String> {
         let node = self.code.node(at);
-        let to = |node: Option<u16>| node.map(Activation::of).into_iter().collect();
         if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
             same("keys that a node wrote whose failure has a target", visit.changes.len(), 0)?;
-            return Ok(to(Some(target)));
+            return Ok(Way::OnError(target));
         }
         if visit.error.is_some() {
-            let collected = match &node.kind {
-                Kind::Foreach(Foreach { collect: Some(key), .. }) => Some(&self.code.keys[*key].name),
-                _ => None,
-            };
+            let collected = node.kind.collects().map(|key| &self.code.keys[key].name);
             if let Some(key) = visit.changes.keys().find(|key| Some(*key) != collected) {
                 return Err(format!("node `{}` failed, and writes to `{key}`", node.name));
             }
         }
-        let edge = visit.edge.map(|edge| self.code.target(at, edge).ok_or("there is no such edge")).transpose()?;
-        if edge.is_none() && !self.code.may_end(at) {
+        let edges = visit.taken();
+        if edges.as_slice().iter().any(|edge| self.code.target(at, *edge).is_none()) {
+            return Err("there is no such edge".to_owned());
+        }
+        if edges == Edges::None && !self.code.may_end(at) {
             return Err(format!("node `{}` leads along no edge", node.name));
         }
-        Ok(to(edge.flatten()))
+        Ok(Way::Along { edges, suppressed: visit.suppressed })
     }
 
     /// Settles a visit as the engine does, and fails where the journal says something else.
-    fn settle(
-        &self,
-        visit: &Visit,
-        activation: &Activation,
-        sight: &Sight<'_>,
-        calls: &mut Calls,
-        notes: &mut Notes,
-    ) -> Result<Next, String> {
-        let (code, node) = (self.code, self.code.node(activation.node));
+    fn settle(&self, visit: &Visit, env: &Env<'_>, calls: &mut Calls, notes: &mut Notes) -> Result<Way, String> {
+        let (code, node) = (self.code, self.code.node(env.at.node));
         let mut changes = Vec::new();
-        let mut failure = calls.failure.take();
-        let mut next = None;
-        if calls.unknown {
-            failure = visit.error.as_deref().map(Failure::permanent);
-        }
-        if failure.is_none() {
-            let outcome = match &node.kind {
-                Kind::Foreach(_) => Outcome::Each(&mut calls.results),
-                Kind::Action(_) => Outcome::Done(visit.result.view()),
-                Kind::Gate | Kind::Return(_) => Outcome::None,
-            };
-            match (
-                settle::advance(self.machine, activation, sight, visit.calls, outcome, notes, &mut changes),
-                &visit.error,
-            ) {
-                (Ok(to), None) => next = Some(to),
-                (Ok(_), Some(_)) => {
-                    return Err(format!("node `{}` does not fail on what its calls returned", node.name));
-                }
-                (Err(failure), None) => return Err(fails(node, &failure.message)),
-                (Err(found), Some(_)) => {
-                    self.same_failure(visit, &found)?;
-                    failure = visit.error.as_deref().map(Failure::permanent);
-                }
+        let failure = match calls.unknown {
+            true => visit.error.as_deref().map(|error| Box::new(Failure::permanent(error))),
+            false => calls.failure.take().map(Box::new),
+        };
+        let outcome = match (&failure, &node.kind) {
+            (Some(failure), _) => Outcome::Failed(failure, &mut calls.results),
+            (None, Kind::Foreach(_)) => Outcome::Each(&mut calls.results),
+            (None, Kind::Action(_)) => Outcome::Returned(visit.result.view()),
+            (None, Kind::Gate | Kind::Return(_)) => Outcome::None,
+        };
+        // A text that had a secret in it stands in the journal without.
+        let scrub = |failure: &mut Failure| {
+            if let Some(said) = &visit.error {
+                failure.message.clone_from(said);
             }
+        };
+        let found = RefCell::new(None);
+        let remember = |failure: &mut Failure| {
+            *found.borrow_mut() = Some(failure.clone());
+            scrub(failure);
+        };
+        let facts = Facts { calls: visit.calls, is_ended: false, scrub: &remember };
+        let Settled { way, unfit } = settle(env, outcome, &facts, notes, &mut changes);
+        match (&unfit, found.into_inner(), &visit.error) {
+            (None, _, Some(_)) if failure.is_none() => {
+                return Err(format!("node `{}` does not fail on what its calls returned", node.name));
+            }
+            (Some(_), Some(found), _) => self.same_failure(visit, &found)?,
+            _ => {}
         }
-        let mut suppressed = false;
-        if let Some(failure) = &failure {
-            let failed = Failed { failure, calls: visit.calls, results: &mut calls.results };
-            let route = settle::route_failure(self.machine, activation, sight, failed, notes, &mut changes);
-            let Some(route) = route else {
-                return Err(format!("node `{}` failed, and its edges cannot be followed then", node.name));
-            };
-            (next, suppressed) = (Some(route.next), route.suppressed);
+        if way.is_fatal() {
+            return Err(format!("node `{}` failed, and its edges cannot be followed then", node.name));
         }
-        let Some(next) = next else { return Err(format!("node `{}` leads nowhere", node.name)) };
-        if suppressed != visit.suppressed {
+        if way.is_suppressed() != visit.suppressed {
             return Err(format!("the failure of node `{}` leads elsewhere", node.name));
         }
         let written: Map<String, Value> =
@@ -249,10 +238,10 @@ impl Walk<'_> {
             let key = different.map_or("", String::as_str);
             return Err(format!("node `{}` writes something else to `{key}`", node.name));
         }
-        if next.edge() != visit.edge {
+        if *way.edges() != visit.taken() {
             return Err(format!("node `{}` leads along another edge", node.name));
         }
-        Ok(next)
+        Ok(way)
     }
 
     /// Fails unless a visit tells of a failure that the graph itself makes, which is always permanent.
@@ -276,13 +265,13 @@ impl Walk<'_> {
         &self,
         visit: &Visit,
         at: u16,
-        planned: Result<Plan, Box<Failure>>,
+        planned: Result<Planned, Box<Failure>>,
         is_alone: bool,
     ) -> Result<Calls, String> {
         let node = self.code.node(at);
         let done = self.done.get(&(visit.step, None));
         let mut request = match planned {
-            Ok(Plan::Call(request)) => request,
+            Ok(Planned::Call(request)) => request,
             Ok(_) => return Err(format!("node `{}` makes no call", node.name)),
             Err(failure) => {
                 self.same_failure(visit, &failure)?;
@@ -409,12 +398,12 @@ impl Walk<'_> {
         activation: &Activation,
         each: &Foreach,
         state: &dyn Cells,
-        planned: Result<Plan, Box<Failure>>,
+        planned: Result<Planned, Box<Failure>>,
     ) -> Result<Calls, String> {
         let node = self.code.node(activation.node);
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
         let (items, width) = match planned {
-            Ok(Plan::Each { items, width }) => (items, width),
+            Ok(Planned::Each { items, width }) => (items, width),
             Ok(_) => return refuse("goes over no list"),
             Err(failure) => {
                 self.same_failure(visit, &failure)?;
@@ -437,7 +426,7 @@ impl Walk<'_> {
             (Some(_), None) => return refuse("names items that failed, and did not fail"),
             (None, _) => None,
             (Some(ItemFailure { item, error }), Some(said)) => {
-                if *said != settle::items_failed(*item, error, count) {
+                if *said != items_failed(*item, error, count) {
                     return refuse("says something else of its failure than of its items");
                 }
                 let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
@@ -489,9 +478,9 @@ impl Walk<'_> {
         let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let sight = self.standing.sight(state, activation.node, &now);
+        let env = Env::new(self.code, &self.position, state, *activation, &now);
         let mut notes = Notes::default();
-        let planned = self.machine.plan_item(activation, &sight, item, &mut notes);
+        let planned = plan_item(&env, item, &mut notes);
         let failed = visit.items.iter().find(|failed| usize::try_from(failed.item).ok() == Some(index));
         let done = self.done.get(&(visit.step, Some(index as u64)));
         if !asked.load(Ordering::Relaxed) {
@@ -602,7 +591,7 @@ impl Walk<'_> {
             return refuse("makes no such call");
         };
         // A call that is alone is written down with its step.
-        if is_each != done.item.is_some() || (!is_each && self.standing.frontier.len() == 1) {
+        if is_each != done.item.is_some() || (!is_each && self.position.frontier.len() == 1) {
             return refuse("makes no such call");
         }
         if done.cached && !node.cached {
@@ -640,9 +629,8 @@ impl Walk<'_> {
             Clock { told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let standing = self.standing.visiting(self.code);
-        let planned =
-            self.machine.plan(activation, &standing.sight(state, activation.node, &now), &mut Notes::default());
+        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let planned = plan(&env, &mut Notes::default());
         if asked.load(Ordering::Relaxed) != done.now.is_some() {
             return Err(format!(
                 "the call of node `{}` was told a time, and asks for none, or the other way round",
@@ -650,7 +638,7 @@ impl Walk<'_> {
             ));
         }
         match planned {
-            Ok(Plan::Call(mut request)) => {
+            Ok(Planned::Call(mut request)) => {
                 let calls = done.calls.max(1)..=done.calls.max(1);
                 let called = Called { node, step: done.step, item: None, calls };
                 if done.cached && !self.may_be_kept(node, &request) {
@@ -669,10 +657,9 @@ impl Walk<'_> {
         let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let standing = self.standing.visiting(self.code);
-        let sight = standing.sight(state, activation.node, &now);
-        let length = match self.machine.plan(activation, &sight, &mut Notes::default()) {
-            Ok(Plan::Each { items, .. }) => items.len(),
+        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let length = match plan(&env, &mut Notes::default()) {
+            Ok(Planned::Each { items, .. }) => items.len(),
             _ => 0,
         };
         (!asked.load(Ordering::Relaxed)).then_some(length)

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::NodeCache;
 use crate::graph::{CompiledGraph, Tool};
-use crate::machine::Request;
 use crate::runtime::Inner;
+use crate::step::Request;
 
 /// A call that is about to be made.
 pub(crate) struct Asked<'a> {

@@ -329,6 +329,13 @@ impl Cells for JsonCells {
         self.values.get(key).map_or(View::Null, AsView::view)
     }
 
+    fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
+        match self.loaded.outline.keys.get(key) {
+            Some(key) if !value.is_null() => conform(&key.ty, value.clone()).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     #[inline]
     fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
         let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.outline.keys.get(key)) else {

@@ -13,9 +13,8 @@ use tokio::sync::Notify;
 use super::perform::{Job, Made};
 use super::{Engine, Visit, Writing};
 use crate::error::RunError;
-use crate::graph::Kind;
-use crate::machine::Activation;
 use crate::record::{Calls, Done, Sealed, Status};
+use crate::step::Activation;
 use crate::store::StoreError;
 use crate::vault::{Place, called_mask, item_text};
 
@@ -105,7 +104,7 @@ impl Desk {
 impl Engine {
     /// Whether a step of these nodes makes several calls, of which each is written down when it is done.
     pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
-        let is_each = |at: &Activation| matches!(self.graph().node(at.node).kind, Kind::Foreach(_));
+        let is_each = |at: &Activation| self.graph().node(at.node).kind.goes_over_list();
         self.is_kept && (frontier.len() > 1 || frontier.iter().any(is_each))
     }
 
@@ -119,7 +118,7 @@ impl Engine {
             desk.told.notify_one();
         };
         let ((), written) = join(visits, self.write_done(writing)).await;
-        let (run, step) = (self.facts.id.clone(), self.standing.steps + 1);
+        let (run, step) = (self.facts.id.clone(), self.position.steps + 1);
         written.map_err(|source| RunError::Store { run, step, source })
     }
 

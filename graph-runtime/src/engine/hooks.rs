@@ -1,5 +1,6 @@
 //! Hooks at work: those of the graph, of the program, and the order in which they are asked.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -16,8 +17,9 @@ use crate::classify::Classification;
 use crate::error::Failure;
 use crate::graph::{CompiledGraph, Hook, Steering};
 use crate::hooks::{Control, Layer, Told};
-use crate::machine::{Cells, Notes, Now, Request};
-use crate::record::{Standing, Status};
+use crate::machine::Cells;
+use crate::record::Status;
+use crate::step::{Activation, Notes, Now, Position, Request};
 
 /// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
 fn told_error(failure: &Failure) -> Value {
@@ -84,7 +86,7 @@ impl Engine {
         if !self.has_hooks(event) {
             return None;
         }
-        let control = self.ask(event, node, self.standing.steps, values, status).await;
+        let control = self.ask(event, node, self.position.steps, values, status).await;
         match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
             Some(Control::Abort) => Some("aborted by a hook".to_owned()),
@@ -126,7 +128,12 @@ impl Engine {
         values: [(&'static str, Value); N],
         status: Status,
     ) -> Option<Control> {
-        let told = told(self.graph(), &*self.state, &self.standing, values);
+        // Where a call failed, its visit counts its calls from the start (R136).
+        let position = match event {
+            program::Event::Error => self.position.visiting(&self.graph().node(node).name),
+            _ => Cow::Borrowed(&self.position),
+        };
+        let told = told(self.graph(), &*self.state, &position, values);
         let mut wish = None;
         for hook in self.graph().hooks(event) {
             let answer = self.ask_own(hook, node, step, &told).await;
@@ -162,7 +169,7 @@ impl Engine {
         let steering = {
             let clock = || self.runtime.clock.now();
             let now = Now::new(&clock);
-            self.graph().hook(hook, &self.sight(node, &now), told, &mut Notes::default())?
+            self.graph().hook(hook, &self.env(Activation::of(node), &now).context, told, &mut Notes::default())?
         };
         match steering {
             None => Ok(None),
@@ -235,7 +242,7 @@ impl Engine {
 pub(crate) fn told<const N: usize>(
     code: &CompiledGraph,
     state: &dyn Cells,
-    standing: &Standing,
+    position: &Position,
     values: [(&'static str, Value); N],
 ) -> Value {
     let mut told = Map::new();
@@ -243,11 +250,11 @@ pub(crate) fn told<const N: usize>(
     for (name, value) in values {
         told.insert(name.to_owned(), value);
     }
-    let mut state = state_value(code, state, standing);
+    let mut state = state_value(code, state, position);
     if let Value::Object(state) = &mut state {
-        state.insert("step_count".to_owned(), Value::from(standing.steps));
+        state.insert("step_count".to_owned(), Value::from(position.steps));
     }
-    told.insert("step_count".to_owned(), Value::from(standing.steps));
+    told.insert("step_count".to_owned(), Value::from(position.steps));
     told.insert("state".to_owned(), state);
     Value::Object(told)
 }

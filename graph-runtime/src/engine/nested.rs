@@ -16,10 +16,11 @@ use super::perform::{Job, Made};
 use super::{Ended, Engine};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::graph::{CompiledGraph, Tool};
-use crate::machine::{Machine, Request};
+use crate::machine::Machine;
 use crate::record::{Journal, Parent, Status};
 use crate::run::{drive_apart, result_value};
 use crate::runtime::{Begin, Runtime, Taken, run_span};
+use crate::step::Request;
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 
 /// What a call of a graph says that may nest no deeper.

@@ -19,11 +19,11 @@ use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
 use crate::classify::{Classifier, Evidence};
 use crate::error::{Category, Failure, RunError};
-use crate::graph::{Kind, Tool};
+use crate::graph::Tool;
 use crate::hooks::Control;
-use crate::machine::{Activation, Notes, Now, Plan, Request};
+
 use crate::record::ItemFailure;
-use crate::settle::items_failed;
+use crate::step::{Activation, Notes, Now, Planned, Request, items_failed, plan, plan_item};
 use crate::threads;
 
 /// A call that a visit needs.
@@ -92,17 +92,17 @@ impl Engine {
         let planned = self.plan(&visit.activation, &mut made);
         let job = Job { at: &visit.activation, step, item: None };
         let first = match planned {
-            Ok(Plan::Compute | Plan::Finish) => {
+            Ok(Planned::Compute | Planned::Finish) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
                 return;
             }
-            Ok(Plan::Each { items, width }) => {
+            Ok(Planned::Each { items, width }) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
                 return self.visit_each(step, visit, items, width).await;
             }
-            Ok(Plan::Call(request)) => Ok(request),
+            Ok(Planned::Call(request)) => Ok(request),
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
@@ -173,11 +173,11 @@ impl Engine {
     }
 
     /// Decides what a node does.
-    fn plan(&self, at: &Activation, made: &mut Made) -> Result<Plan, Box<Failure>> {
+    fn plan(&self, at: &Activation, made: &mut Made) -> Result<Planned, Box<Failure>> {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
-        let planned = self.machine.plan(at, &self.sight(at.node, &now), &mut notes);
+        let planned = plan(&self.env(*at, &now), &mut notes);
         made.at = now.known();
         made.warnings.append(&mut notes.take());
         planned
@@ -188,14 +188,14 @@ impl Engine {
         let Some((_, item)) = job.item else {
             made.warnings.clear();
             return match self.plan(job.at, made)? {
-                Plan::Call(request) => Ok(request),
+                Planned::Call(request) => Ok(request),
                 _ => Err(Box::new(Failure::permanent("the node calls nothing any more"))),
             };
         };
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
-        let planned = self.machine.plan_item(job.at, &self.sight(job.at.node, &now), item, &mut notes);
+        let planned = plan_item(&self.env(*job.at, &now), item, &mut notes);
         made.warnings = notes.take();
         planned
     }
@@ -494,8 +494,8 @@ impl Engine {
 
     /// Whether what a foreach calls is an agent's thread.
     fn calls_thread(&self, node: u16) -> bool {
-        let Kind::Foreach(each) = &self.graph().node(node).kind else { return false };
-        self.graph().tool(each.call.tool).is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
+        let tool = self.graph().node(node).kind.calls().and_then(|tool| self.graph().tool(tool));
+        tool.is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
     }
 
     /// Makes the calls of a foreach one after the other, until none is left.

@@ -6,8 +6,8 @@ use graph_model::value::Value;
 
 use super::Engine;
 use crate::error::{Failure, LastError, RunError};
-use crate::machine::Notes;
 use crate::record::Status;
+use crate::step::Notes;
 
 /// What came of one node.
 pub(crate) struct Single {
@@ -41,30 +41,35 @@ impl Engine {
         }
         self.settle(&mut visits);
         if self.is_observed() {
-            self.observe_visits(self.standing.steps + 1, &visits);
+            self.observe_visits(self.position.steps + 1, &visits);
         }
-        let fatal = visits.iter().any(|visit| self.is_fatal(visit));
+        let fatal = visits.iter().any(|visit| visit.way.is_fatal());
         let (node, at, mut failure) = match visits.first() {
             Some(visit) => (visit.activation.node, visit.at, visit.failure.clone()),
-            None => (self.standing.last, None::<SystemTime>, None),
+            None => (self.position.last, None::<SystemTime>, None),
         };
         let name = self.graph().node(node).name.clone();
         if !fatal {
-            self.move_frontier(&visits);
-            if let Err((_, mismatch)) = self.fold(&mut visits) {
+            let taken = match self.fold(&visits) {
+                Ok(candidate) => self.take(candidate, &mut visits).map_err(|(_, mismatch)| {
+                    self.position.steps -= 1;
+                    mismatch
+                }),
+                Err(misfit) => Err(misfit.mismatch),
+            };
+            if let Err(mismatch) = taken {
                 let message = format!("what it wrote does not fit the state: {mismatch}");
                 failure = Some(Box::new(Failure::permanent(message)));
-                self.standing.steps -= 1;
             }
         }
         let is_over = failure.is_some() && (fatal || visits.first().is_some_and(|visit| visit.failure.is_none()));
         if is_over {
-            self.standing.steps += 1;
-            self.standing.frontier.clear();
+            self.position.steps += 1;
+            self.position.frontier.clear();
             let error = failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default();
-            self.standing.last_error = Some(LastError { node: name.clone(), error });
+            self.position.last_error = Some(LastError { node: name.clone(), error });
         }
-        let next = self.standing.frontier.first().map(|at| self.graph().node(at.node).name.clone());
+        let next = self.position.frontier.first().map(|at| self.graph().node(at.node).name.clone());
         let (status, output) = match &next {
             _ if is_over => (Status::Error, None),
             Some(_) => (Status::Running, None),
@@ -76,6 +81,6 @@ impl Engine {
         let error = failure.as_ref().filter(|_| is_over).map(|failure| failure.message.clone());
         self.observe_end(status, error.as_deref());
         let state = self.state_value();
-        Ok(Single { node: name, next, failure, status, output, state, steps: self.standing.steps })
+        Ok(Single { node: name, next, failure, status, output, state, steps: self.position.steps })
     }
 }

@@ -9,8 +9,10 @@ use tokio::task::yield_now;
 
 use super::perform::failed;
 use super::{Answer, Engine, Slot, Visit};
-use crate::machine::{Activation, Calling, Change, Machine, Next, Notes, Now, Outcome, Plan, Request, Sight};
-use crate::record::Standing;
+use crate::machine::{Calling, Machine};
+use crate::step::{
+    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, plan, settle, take_plain,
+};
 
 /// How a visit begins.
 enum Departure<'s> {
@@ -40,11 +42,10 @@ impl Engine {
         let runtime = Arc::clone(&self.runtime);
         let clock = || runtime.clock.now();
         let mut stopped = None;
-        while self.standing.steps < max_steps && self.is_alone() && !self.facts.stop.is_set() {
+        while self.position.steps < max_steps && self.is_alone() && !self.facts.stop.is_set() {
             if self.is_others_turn() {
                 yield_now().await;
             }
-            self.standing.begin_visits(self.machine.graph());
             let now = Now::new(&clock);
             let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
                 Departure::Call(calling) => (true, Answer(calling).await.err()),
@@ -53,7 +54,7 @@ impl Engine {
             };
             let nests = || machine.graph().tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
-            let outcome = if called { Outcome::Done(slot.lane.outcome()) } else { Outcome::None };
+            let outcome = if called { Outcome::Returned(slot.lane.outcome()) } else { Outcome::None };
             if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
                 if called {
                     stopped = Some((now.known(), failure));
@@ -63,12 +64,12 @@ impl Engine {
         }
         self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
-        let activation = self.standing.frontier.drain(..).next().unwrap_or_default();
+        let activation = self.position.frontier.first().copied().unwrap_or_default();
         visits.resize_with(1, Visit::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
         if visits[0].failure.is_some() {
-            let (step, mut slots) = (self.standing.steps + 1, std::mem::take(&mut self.slots));
+            let (step, mut slots) = (self.position.steps + 1, std::mem::take(&mut self.slots));
             self.visit_again(step, &mut visits[0], &mut slots[0]).await;
             self.slots = slots;
         }
@@ -77,35 +78,27 @@ impl Engine {
 
     /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
     fn is_alone(&self) -> bool {
-        match self.standing.frontier.as_slice() {
-            [Activation { node, argument: None }] => self.graph().node(*node).is_plain,
+        match self.position.frontier.as_slice() {
+            [Activation { node }] => self.graph().node(*node).is_plain,
             _ => false,
         }
-    }
-
-    /// Returns what a plain node may look at: it asks for no visits.
-    #[inline]
-    fn sight_ahead<'a>(&'a self, now: &'a Now<'a>) -> Sight<'a> {
-        let Standing { last_error, retries, .. } = &self.standing;
-        Sight { state: &*self.state, last_error: last_error.as_ref(), retries, visit: 0, previous: None, now }
     }
 
     /// Begins what the next node does, if that is a call that may be made, or nothing.
     #[inline]
     fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
-        let sight = self.sight_ahead(now);
-        let activation = &self.standing.frontier[0];
-        let planned = machine.plan(activation, &sight, notes);
+        let activation = self.position.frontier[0];
+        let planned = plan(&Env::new(machine.graph(), &self.position, &*self.state, activation, now), notes);
         if !notes.is_empty() {
             notes.take();
             return Departure::Refused;
         }
         match planned {
-            Ok(Plan::Compute) => Departure::Compute,
-            Ok(Plan::Call(Request { tool, mut arguments, .. }))
+            Ok(Planned::Compute) => Departure::Compute,
+            Ok(Planned::Call(Request { tool, mut arguments, .. }))
                 if self.allowed.get(usize::from(tool)) == Some(&true) =>
             {
-                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.standing.steps + 1);
+                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.position.steps + 1);
                 (slot.call.attempt, slot.call.more) = (1, None);
                 slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
             }
@@ -125,23 +118,14 @@ impl Engine {
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let sight = self.sight_ahead(now);
-        let node = match machine.advance(&self.standing.frontier[0], &sight, outcome, notes, changes) {
-            Ok(Next::To { node, .. }) if notes.is_empty() => node,
-            _ => {
-                changes.clear();
-                notes.take();
-                return false;
-            }
-        };
-        while let Some(change) = changes.pop() {
-            if machine.merge(&mut *self.state, change).is_err() {
-                changes.clear();
-                return false;
-            }
+        let env = Env::new(machine.graph(), &self.position, &*self.state, self.position.frontier[0], now);
+        let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
+        let is_plain = unfit.is_none() && notes.is_empty();
+        if is_plain && take_plain(machine.graph(), &mut self.position, &mut *self.state, &way, changes) {
+            return true;
         }
-        self.standing.last = std::mem::replace(&mut self.standing.frontier[0].node, node);
-        self.standing.steps += 1;
-        true
+        changes.clear();
+        notes.take();
+        false
     }
 }

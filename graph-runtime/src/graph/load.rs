@@ -115,14 +115,19 @@ impl Loader<'_> {
         };
         let assign = body.assign.iter().map(|(key, value)| Ok((self.key(key)?, self.term(value)?)));
         let timeout = body.timeout_ms.map(Duration::from_millis);
-        let is_plain =
-            !asks_of_visits && timeout.is_none() && body.remote.is_none() && !body.cached && self.is_plain(&kind);
+        let is_plain = !asks_of_visits
+            && !body.next.takes_all()
+            && timeout.is_none()
+            && body.remote.is_none()
+            && !body.cached
+            && self.is_plain(&kind);
         let shows = settings.on_no_match == OnNoMatch::Fail;
         let node = Node {
             name: name.to_owned(),
             kind,
             assign: assign.collect::<Result<_, String>>()?,
-            next: body.next.iter().map(|edge| self.edge(edge, shows)).collect::<Result<_, _>>()?,
+            next: body.next.edges().iter().map(|edge| self.edge(edge, shows)).collect::<Result<_, _>>()?,
+            takes_all: body.next.takes_all(),
             on_error: body.on_error,
             retry: body.retry,
             timeout,

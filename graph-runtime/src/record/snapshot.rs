@@ -10,10 +10,11 @@ use graph_model::value::{Map, Value};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Standing, Target, TargetsDraft, activation};
+use super::{Target, TargetsDraft, activation};
 use crate::error::{LastError, SuppressedError};
 use crate::graph::{CompiledGraph, Key, Kind};
-use crate::machine::{Cells, Retries};
+use crate::machine::Cells;
+use crate::step::{Position, Retries};
 use crate::vault::{Place, Vault, result_mask};
 
 /// How many bytes are written at least between two snapshots.
@@ -88,7 +89,7 @@ impl Due {
 pub(crate) struct SnapshotDraft<'a> {
     pub(crate) code: &'a CompiledGraph,
     pub(crate) state: &'a dyn Cells,
-    pub(crate) standing: &'a Standing,
+    pub(crate) position: &'a Position,
     /// Seals the secrets; none where the graph has none.
     pub(crate) vault: Option<&'a Vault>,
 }
@@ -107,8 +108,8 @@ impl SnapshotDraft<'_> {
 
 impl Serialize for SnapshotDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Standing { steps, last, frontier, last_error, suppressed, retries, visits, previous, limit } =
-            self.standing;
+        let Position { steps, last, frontier, last_error, suppressed, retries, visits, previous, limit } =
+            self.position;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("steps", steps)?;
         map.serialize_entry("last", self.name(*last))?;
@@ -142,14 +143,14 @@ struct KeysDraft<'a>(&'a SnapshotDraft<'a>);
 
 impl Serialize for KeysDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let SnapshotDraft { code, state, standing, vault } = self.0;
+        let SnapshotDraft { code, state, position, vault } = self.0;
         let mut map = serializer.serialize_map(None)?;
         for (index, key) in code.keys.iter().enumerate() {
             let view = state.get(index);
             match (vault, code.settings.secrets.keys.get(&key.name)) {
                 _ if view.is_null() => {}
                 (Some(vault), mask @ Some(_)) => {
-                    let place = Place::kept(standing.steps, &key.name);
+                    let place = Place::kept(position.steps, &key.name);
                     map.serialize_entry(&key.name, &vault.seal(mask, place, view.to_plain_value()))?;
                 }
                 _ => map.serialize_entry(&key.name, &view)?,
@@ -163,16 +164,16 @@ struct PreviousDraft<'a>(&'a SnapshotDraft<'a>);
 
 impl Serialize for PreviousDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let SnapshotDraft { code, standing, vault, .. } = self.0;
-        // In the order of the nodes, so that the same standing is always the same text.
-        let mut nodes: Vec<(&u16, &Value)> = standing.previous.iter().collect();
+        let SnapshotDraft { code, position, vault, .. } = self.0;
+        // In the order of the nodes, so that the same position is always the same text.
+        let mut nodes: Vec<(&u16, &Value)> = position.previous.iter().collect();
         nodes.sort_unstable_by_key(|(node, _)| **node);
         let mut map = serializer.serialize_map(Some(nodes.len()))?;
         for (node, value) in nodes {
             let name = self.0.name(*node);
             match (vault, previous_mask(code, name)) {
                 (Some(vault), mask @ Some(_)) => {
-                    map.serialize_entry(name, &vault.seal(mask, Place::seen(standing.steps, name), value.clone()))?;
+                    map.serialize_entry(name, &vault.seal(mask, Place::seen(position.steps, name), value.clone()))?;
                 }
                 _ => map.serialize_entry(name, value)?,
             }
@@ -207,7 +208,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If it does not fit the graph.
-    pub(crate) fn restore(&self, code: &CompiledGraph, state: &mut dyn Cells) -> Result<Standing, String> {
+    pub(crate) fn restore(&self, code: &CompiledGraph, state: &mut dyn Cells) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
         for (key, Key { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.
@@ -217,14 +218,14 @@ impl Snapshot {
         if let Some(name) = self.keys.keys().find(|name| code.keys.iter().all(|key| key.name != **name)) {
             return Err(format!("there is no state key `{name}`"));
         }
-        let mut visits = Standing::new(code).visits;
+        let mut visits = Position::new(code).visits;
         for (name, count) in &self.visits {
             if let Some(place) = visits.get_mut(usize::from(node(name)?)) {
                 *place = *count;
             }
         }
         let previous = |(name, value): (&String, &Value)| Ok((node(name)?, value.clone()));
-        Ok(Standing {
+        Ok(Position {
             steps: self.steps,
             last: node(&self.last)?,
             frontier: self.next.iter().map(|target| activation(code, target)).collect::<Result<_, _>>()?,

@@ -102,8 +102,8 @@ impl Runtime {
         let past = Past::open(machine, origin, &records, &key.public(), self.inner.seal.as_ref());
         let mut past = past.map_err(|error| travel(error.into()))?;
         past.go_to(fork.step).map_err(travel)?;
-        if past.standing.frontier.is_empty() {
-            return Err(ForkError::Ended { run: origin.clone(), step: past.standing.steps });
+        if past.position.frontier.is_empty() {
+            return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
         }
         let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(crate::record::Sealed::link);
         let from = Origin {
@@ -112,7 +112,7 @@ impl Runtime {
             link: link.unwrap_or_else(|| graph_model::digest::Digest::of([])),
             changed: fork.set.keys().cloned().collect(),
         };
-        let Past { standing, seen, start: begun, .. } = past;
+        let Past { position, seen, start: begun, .. } = past;
         let super::Seen::Plain(mut state) = seen else {
             return Err(travel(TravelError::Sealed(begun.seal.clone())));
         };
@@ -149,7 +149,7 @@ impl Runtime {
         let mut chain = Chain::new(run.clone());
         let at = self.inner.clock.now();
         let start = chain.seal("start", start, at, key);
-        let snapshot = SnapshotDraft { code, state: &*state, standing: &standing, vault: vault.as_deref() };
+        let snapshot = SnapshotDraft { code, state: &*state, position: &position, vault: vault.as_deref() };
         let records = vec![start, chain.seal("snapshot", snapshot, at, key)];
         let created = store.create(&run, code.id.as_str(), records.clone()).await;
         // It stands still, and who takes it up leases it.

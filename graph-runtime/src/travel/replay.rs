@@ -16,11 +16,13 @@ use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
 use crate::error::{Category, Failure};
 use crate::graph::{CompiledGraph, Foreach, Kind};
-use crate::machine::{Activation, Cells, Machine, Next, Notes, Now, Outcome, Plan, Request};
-use crate::record::{End, ItemFailure, JournalError, Sealed, Standing, Status, Step, Target, Visit};
-use crate::runtime::replay_step;
+use crate::machine::{Cells, Machine};
+use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
 use crate::seal::SealKey;
-use crate::settle::{self, Failed, Route};
+use crate::step::{
+    Activation, Change, Edges, Env, Facts, Misfit, Notes, Now, Outcome, Planned, Position, Request, Settled, Visited,
+    Way, fold, items_failed, output, plan, plan_item, settle,
+};
 use crate::vault::hidden;
 
 /// How a run would have gone under another graph.
@@ -174,7 +176,7 @@ pub fn replay(
     };
     // Where a fork begins, both begin.
     let begun = past.start.from.is_some().then(|| {
-        crate::record::SnapshotDraft { code: past.graph(), state, standing: &past.standing, vault: None }.to_owned()
+        crate::record::SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
     });
     let recorded = Recorded::read(&mut past)?;
     let Past { start, resumed, end, limit: last_limit, .. } = past;
@@ -183,11 +185,11 @@ pub fn replay(
     let (inputs, limit) = (start.inputs, start.limit);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = changed.graph();
-    let mut standing = Standing::new(code);
-    standing.limit = limit.map(u64::from);
+    let mut position = Position::new(code);
+    position.limit = limit.map(u64::from);
     let state = opened(changed, inputs).and_then(|mut state| {
         if let Some(snapshot) = &begun {
-            standing = snapshot.restore(code, &mut *state)?;
+            position = snapshot.restore(code, &mut *state)?;
         }
         Ok(state)
     });
@@ -201,11 +203,10 @@ pub fn replay(
     };
     let hides = !code.settings.secrets.is_empty() || !original.graph().settings.secrets.is_empty();
     let mut walk = Walk {
-        machine: changed,
         code,
         original: original.graph(),
         state,
-        standing,
+        position,
         recorded,
         granted,
         hides,
@@ -271,7 +272,7 @@ impl Recorded {
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
             let limit = step.limit;
-            for (visit, activation) in step.visits.into_iter().zip(past.standing.frontier.clone()) {
+            for (visit, activation) in step.visits.into_iter().zip(past.position.frontier.clone()) {
                 let calls = recorded.calls(past, &visit, &activation, at);
                 recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), limit, calls });
             }
@@ -289,8 +290,7 @@ impl Recorded {
         let Some(state) = past.state() else { return Vec::new() };
         let (code, clock) = (past.graph(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-        let standing = past.standing.visiting(code);
-        let sight = standing.sight(state, activation.node, &now);
+        let env = Env::new(code, &past.position, state, *activation, &now);
         let mut notes = Notes::default();
         let mut known = |request: Request, answer: Answer| {
             let (tool, arguments) = told(code, request);
@@ -301,18 +301,18 @@ impl Recorded {
             RecordedCall { identity, tool, arguments, answer: at }
         };
         let failure = |message: &str, value| Answer::Failure(failure_of(visit, message), value);
-        match past.machine.plan(activation, &sight, &mut notes) {
-            Ok(Plan::Call(request)) => {
+        match plan(&env, &mut notes) {
+            Ok(Planned::Call(request)) => {
                 let answer = match &visit.error {
                     Some(error) if visit.result.is_null() => failure(error, None),
                     _ => Answer::Result(visit.result.clone()),
                 };
                 vec![Some(known(request, answer))]
             }
-            Ok(Plan::Each { items, .. }) => {
+            Ok(Planned::Each { items, .. }) => {
                 let collected = visit.changes.values().next().and_then(Value::as_array);
                 let each = (0..).zip(&items).map(|(index, item)| {
-                    let request = past.machine.plan_item(activation, &sight, item, &mut Notes::default()).ok()?;
+                    let request = plan_item(&env, item, &mut Notes::default()).ok()?;
                     let failed = visit.items.iter().find(|failed| failed.item == index);
                     let place = || collected?.get(usize::try_from(index).ok()?).cloned();
                     let answer = match failed {
@@ -376,11 +376,10 @@ enum Halt {
 
 /// A run under the changed graph.
 struct Walk<'m> {
-    machine: &'m dyn Machine,
     code: &'m CompiledGraph,
     original: &'m CompiledGraph,
     state: Box<dyn Cells>,
-    standing: Standing,
+    position: Position,
     recorded: Recorded,
     /// What was granted at the start and each time that the run was taken up.
     granted: Vec<Grants>,
@@ -396,7 +395,8 @@ struct Walk<'m> {
 /// A visit under the changed graph.
 struct Made {
     visit: Visit,
-    next: Vec<Activation>,
+    way: Way,
+    changes: Vec<Change>,
 }
 
 impl Walk<'_> {
@@ -408,7 +408,7 @@ impl Walk<'_> {
     fn follow(&mut self, end: Option<&End>) -> Result<(), TravelError> {
         let is_done = end.is_some_and(|end| matches!(end.status, Status::Completed | Status::CompletedWithErrors));
         loop {
-            if self.standing.frontier.is_empty() {
+            if self.position.frontier.is_empty() {
                 self.finish(end.filter(|_| is_done), end.map_or(Status::Running, |end| end.status));
                 return Ok(());
             }
@@ -418,15 +418,15 @@ impl Walk<'_> {
             }
             // What hooks and callers allowed the run, it is allowed.
             let next = self.recorded.visits.get(self.cursor);
-            self.standing.limit = next.map_or(self.last_limit, |next| next.limit).or(self.standing.limit);
-            let most = self.standing.limit.unwrap_or_else(|| u64::from(self.code.settings.max_steps));
-            if self.standing.steps + self.standing.frontier.len() as u64 > most {
+            self.position.limit = next.map_or(self.last_limit, |next| next.limit).or(self.position.limit);
+            let most = self.position.most_steps(self.code);
+            if self.position.is_exhausted(self.code) {
                 let exhausted = end.is_some_and(|end| end.exhausted);
                 let now =
                     if self.code.settings.on_max_steps == OnMaxSteps::Fail { Status::Error } else { Status::Completed };
                 if !exhausted || now == Status::Error {
                     let recorded = end.map_or(Status::Running, |end| end.status);
-                    let step = self.standing.steps;
+                    let step = self.position.steps;
                     self.deviate(step, "", None, Departure::Fails(format!("Max steps exceeded ({most})")));
                     self.deviate(step, "", None, Departure::Ends { recorded, now });
                 }
@@ -440,10 +440,9 @@ impl Walk<'_> {
 
     /// Visits the nodes that are next. False if the run cannot be followed any further.
     fn step(&mut self, end: Option<&End>) -> Result<bool, TravelError> {
-        self.standing.begin_visits(self.code);
-        let frontier = std::mem::take(&mut self.standing.frontier);
-        let (mut visits, mut next) = (Vec::new(), Vec::<Activation>::new());
-        let (mut pairs, first) = (Vec::new(), self.standing.steps + 1);
+        let frontier = self.position.frontier.clone();
+        let (mut visits, mut settled) = (Vec::new(), Vec::new());
+        let (mut pairs, first) = (Vec::new(), self.position.steps + 1);
         for (number, activation) in (first..).zip(&frontier) {
             let name = self.code.node(activation.node).name.clone();
             let pair = self.pair(number, &name);
@@ -452,7 +451,7 @@ impl Walk<'_> {
                     if let Some(pair) = pair {
                         self.compare(number, &made.visit, pair);
                     }
-                    made.next.into_iter().for_each(|one| one.join(&mut next));
+                    settled.push((activation.node, made.way, made.changes));
                     visits.push(made.visit);
                     pairs.push(pair);
                 }
@@ -468,7 +467,30 @@ impl Walk<'_> {
                 }
             }
         }
-        let names: Vec<String> = next.iter().map(|at| self.code.node(at.node).name.clone()).collect();
+        let visited = || {
+            settled.iter().zip(&visits).map(|((node, way, changes), visit): (&(u16, Way, Vec<Change>), &Visit)| {
+                Visited {
+                    node: *node,
+                    calls: visit.calls,
+                    error: visit.error.as_deref(),
+                    items: &visit.items,
+                    way,
+                    returned: visit.result.view(),
+                    changes,
+                }
+            })
+        };
+        let candidate = match fold(self.code, Some(&*self.state), visited()) {
+            Ok(candidate) => candidate,
+            Err(Misfit { node, key, mismatch }) => {
+                self.replay.visits = self.position.steps + pairs.len() as u64;
+                let (node, key) = (self.code.node(node).name.clone(), &self.code.keys[key].name);
+                let reason = format!("what it wrote does not fit the state: `{key}`: {mismatch}");
+                self.deviate(first, &node, pairs.first().copied().flatten(), Departure::Fails(reason));
+                return Ok(false);
+            }
+        };
+        let names: Vec<String> = candidate.next().iter().map(|at| self.code.node(at.node).name.clone()).collect();
         if let Some(Some(last)) = pairs.last().copied()
             && pairs.iter().all(Option::is_some)
             && self.recorded.visits[last].next != names
@@ -477,22 +499,15 @@ impl Walk<'_> {
             let recorded = self.recorded.visits[last].next.clone();
             self.deviate(first + pairs.len() as u64 - 1, &node, Some(last), Departure::Leads { recorded, now: names });
         }
-        let target = |at: &Activation| Target {
-            node: self.code.node(at.node).name.clone(),
-            argument: at.argument.as_deref().cloned().unwrap_or_default(),
-        };
-        let step = Step { visits, next: next.iter().map(target).collect(), limit: None };
-        let taken = replay_step(self.code, self.machine, Some(&mut *self.state), &mut self.standing, &step);
-        self.replay.visits = self.standing.steps;
-        match taken {
-            Ok(()) => Ok(true),
-            Err(reason) => {
-                let node = step.visits.last().map(|visit| visit.node.clone()).unwrap_or_default();
-                let reason = format!("what it wrote does not fit the state: {reason}");
-                self.deviate(first, &node, pairs.first().copied().flatten(), Departure::Fails(reason));
-                Ok(false)
+        candidate.take(self.code, &mut self.position, visited());
+        self.replay.visits = self.position.steps;
+        for change in settled.into_iter().flat_map(|(.., changes)| changes) {
+            // It was tried whether the state takes it.
+            if self.state.set(change.key, change.value).is_err() {
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 
     /// Finds the recorded visit that one of a node is compared with, and says what was left out or came between.
@@ -552,22 +567,18 @@ impl Walk<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        let plan = {
-            let sight = self.standing.sight(&*self.state, activation.node, &now);
-            self.machine.plan(activation, &sight, &mut Notes::default())
-        };
+        let planned = plan(&self.env(activation, &now), &mut Notes::default());
         let (mut answer, mut results, mut items) = (None, None, Vec::new());
-        match plan {
+        match planned {
             Err(failure) => answer = Some(Answer::Failure(*failure, None)),
-            Ok(Plan::Compute | Plan::Finish) => {}
-            Ok(Plan::Call(request)) => answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?),
-            Ok(Plan::Each { items: over, .. }) => {
+            Ok(Planned::Compute | Planned::Finish) => {}
+            Ok(Planned::Call(request)) => {
+                answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?)
+            }
+            Ok(Planned::Each { items: over, .. }) => {
                 let (mut each, mut is_unknown) = (Vec::new(), false);
                 for (index, item) in (0..).zip(&over) {
-                    let request = {
-                        let sight = self.standing.sight(&*self.state, activation.node, &now);
-                        self.machine.plan_item(activation, &sight, item, &mut Notes::default())
-                    };
+                    let request = plan_item(&self.env(activation, &now), item, &mut Notes::default());
                     let answer = match request {
                         Ok(request) => self.answer(number, node.name.as_str(), request, pair, Some(index))?,
                         Err(failure) => Answer::Failure(*failure, None),
@@ -603,8 +614,7 @@ impl Walk<'_> {
         let failure = match (&answer, items.as_slice()) {
             (Some(Answer::Failure(failure, _)), _) => Some(failure.clone()),
             (_, [first, others @ ..]) => {
-                let others = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
-                Some(Failure::permanent(format!("item {}: {}{others}", first.item, first.error)))
+                Some(Failure::permanent(items_failed(first.item, &first.error, others.len() + 1)))
             }
             _ => None,
         };
@@ -620,38 +630,32 @@ impl Walk<'_> {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let sight = self.standing.sight(&*self.state, activation.node, &now);
-        let (mut failure, mut next) = (failure, None);
         let results = results.get_or_insert_default();
-        if failure.is_none() {
-            let outcome = match &node.kind {
-                Kind::Foreach(_) => Outcome::Each(results),
-                Kind::Action(_) => Outcome::Done(result.view()),
-                Kind::Gate | Kind::Return(_) => Outcome::None,
-            };
-            match settle::advance(self.machine, activation, &sight, visit.calls, outcome, &mut notes, &mut changes) {
-                Ok(to) => next = Some(to),
-                Err(unfit) => failure = Some(*unfit),
-            }
+        let outcome = match (&failure, &node.kind) {
+            (Some(failure), _) => Outcome::Failed(failure, results),
+            (None, Kind::Foreach(_)) => Outcome::Each(results),
+            (None, Kind::Action(_)) => Outcome::Returned(result.view()),
+            (None, Kind::Gate | Kind::Return(_)) => Outcome::None,
+        };
+        let facts = Facts::of(visit.calls);
+        let Settled { way, unfit } = settle(&self.env(activation, &now), outcome, &facts, &mut notes, &mut changes);
+        let failure = failure.or(unfit.map(|unfit| *unfit));
+        if way.is_fatal() {
+            return Err(Halt::Failed(failure.map(|failure| failure.message).unwrap_or_default()));
         }
-        if let Some(failure) = failure {
-            let failed = Failed { failure: &failure, calls: visit.calls, results };
-            let route = settle::route_failure(self.machine, activation, &sight, failed, &mut notes, &mut changes);
-            let Some(Route { next: to, suppressed }) = route else { return Err(Halt::Failed(failure.message)) };
-            (next, visit.suppressed, visit.error) = (Some(to), suppressed, Some(failure.message));
-        }
-        let next = next.unwrap_or_default();
+        visit.error = failure.map(|failure| failure.message);
+        visit.suppressed = way.is_suppressed();
         visit.result = result;
         visit.items = items;
-        visit.edge = next.edge();
-        visit.changes =
-            changes.into_iter().map(|change| (self.code.keys[change.key].name.clone(), change.value)).collect();
-        let next = match next {
-            Next::End | Next::Out(_) => Vec::new(),
-            Next::To { node, .. } | Next::Mend(node) => vec![Activation::of(node)],
-            Next::All(activations) => activations,
-        };
-        Ok(Made { visit, next })
+        visit.edge = way.edge();
+        visit.edges = if let Edges::Many(edges) = way.edges() { edges.to_vec() } else { Vec::new() };
+        let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
+        visit.changes = changes.iter().map(change).collect();
+        Ok(Made { visit, way, changes })
+    }
+
+    fn env<'a>(&'a self, activation: &Activation, now: &'a Now<'a>) -> Env<'a> {
+        Env::new(self.code, &self.position, &*self.state, *activation, now)
     }
 
     /// Returns how a visit failed on what its calls returned, if its node can fail so and leads elsewhere then.
@@ -666,7 +670,7 @@ impl Walk<'_> {
         Visit {
             step,
             node: self.code.node(activation.node).name.clone(),
-            argument: activation.argument.as_deref().cloned().unwrap_or_default(),
+            argument: Value::Null,
             result: Value::Null,
             calls: 0,
             run: None,
@@ -678,6 +682,7 @@ impl Walk<'_> {
             cached: false,
             changes: Map::new(),
             edge: None,
+            edges: Vec::new(),
             now: None,
             ms: 0,
             warnings: Vec::new(),
@@ -740,18 +745,14 @@ impl Walk<'_> {
 
     /// Compares how the run ends.
     fn finish(&mut self, end: Option<&End>, stands: Status) {
-        let now = match self.standing.suppressed.is_empty() {
-            true => Status::Completed,
-            false => Status::CompletedWithErrors,
-        };
+        let now = self.position.status_at_end();
         let at = self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at);
         let clock = move || at;
         let told = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
         let now_told = Now::known_at(&clock, told);
-        let sight = self.standing.sight(&*self.state, self.standing.last, &now_told);
-        let output = self.code.output(self.standing.last, &sight, &mut Notes::default());
+        let output = output(&self.env(&Activation::of(self.position.last), &now_told), &mut Notes::default());
         let output = hidden(self.code.settings.secrets.output.as_ref(), output);
-        let (step, node) = (self.standing.steps, self.code.node(self.standing.last).name.clone());
+        let (step, node) = (self.position.steps, self.code.node(self.position.last).name.clone());
         let left: Vec<String> = self.recorded.visits[self.cursor..].iter().map(|one| one.visit.node.clone()).collect();
         if !left.is_empty() {
             self.deviate(step, &node, None, Departure::Skips(left));

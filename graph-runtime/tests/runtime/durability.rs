@@ -9,8 +9,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, Sealed, Status};
 use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
 use graph_runtime::{
-    ActionError, Activation, Call, Durability, Map, MemoryStore, Next, Options, RunError, RunId, SecretKey, Store,
-    Value, audit,
+    ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
 };
 use serde_json::json;
 
@@ -379,7 +378,7 @@ async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_r
 const FORK: Program<'static> = Program {
     keys: &[Key { name: "a", initial: None }, Key { name: "b", initial: None }],
     nodes: &[
-        ("fork", r#"{"line":1,"does":"gate","next":[{"to":"quick"}]}"#),
+        ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"quick"},{"to":"slow"}]}}"#),
         ("quick", r#"{"line":2,"does":{"action":0},"assign":{"a":"${result.said}"},"next":[{"to":"join"}]}"#),
         ("slow", r#"{"line":3,"does":{"action":0},"assign":{"b":"${result.said}"},"next":[{"to":"join"}]}"#),
         ("join", r#"{"line":4,"does":"return"}"#),
@@ -389,7 +388,7 @@ const FORK: Program<'static> = Program {
 
 fn fork(called: &Arc<Mutex<Vec<String>>>, slow: Result<Value, &'static str>) -> Interpreted {
     let called = Arc::clone(called);
-    let machine = Interpreted::waiting(&FORK, move |call: &Call, _| {
+    Interpreted::waiting(&FORK, move |call: &Call, _| {
         let (called, node, slow) = (Arc::clone(&called), call.node().to_owned(), slow.clone());
         Box::pin(async move {
             called.lock().unwrap().push(node.clone());
@@ -401,9 +400,7 @@ fn fork(called: &Arc<Mutex<Vec<String>>>, slow: Result<Value, &'static str>) -> 
             }
             slow.map_err(ActionError::permanent)
         })
-    });
-    let both = vec![Activation::of(1), Activation::of(2)];
-    machine.leading(move |node| (node == 0).then(|| Next::All(both.clone())))
+    })
 }
 
 #[tokio::test]

@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::{
-    ActionError, Activation, Call, ManualClock, Map, Next, Progress, RunError, RunId, Runtime, StartError, Status,
-    Value,
+    ActionError, Call, ManualClock, Map, Progress, RunError, RunId, Runtime, StartError, Status, Value,
 };
 use serde_json::json;
 
@@ -67,7 +66,7 @@ fn echo(_: &Call, params: Value) -> Result<Value, ActionError> {
 #[tokio::test]
 async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
     let nodes = &[
-        ("fork", r#"{"line":1,"does":"gate","assign":{"a":"one"},"next":[{"to":"join"}]}"#),
+        ("fork", r#"{"line":1,"does":"gate","assign":{"a":"one"},"next":{"all":[{"to":"left"},{"to":"right"}]}}"#),
         (
             "left",
             r#"{"line":2,"does":{"action":0},"params":{"saw":"${state.a}"},"assign":{"a":"left after ${result.saw}"},"next":[{"to":"join"}]}"#,
@@ -78,12 +77,7 @@ async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
         ),
         ("join", r#"{"line":4,"does":"return"}"#),
     ];
-    let both = vec![Activation::of(1), Activation::of(2)];
-    let machine = || {
-        let both = both.clone();
-        Interpreted::new(&Program { keys: &[A, B], nodes, ..PROGRAM }, echo)
-            .leading(move |node| (node == 0).then(|| Next::All(both.clone())))
-    };
+    let machine = || Interpreted::new(&Program { keys: &[A, B], nodes, ..PROGRAM }, echo);
     let (finished, _) = run(machine()).await;
     let finished = finished.unwrap();
     assert_eq!(finished.output, json!({"a": "left after one", "b": "right after one"}));

@@ -15,8 +15,8 @@ use graph_runtime::files::{
 use graph_runtime::record::Sealed;
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Activation, Call, Machine, ManualClock, Map, MemoryStore, Next, ProjectFiles, RunError, RunId,
-    Runtime, SecretKey, Status, Store, Value, audit_tree,
+    ActionError, Call, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime, SecretKey,
+    Status, Store, Value, audit_tree,
 };
 use serde_json::json;
 
@@ -1061,14 +1061,13 @@ async fn grows_again(file: &str) {
 #[tokio::test]
 async fn several_nodes_of_one_step_are_told_each_with_where_it_led() {
     let nodes = &[
-        ("fork", r#"{"line":1,"does":"gate","next":[{"to":"left"}]}"#),
+        ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"}]}}"#),
         ("left", r#"{"line":2,"does":{"action":0},"params":{"fail":true},"next":[{"to":"end"}],"on_error":3}"#),
         ("right", r#"{"line":3,"does":{"action":0},"params":{"n":1},"next":[{"to":"join"}]}"#),
         ("join", r#"{"line":4,"does":"gate","next":[{"to":"end"}]}"#),
         ("end", r#"{"line":5,"does":"return"}"#),
     ];
-    let forks = machine(&Program { nodes, ..PROGRAM })
-        .leading(|node| (node == 0).then(|| Next::All(vec![Activation::of(1), Activation::of(2)])));
+    let forks = machine(&Program { nodes, ..PROGRAM });
     let kept = Kept::new();
     let run = runtime(kept.store.clone(), &kept.files).start_as(id(), forks.clone(), Map::new()).await.unwrap();
     run.await.unwrap();

@@ -7,16 +7,13 @@ use std::sync::Arc;
 use graph_model::value::{AsView, View};
 use graph_runtime::__private::{CompiledGraph, ItemType, Performer, Program, Tool, Verb};
 use graph_runtime::{
-    ActionError, Activation, Arguments, Call, Calling, Cells, Change, Failure, FromValue, Graph, Lane, Machine, Map,
-    Mismatch, Next, Notes, Outcome, Sight, Value,
+    ActionError, Arguments, Call, Calling, Cells, FromValue, Graph, Lane, Machine, Map, Mismatch, Value,
 };
 
 /// What a tool returns, some time.
 pub(crate) type Performing = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send>>;
 /// What a tool does.
 pub(crate) type Perform = dyn Fn(&Call, Value) -> Performing + Send + Sync;
-/// Where a node leads instead of where its edges lead.
-pub(crate) type Lead = dyn Fn(u16) -> Option<Next> + Send + Sync;
 
 /// A graph with one tool, `test/tool`, whose inputs and output are anything.
 #[derive(Clone)]
@@ -24,7 +21,6 @@ pub(crate) struct Interpreted {
     code: Arc<CompiledGraph>,
     nested: Option<Arc<Interpreted>>,
     tool: Arc<Perform>,
-    lead: Arc<Lead>,
 }
 
 /// A program with defaults that tests change.
@@ -72,16 +68,11 @@ impl Interpreted {
         tool: impl Fn(&Call, Value) -> Performing + Send + Sync + 'static,
     ) -> Self {
         let code = Arc::new(CompiledGraph::load(program).unwrap());
-        Self { code, nested: None, tool: Arc::new(tool), lead: Arc::new(|_| None) }
+        Self { code, nested: None, tool: Arc::new(tool) }
     }
 
     pub(crate) fn nesting(mut self, graph: Self) -> Self {
         self.nested = Some(Arc::new(graph));
-        self
-    }
-
-    pub(crate) fn leading(mut self, lead: impl Fn(u16) -> Option<Next> + Send + Sync + 'static) -> Self {
-        self.lead = Arc::new(lead);
         self
     }
 }
@@ -112,18 +103,6 @@ impl Machine for Interpreted {
     fn lane(&self) -> Box<dyn Lane> {
         Box::new(JsonLane { tool: Arc::clone(&self.tool), outcome: Value::Null })
     }
-
-    fn advance(
-        &self,
-        at: &Activation,
-        sight: &Sight<'_>,
-        outcome: Outcome<'_>,
-        notes: &mut Notes,
-        changes: &mut Vec<Change>,
-    ) -> Result<Next, Box<Failure>> {
-        let next = self.code.advance(at, sight, outcome, notes, changes)?;
-        Ok((self.lead)(at.node).unwrap_or(next))
-    }
 }
 
 struct JsonCells {
@@ -138,6 +117,10 @@ impl Cells for JsonCells {
 
     fn get(&self, key: usize) -> View<'_> {
         self.values.get(key).map_or(View::Null, AsView::view)
+    }
+
+    fn check(&self, _: usize, _: &Value) -> Result<(), Mismatch> {
+        Ok(())
     }
 
     fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {

@@ -1,0 +1,173 @@
+//! What a step means: what each node of the frontier asks for, what its visit comes to, and where the run stands behind it.
+//!
+//! All of it is pure: nothing here calls, waits, or knows the runtime. The engine, its fast path, a single step, a resume, an audit,
+//! a replay and a fork ask these functions, and none of them has a rule of its own:
+//!
+//! * [`plan`] and [`plan_item`] say what a node asks for,
+//! * [`settle()`] says what a visit writes and where it leads behind its calls,
+//! * [`fold()`] says where the run stands behind a step.
+
+mod context;
+mod fold;
+mod limit;
+mod position;
+mod settle;
+
+use std::time::SystemTime;
+
+use graph_model::name::ItemId;
+use graph_model::value::{AsView, Value, describe};
+
+use crate::error::Failure;
+use crate::graph::{CompiledGraph, Kind};
+use crate::machine::{Arguments, Cells};
+
+pub(crate) use context::{Env, EvalContext, Notes, Now, Retries};
+pub(crate) use fold::{Candidate, Misfit, Visited, fold, take_plain};
+pub(crate) use limit::most_extended;
+pub(crate) use position::Position;
+pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, may_suppress, settle};
+
+/// A node that is to be visited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Activation {
+    /// The node's index.
+    pub(crate) node: u16,
+}
+
+impl Activation {
+    pub(crate) fn of(node: u16) -> Self {
+        Self { node }
+    }
+}
+
+/// The edges that a visit took, by their indices in the node's list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Edges {
+    /// None: the way ends here.
+    #[default]
+    None,
+    /// One, which may lead out of the graph.
+    One(u16),
+    /// Several, all in the next step.
+    Many(Box<[u16]>),
+}
+
+impl Edges {
+    /// Returns the edges in order.
+    pub(crate) fn as_slice(&self) -> &[u16] {
+        match self {
+            Self::None => &[],
+            Self::One(edge) => std::slice::from_ref(edge),
+            Self::Many(edges) => edges,
+        }
+    }
+
+    /// Returns the edge that was taken, if it is one.
+    pub(crate) fn one(&self) -> Option<u16> {
+        match self {
+            Self::One(edge) => Some(*edge),
+            Self::None | Self::Many(_) => None,
+        }
+    }
+}
+
+/// A key and its new value. A node writes each key once.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    /// The key's index.
+    pub(crate) key: usize,
+    /// The value; null unsets the key.
+    pub(crate) value: Value,
+}
+
+/// What a node asks for.
+#[derive(Debug)]
+pub(crate) enum Planned {
+    /// A call of a tool.
+    Call(Request),
+    /// A call of a tool for each of these, at most `width` at a time.
+    Each {
+        /// The items, in order.
+        items: Vec<Value>,
+        /// How many calls are made at a time, 1 or more.
+        width: usize,
+    },
+    /// Nothing outside: it computes and goes on.
+    Compute,
+    /// The end of the run.
+    Finish,
+}
+
+/// A call that is to be made.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The tool's index.
+    pub(crate) tool: u16,
+    /// The item's id, where it is known only now.
+    pub(crate) id: Option<ItemId>,
+    /// What the tool gets.
+    pub(crate) arguments: Arguments,
+}
+
+/// Decides what a node asks for.
+///
+/// # Errors
+///
+/// If a foreach has no list to go over, or an item's id is not one: a failure of the node.
+#[inline]
+pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
+    match &env.graph.node(env.at.node).kind {
+        Kind::Gate => Ok(Planned::Compute),
+        Kind::Return(_) => Ok(Planned::Finish),
+        Kind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
+        Kind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {
+            Value::Array(items) => Ok(Planned::Each { items, width: each.width }),
+            Value::Null => Ok(Planned::Each { items: Vec::new(), width: each.width }),
+            other => {
+                let found = describe(other.view());
+                Err(Box::new(Failure::permanent(format!("`over` is a list, and found {found}"))))
+            }
+        },
+    }
+}
+
+/// Decides what a foreach asks for one item of its list.
+///
+/// # Errors
+///
+/// If the node goes over no list, or an item's id is not one: a failure of the item.
+pub(crate) fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Request, Box<Failure>> {
+    let Kind::Foreach(each) = &env.graph.node(env.at.node).kind else {
+        return Err(Box::new(Failure::permanent("the node goes over no list")));
+    };
+    env.graph.request(&each.call, &env.context, Some((each.variable(), item)), notes)
+}
+
+/// Returns what the run returns that ends where it stands.
+pub(crate) fn output(env: &Env<'_>, notes: &mut Notes) -> Value {
+    env.graph.output(env.at.node, &env.context, notes)
+}
+
+/// Settles the same visit of a node that calls nothing so many times, and returns where it leads. Benchmarks time it.
+pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: u64) -> Option<u16> {
+    let position = Position::new(graph);
+    let clock = || SystemTime::UNIX_EPOCH;
+    let now = Now::new(&clock);
+    let env = Env::new(graph, &position, state, Activation::of(node), &now);
+    let (mut notes, mut changes, mut next) = (Notes::default(), Vec::new(), None);
+    for _ in 0..times {
+        let Settled { way, .. } =
+            settle(std::hint::black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
+        next = graph.targets(node, way.edges()).next();
+        changes.clear();
+    }
+    next
+}
+
+impl CompiledGraph {
+    /// Returns the nodes that the edges lead to, in order; an edge that leads out of the graph leads to none.
+    pub(crate) fn targets<'g>(&'g self, node: u16, edges: &'g Edges) -> impl Iterator<Item = u16> + 'g {
+        edges.as_slice().iter().filter_map(move |&edge| self.target(node, edge).flatten())
+    }
+}

@@ -1,0 +1,151 @@
+//! What expressions look at besides a tool's result.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::time::SystemTime;
+
+use graph_model::timestamp;
+use graph_model::value::{Map, Value};
+
+use super::{Activation, Position};
+use crate::error::LastError;
+use crate::graph::CompiledGraph;
+use crate::machine::Cells;
+
+/// A visit that is planned or settled: a node, and what it looks at.
+pub(crate) struct Env<'a> {
+    pub(crate) graph: &'a CompiledGraph,
+    pub(crate) at: Activation,
+    pub(crate) context: EvalContext<'a>,
+}
+
+impl<'a> Env<'a> {
+    /// The visit of a node where a run stands. `state` is what the last step left.
+    ///
+    /// How often the node's call was made again at its last visit is forgotten: each visit counts from the start (R136).
+    #[inline]
+    pub(crate) fn new(
+        graph: &'a CompiledGraph,
+        position: &'a Position,
+        state: &'a dyn Cells,
+        at: Activation,
+        now: &'a Now<'a>,
+    ) -> Self {
+        let retries = if position.retries.is_empty() {
+            Cow::Borrowed(&position.retries)
+        } else {
+            position.retries_before(&graph.node(at.node).name)
+        };
+        let context = EvalContext {
+            state,
+            last_error: position.last_error.as_ref(),
+            retries,
+            visit: position.visits.get(usize::from(at.node)).map_or(0, |count| count + 1),
+            previous: if position.previous.is_empty() { None } else { position.previous.get(&at.node) },
+            now,
+        };
+        Self { graph, at, context }
+    }
+
+    /// What the node looks at behind calls, of which it made so many: its assignments and edges see how often it called again (R136).
+    #[inline]
+    pub(super) fn behind(&self, calls: u64) -> EvalContext<'_> {
+        let context = &self.context;
+        let retries = if calls <= 1 {
+            Cow::Borrowed(&*context.retries)
+        } else {
+            let mut retries = context.retries.clone().into_owned();
+            retries.insert(self.graph.node(self.at.node).name.clone(), Value::from(calls - 1));
+            Cow::Owned(retries)
+        };
+        EvalContext { retries, ..*context }
+    }
+}
+
+/// What expressions look at.
+pub(crate) struct EvalContext<'a> {
+    /// The state as the last step left it.
+    pub(crate) state: &'a dyn Cells,
+    /// The last failure of a node.
+    pub(crate) last_error: Option<&'a LastError>,
+    /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
+    pub(crate) retries: Cow<'a, Retries>,
+    /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
+    pub(crate) visit: u64,
+    /// What its last visit returned.
+    pub(crate) previous: Option<&'a Value>,
+    /// The time of the step.
+    pub(crate) now: &'a Now<'a>,
+}
+
+/// How often nodes were tried again, by their names.
+pub(crate) type Retries = Map<String, Value>;
+
+/// The time of a step: read from the clock once, and only if it is asked for.
+pub(crate) struct Now<'c> {
+    clock: &'c (dyn Fn() -> SystemTime + Sync),
+    at: OnceCell<SystemTime>,
+    text: OnceCell<String>,
+}
+
+impl<'c> Now<'c> {
+    /// A time that `clock` tells.
+    #[inline]
+    pub(crate) fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
+        Self { clock, at: OnceCell::new(), text: OnceCell::new() }
+    }
+
+    /// A time that was told before, if it was.
+    pub(crate) fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
+        let now = Self::new(clock);
+        if let Some(at) = at {
+            now.at.get_or_init(|| at);
+        }
+        now
+    }
+
+    /// Returns the time if it was asked for.
+    #[inline]
+    pub(crate) fn known(&self) -> Option<SystemTime> {
+        self.at.get().copied()
+    }
+
+    /// Returns the time.
+    pub(crate) fn at(&self) -> SystemTime {
+        *self.at.get_or_init(self.clock)
+    }
+
+    /// Returns the time as RFC 3339 text in UTC with whole seconds (R56).
+    pub(crate) fn text(&self) -> &str {
+        self.text.get_or_init(|| timestamp::seconds(self.at()))
+    }
+
+    /// Returns the milliseconds since the Unix epoch (R56).
+    pub(crate) fn milliseconds(&self) -> i64 {
+        timestamp::unix_milliseconds(self.at())
+    }
+}
+
+/// What was noticed along the way.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    warnings: Vec<String>,
+}
+
+impl Notes {
+    /// Notes that an expression found nothing (R68).
+    pub(crate) fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
+        let paths: Vec<&str> = paths.into_iter().collect();
+        self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
+    }
+
+    /// Whether nothing was noted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.warnings.is_empty()
+    }
+
+    /// Takes what was noted.
+    pub(crate) fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a visit comes to behind its calls: what it writes, and where it leads.
+
+use graph_model::program::OnError;
+use graph_model::value::{Value, View};
+
+use super::{Change, Edges, Env, EvalContext, Notes};
+use crate::error::Failure;
+use crate::graph::CompiledGraph;
+
+/// What came of what a node asked for.
+pub(crate) enum Outcome<'a> {
+    /// Nothing was called.
+    None,
+    /// The tool returned.
+    Returned(View<'a>),
+    /// The calls of a foreach returned: one result an item, in their order, for the node to take.
+    Each(&'a mut Vec<Value>),
+    /// The calls failed. What those of a foreach returned comes with it, with failures in their places; nothing where there was no
+    /// list to go over.
+    Failed(&'a Failure, &'a mut Vec<Value>),
+}
+
+/// What is known of the calls of a visit besides their outcome.
+pub(crate) struct Facts<'a> {
+    /// How often the tool was called.
+    pub(crate) calls: u64,
+    /// Whether a hook ended the run after the failure.
+    pub(crate) is_ended: bool,
+    /// Cuts secrets out of a failure that the node comes to by itself.
+    pub(crate) scrub: &'a dyn Fn(&mut Failure),
+}
+
+impl Facts<'static> {
+    /// The facts of a visit without secrets that made so many calls.
+    pub(crate) fn of(calls: u64) -> Self {
+        Self { calls, is_ended: false, scrub: &|_| {} }
+    }
+}
+
+/// What a visit comes to. What it writes is in the list of changes that is given to [`settle()`].
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) way: Way,
+    /// The failure of a node that could not use what its calls returned.
+    pub(crate) unfit: Option<Box<Failure>>,
+}
+
+/// Where a visit leads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Way {
+    /// Along the node's own edges (R89).
+    Along {
+        edges: Edges,
+        /// Whether it failed and goes on all the same (R125).
+        suppressed: bool,
+    },
+    /// To the node that deals with failures of this one (R120).
+    OnError(u16),
+    /// Nowhere: the run ends with the failure.
+    Fatal,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self::Along { edges: Edges::None, suppressed: false }
+    }
+}
+
+impl Way {
+    /// Returns the edges that were taken.
+    pub(crate) fn edges(&self) -> &Edges {
+        match self {
+            Self::Along { edges, .. } => edges,
+            Self::OnError(_) | Self::Fatal => &Edges::None,
+        }
+    }
+
+    /// Returns the edge that was taken, if it is one.
+    pub(crate) fn edge(&self) -> Option<u16> {
+        self.edges().one()
+    }
+
+    pub(crate) fn is_suppressed(&self) -> bool {
+        matches!(self, Self::Along { suppressed: true, .. })
+    }
+
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(self, Self::Fatal)
+    }
+}
+
+/// Computes what a visit writes, into `changes`, and where it leads.
+///
+/// A node that cannot use what its calls returned fails, and that failure is routed as any other: nothing of what the node would
+/// have written is left, and what a foreach collected is as it was.
+#[inline]
+pub(crate) fn settle(
+    env: &Env<'_>,
+    outcome: Outcome<'_>,
+    facts: &Facts<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Settled {
+    let mut nothing = Vec::new();
+    let (result, results) = match outcome {
+        Outcome::None => (View::Null, None),
+        Outcome::Returned(result) => (result, None),
+        Outcome::Each(results) => (View::Null, Some(results)),
+        Outcome::Failed(failure, results) => {
+            return Settled { way: route_failure(env, failure, results, facts, notes, changes), unfit: None };
+        }
+    };
+    let context = env.behind(facts.calls);
+    match results {
+        None => match compute(env, &context, result, notes, changes) {
+            Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
+            Err(failure) => {
+                changes.clear();
+                fail(env, failure, &mut nothing, facts, notes, changes)
+            }
+        },
+        Some(results) => match collect(env, &context, results, notes, changes) {
+            Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
+            Err(failure) => fail(env, failure, results, facts, notes, changes),
+        },
+    }
+}
+
+/// Assigns, and returns the edges that are taken.
+#[inline]
+fn compute(
+    env: &Env<'_>,
+    context: &EvalContext<'_>,
+    result: View<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Result<Edges, Box<Failure>> {
+    env.graph.assign(env.at.node, context, result, notes, changes);
+    env.graph.edges(env.at.node, context, result, changes)
+}
+
+/// As [`compute`], for a foreach: what its calls returned is written first. On an error, `results` is what it was.
+fn collect(
+    env: &Env<'_>,
+    context: &EvalContext<'_>,
+    results: &mut Vec<Value>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Result<Edges, Box<Failure>> {
+    let key = env.graph.node(env.at.node).kind.collects();
+    if let Some(key) = key {
+        changes.push(Change { key, value: Value::Array(std::mem::take(results)) });
+    }
+    compute(env, context, View::Null, notes, changes).inspect_err(|_| {
+        let collected = changes.drain(..).next().map(|change| change.value);
+        if let (Some(_), Some(Value::Array(collected))) = (key, collected) {
+            *results = collected;
+        }
+    })
+}
+
+#[cold]
+fn fail(
+    env: &Env<'_>,
+    mut failure: Box<Failure>,
+    results: &mut Vec<Value>,
+    facts: &Facts<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Settled {
+    (facts.scrub)(&mut failure);
+    Settled { way: route_failure(env, &failure, results, facts, notes, changes), unfit: Some(failure) }
+}
+
+/// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the run (R120).
+///
+/// A foreach that is led along its edges writes what it collected; nothing else is written.
+#[cold]
+fn route_failure(
+    env: &Env<'_>,
+    failure: &Failure,
+    results: &mut Vec<Value>,
+    facts: &Facts<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Way {
+    let node = env.graph.node(env.at.node);
+    if facts.is_ended {
+        return Way::Fatal;
+    }
+    if let Some(target) = node.on_error {
+        return Way::OnError(target);
+    }
+    if !may_suppress(env.graph, env.at.node) {
+        return Way::Fatal;
+    }
+    let context = env.behind(facts.calls);
+    let edges = if node.kind.goes_over_list() {
+        // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in their places.
+        collect(env, &context, results, notes, changes)
+    } else {
+        // Of a call that failed, the edges see the failure as `result`; assignments are skipped.
+        env.graph.edges(env.at.node, &context, View::Object(failure), changes)
+    };
+    match edges {
+        Ok(edges) => Way::Along { edges, suppressed: true },
+        // If the edges cannot be followed either, the run ends with the failure.
+        Err(_) => {
+            changes.clear();
+            Way::Fatal
+        }
+    }
+}
+
+/// Whether a failure of a node can be led along its own edges: the graph continues after failures, and the node makes calls and
+/// names no other target.
+pub(crate) fn may_suppress(graph: &CompiledGraph, node: u16) -> bool {
+    let node = graph.node(node);
+    graph.settings.on_error == OnError::Continue && node.on_error.is_none() && node.kind.calls().is_some()
+}
+
+/// Returns what a foreach says of the items that failed: `message` is why the first did, at `index`, of `count`.
+pub(crate) fn items_failed(index: u64, message: &str, count: usize) -> String {
+    let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
+    format!("item {index}: {message}{others}")
+}
