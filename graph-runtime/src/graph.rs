@@ -363,7 +363,7 @@ impl CompiledGraph {
     /// # Errors
     ///
     /// If the item's id is a template, and what it yields is not an id.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn request(
         &self,
         call: &CallTerm,

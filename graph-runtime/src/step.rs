@@ -137,6 +137,7 @@ pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Fail
 /// # Errors
 ///
 /// If the node goes over no list, or an item's id is not one: a failure of the item.
+#[inline]
 pub(crate) fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Request, Box<Failure>> {
     let Kind::Foreach(each) = &env.graph.node(env.at.node).kind else {
         return Err(Box::new(Failure::permanent("the node goes over no list")));
@@ -159,8 +160,7 @@ pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: 
     for _ in 0..times {
         let Settled { way, .. } =
             settle(std::hint::black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
-        next = graph.targets(node, way.edges()).next();
-        changes.clear();
+        next = way.edge().and_then(|edge| graph.target(node, edge).flatten());
     }
     next
 }

@@ -9,7 +9,8 @@ use tokio::task::yield_now;
 
 use super::perform::failed;
 use super::{Answer, Engine, Slot, Visit};
-use crate::machine::{Calling, Machine};
+use crate::graph::CompiledGraph;
+use crate::machine::Calling;
 use crate::step::{
     Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, plan, settle, take_plain,
 };
@@ -32,6 +33,7 @@ impl Engine {
     /// way. What it computed and dropped there is pure, and computed again by who has more patience.
     pub(super) async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
         let machine = Arc::clone(&self.machine);
+        let graph = machine.graph();
         let max_steps = self.most_steps();
         if self.slots.is_empty() {
             self.slots.push(self.slot());
@@ -42,20 +44,20 @@ impl Engine {
         let runtime = Arc::clone(&self.runtime);
         let clock = || runtime.clock.now();
         let mut stopped = None;
-        while self.position.steps < max_steps && self.is_alone() && !self.facts.stop.is_set() {
+        while self.position.steps < max_steps && self.is_alone(graph) && !self.facts.stop.is_set() {
             if self.is_others_turn() {
                 yield_now().await;
             }
             let now = Now::new(&clock);
-            let (called, failure) = match self.depart(&*machine, slot, &now, &mut notes) {
+            let (called, failure) = match self.depart(graph, slot, &now, &mut notes) {
                 Departure::Call(calling) => (true, Answer(calling).await.err()),
                 Departure::Compute => (false, None),
                 Departure::Refused => break,
             };
-            let nests = || machine.graph().tool(slot.call.tool).is_none_or(|tool| tool.nests);
+            let nests = || graph.tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
             let outcome = if called { Outcome::Returned(slot.lane.outcome()) } else { Outcome::None };
-            if failure.is_some() || !self.arrive(&*machine, &now, outcome, &mut notes, &mut changes) {
+            if failure.is_some() || !self.arrive(graph, &now, outcome, &mut notes, &mut changes) {
                 if called {
                     stopped = Some((now.known(), failure));
                 }
@@ -77,18 +79,18 @@ impl Engine {
     }
 
     /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
-    fn is_alone(&self) -> bool {
+    fn is_alone(&self, graph: &CompiledGraph) -> bool {
         match self.position.frontier.as_slice() {
-            [Activation { node }] => self.graph().node(*node).is_plain,
+            [Activation { node }] => graph.node(*node).is_plain,
             _ => false,
         }
     }
 
     /// Begins what the next node does, if that is a call that may be made, or nothing.
     #[inline]
-    fn depart<'s>(&self, machine: &dyn Machine, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
+    fn depart<'s>(&self, graph: &CompiledGraph, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
         let activation = self.position.frontier[0];
-        let planned = plan(&Env::new(machine.graph(), &self.position, &*self.state, activation, now), notes);
+        let planned = plan(&Env::plain(graph, &self.position, &*self.state, activation, now), notes);
         if !notes.is_empty() {
             notes.take();
             return Departure::Refused;
@@ -112,16 +114,16 @@ impl Engine {
     #[inline]
     fn arrive(
         &mut self,
-        machine: &dyn Machine,
+        graph: &CompiledGraph,
         now: &Now<'_>,
         outcome: Outcome<'_>,
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let env = Env::new(machine.graph(), &self.position, &*self.state, self.position.frontier[0], now);
+        let env = Env::plain(graph, &self.position, &*self.state, self.position.frontier[0], now);
         let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
         let is_plain = unfit.is_none() && notes.is_empty();
-        if is_plain && take_plain(machine.graph(), &mut self.position, &mut *self.state, &way, changes) {
+        if is_plain && take_plain(graph, &mut self.position, &mut *self.state, &way, changes) {
             return true;
         }
         changes.clear();

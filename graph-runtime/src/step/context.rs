@@ -1,7 +1,7 @@
 //! What expressions look at besides a tool's result.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ops::Deref;
 use std::time::SystemTime;
 
 use graph_model::timestamp;
@@ -23,7 +23,7 @@ impl<'a> Env<'a> {
     /// The visit of a node where a run stands. `state` is what the last step left.
     ///
     /// How often the node's call was made again at its last visit is forgotten: each visit counts from the start (R136).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         graph: &'a CompiledGraph,
         position: &'a Position,
@@ -31,34 +31,36 @@ impl<'a> Env<'a> {
         at: Activation,
         now: &'a Now<'a>,
     ) -> Self {
-        let retries = if position.retries.is_empty() {
-            Cow::Borrowed(&position.retries)
-        } else {
-            position.retries_before(&graph.node(at.node).name)
-        };
-        let context = EvalContext {
-            state,
-            last_error: position.last_error.as_ref(),
-            retries,
-            visit: position.visits.get(usize::from(at.node)).map_or(0, |count| count + 1),
-            previous: if position.previous.is_empty() { None } else { position.previous.get(&at.node) },
-            now,
-        };
-        Self { graph, at, context }
+        let mut env = Self::plain(graph, position, state, at, now);
+        env.context.visit = position.visits.get(usize::from(at.node)).map_or(0, |count| count + 1);
+        env.context.previous = position.previous.get(&at.node);
+        env
     }
 
-    /// What the node looks at behind calls, of which it made so many: its assignments and edges see how often it called again (R136).
-    #[inline]
-    pub(super) fn behind(&self, calls: u64) -> EvalContext<'_> {
-        let context = &self.context;
-        let retries = if calls <= 1 {
-            Cow::Borrowed(&*context.retries)
+    /// As [`Env::new`], for a node that asks for no visits.
+    #[inline(always)]
+    pub(crate) fn plain(
+        graph: &'a CompiledGraph,
+        position: &'a Position,
+        state: &'a dyn Cells,
+        at: Activation,
+        now: &'a Now<'a>,
+    ) -> Self {
+        let retries = if position.retries.is_empty() {
+            RetriesSeen::All(&position.retries)
         } else {
-            let mut retries = context.retries.clone().into_owned();
-            retries.insert(self.graph.node(self.at.node).name.clone(), Value::from(calls - 1));
-            Cow::Owned(retries)
+            RetriesSeen::before(&position.retries, &graph.node(at.node).name)
         };
-        EvalContext { retries, ..*context }
+        let last_error = position.last_error.as_ref();
+        Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, now } }
+    }
+
+    /// What the node looks at behind calls, of which it made several: its assignments and edges see how often it called again (R136).
+    #[cold]
+    pub(super) fn behind(&self, calls: u64) -> EvalContext<'_> {
+        let mut retries = Retries::clone(&self.context.retries);
+        retries.insert(self.graph.node(self.at.node).name.clone(), Value::from(calls - 1));
+        EvalContext { retries: RetriesSeen::Other(Box::new(retries)), ..self.context }
     }
 }
 
@@ -69,13 +71,44 @@ pub(crate) struct EvalContext<'a> {
     /// The last failure of a node.
     pub(crate) last_error: Option<&'a LastError>,
     /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
-    pub(crate) retries: Cow<'a, Retries>,
+    pub(crate) retries: RetriesSeen<'a>,
     /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
     pub(crate) visit: u64,
     /// What its last visit returned.
     pub(crate) previous: Option<&'a Value>,
     /// The time of the step.
     pub(crate) now: &'a Now<'a>,
+}
+
+/// What a visit sees of how often calls were made again.
+pub(crate) enum RetriesSeen<'a> {
+    /// All that the position has.
+    All(&'a Retries),
+    Other(Box<Retries>),
+}
+
+impl<'a> RetriesSeen<'a> {
+    /// What a visit of a node sees before its calls: nothing of its own (R136).
+    #[cold]
+    fn before(all: &'a Retries, node: &str) -> Self {
+        if !all.contains_key(node) {
+            return Self::All(all);
+        }
+        let mut retries = all.clone();
+        retries.shift_remove(node);
+        Self::Other(Box::new(retries))
+    }
+}
+
+impl Deref for RetriesSeen<'_> {
+    type Target = Retries;
+
+    fn deref(&self) -> &Retries {
+        match self {
+            Self::All(retries) => retries,
+            Self::Other(retries) => retries,
+        }
+    }
 }
 
 /// How often nodes were tried again, by their names.

@@ -47,22 +47,14 @@ impl Position {
         }
     }
 
-    /// Returns what a visit of a node sees of how often calls were made again: nothing of its own (R136).
-    pub(crate) fn retries_before(&self, node: &str) -> Cow<'_, Retries> {
-        if !self.retries.contains_key(node) {
-            return Cow::Borrowed(&self.retries);
-        }
-        let mut retries = self.retries.clone();
-        retries.shift_remove(node);
-        Cow::Owned(retries)
-    }
-
-    /// Returns what holds while a node is visited.
+    /// Returns what holds while a node is visited: how often its call was made again at its last visit is forgotten (R136).
     pub(crate) fn visiting(&self, node: &str) -> Cow<'_, Self> {
-        match self.retries_before(node) {
-            Cow::Borrowed(_) => Cow::Borrowed(self),
-            Cow::Owned(retries) => Cow::Owned(Self { retries, ..self.clone() }),
+        if !self.retries.contains_key(node) {
+            return Cow::Borrowed(self);
         }
+        let mut position = self.clone();
+        position.retries.shift_remove(node);
+        Cow::Owned(position)
     }
 
     /// Returns how a run ends that ends here with a result.

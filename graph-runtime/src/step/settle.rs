@@ -110,16 +110,22 @@ pub(crate) fn settle(
             return Settled { way: route_failure(env, failure, results, facts, notes, changes), unfit: None };
         }
     };
-    let context = env.behind(facts.calls);
+    let several;
+    let context = if facts.calls <= 1 {
+        &env.context
+    } else {
+        several = env.behind(facts.calls);
+        &several
+    };
     match results {
-        None => match compute(env, &context, result, notes, changes) {
+        None => match compute(env, context, result, notes, changes) {
             Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
             Err(failure) => {
                 changes.clear();
                 fail(env, failure, &mut nothing, facts, notes, changes)
             }
         },
-        Some(results) => match collect(env, &context, results, notes, changes) {
+        Some(results) => match collect(env, context, results, notes, changes) {
             Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
             Err(failure) => fail(env, failure, results, facts, notes, changes),
         },
@@ -127,7 +133,7 @@ pub(crate) fn settle(
 }
 
 /// Assigns, and returns the edges that are taken.
-#[inline]
+#[inline(always)]
 fn compute(
     env: &Env<'_>,
     context: &EvalContext<'_>,
@@ -194,13 +200,19 @@ fn route_failure(
     if !may_suppress(env.graph, env.at.node) {
         return Way::Fatal;
     }
-    let context = env.behind(facts.calls);
+    let several;
+    let context = if facts.calls <= 1 {
+        &env.context
+    } else {
+        several = env.behind(facts.calls);
+        &several
+    };
     let edges = if node.kind.goes_over_list() {
         // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in their places.
-        collect(env, &context, results, notes, changes)
+        collect(env, context, results, notes, changes)
     } else {
         // Of a call that failed, the edges see the failure as `result`; assignments are skipped.
-        env.graph.edges(env.at.node, &context, View::Object(failure), changes)
+        env.graph.edges(env.at.node, context, View::Object(failure), changes)
     };
     match edges {
         Ok(edges) => Way::Along { edges, suppressed: true },
