@@ -39,15 +39,21 @@ pub(crate) struct More {
     pub(crate) untrusted: Untrusted,
 }
 
-/// What is the same for every call of a run.
-pub(crate) struct RunFacts {
-    pub(crate) id: RunId,
-    pub(crate) graph: GraphId,
+/// What is the same for every call of a graph, shared by its runs.
+#[derive(Debug)]
+pub(crate) struct GraphFacts {
+    pub(crate) id: GraphId,
     pub(crate) nodes: Vec<String>,
     pub(crate) tools: Vec<Option<ItemId>>,
     pub(crate) env: Vec<String>,
     /// Of each node, which parts of its parameters somebody else chose.
-    pub(crate) untrusted: Arc<[Untrusted]>,
+    pub(crate) untrusted: Vec<Untrusted>,
+}
+
+/// What is the same for every call of a run.
+pub(crate) struct RunFacts {
+    pub(crate) id: RunId,
+    pub(crate) graph: Arc<GraphFacts>,
     pub(crate) parent: Option<Parent>,
     /// How many graphs and threads may still stand one in the other below this run (R177).
     pub(crate) depth: u32,
@@ -71,7 +77,7 @@ impl RunFacts {
 
 impl fmt::Debug for RunFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "run {} of {}", self.id, self.graph)
+        write!(f, "run {} of {}", self.id, self.graph.id)
     }
 }
 
@@ -83,7 +89,7 @@ impl Call {
 
     /// Returns the graph's id.
     pub fn graph_id(&self) -> &GraphId {
-        &self.run.graph
+        &self.run.graph.id
     }
 
     /// Returns the visit of another run that this run belongs to, if it is nested in one.
@@ -93,13 +99,13 @@ impl Call {
 
     /// Returns the node's name; of a hook, the node at which the run is.
     pub fn node(&self) -> &str {
-        &self.run.nodes[usize::from(self.node)]
+        &self.run.graph.nodes[usize::from(self.node)]
     }
 
     /// Returns the tool's id.
     pub fn tool(&self) -> &str {
         let id = self.more.as_ref().and_then(|more| more.id.as_ref());
-        id.or(self.run.tools[usize::from(self.tool)].as_ref()).map_or("", ItemId::as_str)
+        id.or(self.run.graph.tools[usize::from(self.tool)].as_ref()).map_or("", ItemId::as_str)
     }
 
     /// Returns the number of the step, from 1.
@@ -184,12 +190,12 @@ impl Call {
     pub(crate) fn untrusted(&self) -> &Untrusted {
         match &self.more {
             Some(more) if more.hook.is_some() => &more.untrusted,
-            _ => &self.run.untrusted[usize::from(self.node)],
+            _ => &self.run.graph.untrusted[usize::from(self.node)],
         }
     }
 
     /// Returns the environment variables that the graph declares, which its tools may see.
     pub fn env(&self) -> &[String] {
-        &self.run.env
+        &self.run.graph.env
     }
 }

@@ -169,18 +169,23 @@ impl Engine {
     }
 
     /// Runs until an end, an error, or a commit that fails.
+    ///
+    /// A run that waits holds this future for as long as it waits. What few runs do is boxed in it, so that it is as large as what all
+    /// of them do.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {
             let start = self.graph().start;
-            let ended = self.tell(program::Event::GraphStarted, start, [], Status::Running).await;
+            let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
             if let Some(error) = ended {
-                return Err(self.end_at(start, 0, Failure::permanent(error), false).await);
+                return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
             }
         }
         // Visits are used again, step after step.
         let mut visits = Vec::new();
         loop {
-            if let Some(error) = self.interruption().await {
+            if self.is_interrupted()
+                && let Some(error) = Box::pin(self.interruption()).await
+            {
                 return Err(error);
             }
             if !self.may_walk() || !self.walk(&mut visits).await {
@@ -192,7 +197,7 @@ impl Engine {
                     yield_now().await;
                 }
                 if self.is_exhausted()
-                    && let Some(end) = self.at_limit().await
+                    && let Some(end) = Box::pin(self.at_limit()).await
                 {
                     return end;
                 }
@@ -202,13 +207,13 @@ impl Engine {
                 return Err(*broken);
             }
             if visits.iter().any(|visit| visit.is_interrupted)
-                && let Some(error) = self.interruption().await
+                && let Some(error) = Box::pin(self.interruption()).await
             {
                 return Err(error);
             }
             self.settle(&mut visits);
             if let Some(failed) = visits.iter().position(|visit| visit.way.is_fatal()) {
-                return Err(self.fail(visits, failed).await);
+                return Err(Box::pin(self.fail(visits, failed)).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
                 return ended;
@@ -225,6 +230,11 @@ impl Engine {
             && self.facts.deadline.is_none()
             && self.history.is_none()
             && !self.has_hooks(program::Event::AfterStep)
+    }
+
+    /// Whether the run was stopped, or has taken all the time it may.
+    fn is_interrupted(&self) -> bool {
+        self.facts.stop.is_set() || self.is_overdue()
     }
 
     /// Ends the run if it was stopped, or has taken all the time it may.
@@ -378,7 +388,7 @@ impl Engine {
         visits.iter_mut().zip(&self.position.frontier).for_each(|(visit, activation)| visit.begin(*activation));
         if let Some(mut writing) = self.journal.take_if(|_| shares) {
             let all = self.visit_all(first, visits, &mut slots);
-            if let Err(error) = self.beside(&mut writing, all).await
+            if let Err(error) = Box::pin(self.beside(&mut writing, all)).await
                 && let Some(visit) = visits.first_mut()
             {
                 visit.broken = Some(Box::new(error));
@@ -466,7 +476,7 @@ impl Engine {
             Ok(candidate) => candidate,
             Err(Misfit { node, mismatch, .. }) => {
                 let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
-                return Err(self.end_at(node, first, failure, true).await);
+                return Err(Box::pin(self.end_at(node, first, failure, true)).await);
             }
         };
         let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
@@ -488,7 +498,7 @@ impl Engine {
             // What the journal says of the end is what was committed.
             self.position.steps = first - 1;
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
-            return Err(self.end_at(node, first, failure, true).await);
+            return Err(Box::pin(self.end_at(node, first, failure, true)).await);
         }
         let mut notes = Notes::default();
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
@@ -525,22 +535,22 @@ impl Engine {
                 self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
             }
             None if fresh.is_empty() => {}
-            None => self.runtime.keep(self.machine.graph(), fresh).await,
+            None => Box::pin(self.runtime.keep(self.machine.graph(), fresh)).await,
         }
         if self.is_observed() {
             self.observe_visits(first, visits);
         }
         for (node, values) in told.into_iter().flatten() {
-            if let Some(error) = self.tell(program::Event::AfterStep, node, values, Status::Running).await
+            if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
                 && ended.is_none()
             {
                 let step = self.position.steps;
-                return Ok(Some(Err(self.end_at(node, step, Failure::permanent(error), false).await)));
+                return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
             }
         }
         if let Some(ended) = &ended {
             self.observe_end(ended.status, None);
-            self.tell_end(last, ended.status, None).await;
+            Box::pin(self.tell_end(last, ended.status, None)).await;
         }
         Ok(ended.map(Ok))
     }
@@ -949,4 +959,20 @@ fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Resul
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how large the future is that a function of an engine returns.
+    fn size_of_future<F: Future>(_: impl FnOnce(Engine) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_run_that_waits_holds_a_small_future() {
+        let size = size_of_future(Engine::drive);
+        assert!(size <= 4_096, "{size} bytes, of which the engine has {}", size_of::<Engine>());
+    }
 }

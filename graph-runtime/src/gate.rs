@@ -96,6 +96,8 @@ impl Pass {
     /// Spawns the task of the run, which holds the pass until it ends.
     pub(crate) fn spawn<T: Send + 'static>(self, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let (gate, number) = (Arc::clone(&self.gate), self.number);
+        // Captured and awaited, it would be held twice.
+        let run = Box::pin(run);
         let task = tokio::spawn(async move {
             // Given back when all else of the run is dropped.
             let _pass = self;

@@ -24,6 +24,7 @@ use regex::Regex;
 #[cfg(feature = "dynamic")]
 pub(crate) use load::LoadError;
 
+use crate::call::GraphFacts;
 use crate::error::Failure;
 use crate::machine::Arguments;
 use crate::step::{Change, Edges, EvalContext, Notes, Request};
@@ -42,8 +43,8 @@ pub struct CompiledGraph {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
-    /// Of each node, which parts of its parameters somebody else chose.
-    pub(crate) untrusted: Arc<[Untrusted]>,
+    /// What its calls are told of it.
+    pub(crate) facts: Arc<GraphFacts>,
     pub(crate) hooks: Vec<Hook>,
     /// Whether a node asks how often it was visited.
     pub(crate) counts_visits: bool,

@@ -491,11 +491,7 @@ impl Runtime {
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
         let facts = Arc::new(RunFacts {
             id: begin.run,
-            graph: code.id.clone(),
-            nodes: code.nodes.iter().map(|node| node.name.clone()).collect(),
-            tools: code.tools.iter().map(|tool| tool.id.clone()).collect(),
-            env: code.env.clone(),
-            untrusted: Arc::clone(&code.untrusted),
+            graph: Arc::clone(&code.facts),
             parent: begin.parent,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,
@@ -505,7 +501,7 @@ impl Runtime {
             config: Arc::clone(&self.inner.tools),
         });
         let (nodes, steps) = (code.nodes.len(), position.steps);
-        let event = Event::RunStarted { run: &facts.id, graph: &facts.graph, nodes, steps };
+        let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
         Engine {
             machine,

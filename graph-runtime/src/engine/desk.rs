@@ -117,7 +117,7 @@ impl Engine {
             desk.is_over.store(true, Ordering::Release);
             desk.told.notify_one();
         };
-        let ((), written) = join(visits, self.write_done(writing)).await;
+        let ((), written) = join(Box::pin(visits), self.write_done(writing)).await;
         let (run, step) = (self.facts.id.clone(), self.position.steps + 1);
         written.map_err(|source| RunError::Store { run, step, source })
     }

@@ -100,7 +100,7 @@ impl Engine {
             Ok(Planned::Each { items, width }) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
-                return self.visit_each(step, visit, items, width).await;
+                return Box::pin(self.visit_each(step, visit, items, width)).await;
             }
             Ok(Planned::Call(request)) => Ok(request),
             Err(failure) => Err(failure),
@@ -122,7 +122,7 @@ impl Engine {
         let failure = visit.failure.take().map(readable);
         let mut made = Made { calls: 1, failure, at: visit.at, ..Made::default() };
         let job = Job { at: &visit.activation, step, item: None };
-        if self.tries_again(&job, &mut made).await {
+        if Box::pin(self.tries_again(&job, &mut made)).await {
             self.complete(&job, slot, None, &mut made).await;
         }
         visit.take(made);
@@ -159,7 +159,7 @@ impl Engine {
                 }
                 Err(failure) => made.failure = Some(readable(failure)),
             }
-            if made.broken.is_some() || made.is_interrupted || !self.tries_again(job, made).await {
+            if made.broken.is_some() || made.is_interrupted || !Box::pin(self.tries_again(job, made)).await {
                 return;
             }
         }

@@ -72,7 +72,7 @@ impl Engine {
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
         if visits[0].failure.is_some() {
             let (step, mut slots) = (self.position.steps + 1, std::mem::take(&mut self.slots));
-            self.visit_again(step, &mut visits[0], &mut slots[0]).await;
+            Box::pin(self.visit_again(step, &mut visits[0], &mut slots[0])).await;
             self.slots = slots;
         }
         true

@@ -17,6 +17,8 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 use regex::Regex;
 
+use crate::call::GraphFacts;
+
 use super::{
     Base, CallTerm, CompiledGraph, Does, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece, Reference, Term, Test,
     Tool,
@@ -68,8 +70,17 @@ impl Loader<'_> {
             nodes.iter().map(|(name, body)| self.node(name, body, &settings)).collect::<Result<_, _>>()?;
         let (loaded, untrusted): (Vec<Node>, Vec<Untrusted>) = loaded.into_iter().unzip();
         let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
+        let id = GraphId::new(id).map_err(|error| say(&error))?;
+        let tools: Vec<Tool> = tools.iter().map(load_tool).collect::<Result<_, _>>()?;
+        let facts = GraphFacts {
+            id: id.clone(),
+            nodes: loaded.iter().map(|node| node.name.clone()).collect(),
+            tools: tools.iter().map(|tool| tool.id.clone()).collect(),
+            env: env.iter().map(|&name| name.to_owned()).collect(),
+            untrusted,
+        };
         let code = CompiledGraph {
-            id: GraphId::new(id).map_err(|error| say(&error))?,
+            id,
             version: version.to_owned(),
             digest: digest.parse().map_err(|error| say(&error))?,
             signer: signer.parse().map_err(|error| say(&error))?,
@@ -77,11 +88,11 @@ impl Loader<'_> {
             permissions: Grants::new(patterns.map_err(|error| say(&error))?),
             env: env.iter().map(|&name| name.to_owned()).collect(),
             keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
-            tools: tools.iter().map(load_tool).collect::<Result<_, _>>()?,
+            tools,
             counts_visits: nodes.iter().any(|(_, body)| body.contains("visit.")),
             hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
+            facts: Arc::new(facts),
             nodes: loaded,
-            untrusted: untrusted.into(),
             settings,
         };
         let targets =

@@ -7,7 +7,7 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{Struct, Value};
 
 use super::ToolConfig;
-use crate::call::{Call, RunFacts};
+use crate::call::{Call, GraphFacts, RunFacts};
 
 /// A call by a node of whose parameters these parts are somebody else's.
 #[cfg(unix)]
@@ -23,11 +23,13 @@ pub(super) fn call(config: ToolConfig, env: &[&str]) -> Call {
 fn call_with(config: ToolConfig, env: &[&str], untrusted: Untrusted) -> Call {
     let facts = RunFacts {
         id: RunId::new("test").unwrap(),
-        graph: GraphId::new("test").unwrap(),
-        nodes: vec!["node".into()],
-        tools: vec![Some(ItemId::new("rye/bash").unwrap())],
-        env: env.iter().map(|name| (*name).to_owned()).collect(),
-        untrusted: Arc::new([untrusted]),
+        graph: Arc::new(GraphFacts {
+            id: GraphId::new("test").unwrap(),
+            nodes: vec!["node".into()],
+            tools: vec![Some(ItemId::new("rye/bash").unwrap())],
+            env: env.iter().map(|name| (*name).to_owned()).collect(),
+            untrusted: vec![untrusted],
+        }),
         config: Arc::new(config),
         parent: None,
         depth: 5,
