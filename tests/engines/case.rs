@@ -45,7 +45,7 @@ pub(crate) enum Cut {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Came {
     /// What the run says of itself: `kind`, and `at` which node it ended, beside what the result or the error says.
-    end: Value,
+    pub(crate) end: Value,
     calls: Vec<Asked>,
     took: Duration,
 }
@@ -188,7 +188,7 @@ impl Bench {
 
 /// Says why the journals of a run and of those inside it do not prove that the graphs allow them, or how the run would have gone
 /// differently under its own graph; none if all is well.
-fn unproven(machine: &Erased, log: &Log) -> Option<String> {
+pub(crate) fn unproven(machine: &Erased, log: &Log) -> Option<String> {
     let records = within(false, log.store.load(&run_id())).ok()?;
     let (run, seal, key) = (run_id(), SealKey::from_bytes([5; 32]), key().public());
     let proven = audit_tree(machine.machine(), &run, &log.store, &key, Some(&seal));
@@ -232,7 +232,7 @@ fn leaks(case: &Case, bodies: &[String]) -> Vec<String> {
 }
 
 /// Returns the records without what differs each time that a secret is sealed: the sealed text, and the hashes over it.
-fn comparable(bodies: &[String]) -> Vec<String> {
+pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
     if !bodies.iter().any(|body| body.contains(SEALED)) {
         return bodies.to_vec();
     }
@@ -473,15 +473,15 @@ struct Written {
 
 /// A record that was written.
 #[derive(Debug, Clone)]
-struct Entered {
-    run: RunId,
+pub(crate) struct Entered {
+    pub(crate) run: RunId,
     /// The graph, where the run began with the record.
-    graph: Option<String>,
-    status: Status,
-    sealed: Sealed,
+    pub(crate) graph: Option<String>,
+    pub(crate) status: Status,
+    pub(crate) sealed: Sealed,
     /// Whether it is the last of those that were written together.
-    is_last: bool,
-    elapsed: Duration,
+    pub(crate) is_last: bool,
+    pub(crate) elapsed: Duration,
 }
 
 impl Log {
@@ -510,6 +510,11 @@ impl Log {
 
     pub(crate) fn len(&self) -> usize {
         self.written().records.len()
+    }
+
+    /// Returns the records in the order in which they were written.
+    pub(crate) fn entered(&self) -> Vec<Entered> {
+        self.written().records.clone()
     }
 
     /// Whether the last two records were written together.
@@ -577,7 +582,7 @@ impl Log {
         Self::holding(&records).await
     }
 
-    async fn holding(records: &[Entered]) -> (Self, Duration) {
+    pub(crate) async fn holding(records: &[Entered]) -> (Self, Duration) {
         let again = Self::default();
         let mut leases: BTreeMap<RunId, (Lease, u64)> = BTreeMap::new();
         for Entered { run, graph, status, sealed, .. } in records {
@@ -593,6 +598,7 @@ impl Log {
                 }
             }
         }
+        again.written().records = records.to_vec();
         (again, records.last().map_or(Duration::ZERO, |entered| entered.elapsed))
     }
 }

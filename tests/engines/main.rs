@@ -8,6 +8,7 @@
 mod case;
 mod forgeries;
 mod judge;
+mod kept;
 mod machines;
 mod property;
 #[path = "../support/random.rs"]

@@ -573,7 +573,7 @@ impl Walk<'_> {
             Err(failure) => answer = Some(Answer::Failure(*failure, None)),
             Ok(Planned::Compute | Planned::Finish) => {}
             Ok(Planned::Call(request)) => {
-                answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?)
+                answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?);
             }
             Ok(Planned::Each { items: over, .. }) => {
                 let (mut each, mut is_unknown) = (Vec::new(), false);
