@@ -1,5 +1,6 @@
 //! Loading: from a program's names and texts to what can be followed.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ impl CompiledGraph {
             program,
             nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
             keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
+            asks: Cell::default(),
         };
         loader.load().map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
     }
@@ -58,6 +60,17 @@ struct Loader<'p> {
     program: &'p Program<'p>,
     nodes: HashMap<&'p str, u16>,
     keys: HashMap<&'p str, usize>,
+    /// What the references of the node asked for that were resolved since its beginning.
+    asks: Cell<Asks>,
+}
+
+/// What a node asks for of its own visits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asks {
+    /// How often it was visited, or what its last visit returned.
+    visits: bool,
+    /// What its last visit returned.
+    previous: bool,
 }
 
 impl Loader<'_> {
@@ -66,9 +79,13 @@ impl Loader<'_> {
             *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
         let settings: Settings = serde_json::from_str(settings).map_err(|error| say(&error))?;
-        let loaded: Vec<(Node, Untrusted)> =
-            nodes.iter().map(|(name, body)| self.node(name, body, &settings)).collect::<Result<_, _>>()?;
-        let (loaded, untrusted): (Vec<Node>, Vec<Untrusted>) = loaded.into_iter().unzip();
+        let (mut loaded, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
+        for (name, body) in nodes {
+            let (node, of_node) = self.node(name, body, &settings)?;
+            counts_visits |= self.asks.take().visits;
+            loaded.push(node);
+            untrusted.push(of_node);
+        }
         let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
         let id = GraphId::new(id).map_err(|error| say(&error))?;
         let tools: Vec<Tool> = tools.iter().map(load_tool).collect::<Result<_, _>>()?;
@@ -89,7 +106,7 @@ impl Loader<'_> {
             env: env.iter().map(|&name| name.to_owned()).collect(),
             keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
             tools,
-            counts_visits: nodes.iter().any(|(_, body)| body.contains("visit.")),
+            counts_visits,
             hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
             facts: Arc::new(facts),
             nodes: loaded,
@@ -104,8 +121,6 @@ impl Loader<'_> {
     }
 
     fn node(&self, name: &str, body: &str, settings: &Settings) -> Result<(Node, Untrusted), String> {
-        // What a node looks at is said by its text: a word in it that is none of these costs a count, nothing else.
-        let (asks_of_visits, looks_back) = (body.contains("visit."), body.contains("visit.previous"));
         let body: Body = serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"))?;
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
@@ -126,18 +141,21 @@ impl Loader<'_> {
         };
         let assign = body.assign.iter().map(|(key, value)| Ok((self.key(key)?, self.term(value)?)));
         let timeout = body.timeout_ms.map(Duration::from_millis);
-        let is_plain = !asks_of_visits
+        let assign = assign.collect::<Result<_, String>>()?;
+        let shows = settings.on_no_match == OnNoMatch::Fail;
+        let next = body.next.edges().iter().map(|edge| self.edge(edge, shows)).collect::<Result<_, _>>()?;
+        let asks = self.asks.get();
+        let is_plain = !asks.visits
             && !body.next.takes_all()
             && timeout.is_none()
             && body.remote.is_none()
             && !body.cached
             && self.is_plain(&kind);
-        let shows = settings.on_no_match == OnNoMatch::Fail;
         let node = Node {
             name: name.to_owned(),
             kind,
-            assign: assign.collect::<Result<_, String>>()?,
-            next: body.next.edges().iter().map(|edge| self.edge(edge, shows)).collect::<Result<_, _>>()?,
+            assign,
+            next,
             takes_all: body.next.takes_all(),
             on_error: body.on_error,
             retry: body.retry,
@@ -145,7 +163,7 @@ impl Loader<'_> {
             remote: body.remote.map(Arc::from),
             cached: body.cached,
             env: body.env,
-            looks_back: looks_back && body.feedback,
+            looks_back: asks.previous && body.feedback,
             is_plain,
         };
         Ok((node, body.untrusted))
@@ -279,8 +297,14 @@ impl Loader<'_> {
             Root::Timestamp => Base::Timestamp,
             Root::Local => Base::Local,
             Root::Visit => match segments.first().map(String::as_str) {
-                Some("number") => Base::Visit,
-                Some("previous") => Base::Previous,
+                Some("number") => {
+                    self.asks.set(Asks { visits: true, ..self.asks.get() });
+                    Base::Visit
+                }
+                Some("previous") => {
+                    self.asks.set(Asks { visits: true, previous: true });
+                    Base::Previous
+                }
                 _ => return Err(format!("`{path}` is neither `visit.number` nor `visit.previous`")),
             },
             Root::State if segments.is_empty() => Base::State,
