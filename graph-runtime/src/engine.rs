@@ -36,13 +36,13 @@ use crate::hooks::Control;
 use crate::machine::{Calling, Cells, Lane, Machine};
 use crate::observer::Event;
 use crate::record::{
-    self, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, StepDraft, TargetsDraft, VisitDraft,
+    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, WrittenVisit, targets,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
 use crate::step::{
-    Activation, Candidate, Change, Env, Facts, Misfit, Notes, Now, Outcome, Position, Settled, Visited, Way, fold,
-    output, settle,
+    Activation, Candidate, Change, Edges, Env, Facts, Misfit, Notes, Now, Outcome, Position, Settled, Visited, Way,
+    fold, output, settle,
 };
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
@@ -711,22 +711,17 @@ impl Engine {
         let machine = Arc::clone(&self.machine);
         let code = machine.graph();
         let slots = std::mem::take(&mut self.slots);
-        let numbered = (self.position.steps + 1..).zip(visits).zip(&slots);
-        let visits: Vec<VisitDraft<'_>> = numbered
-            .map(|((step, visit), slot)| VisitDraft {
-                covered: self.covered(step, visit, slot, true),
-                ..visit.draft(code, step, slot)
-            })
-            .collect();
-        let sealed = self.seal(
-            "step",
-            StepDraft {
-                visits: &visits,
-                next: TargetsDraft { code, frontier: candidate.next() },
-                limit: self.position.limit,
-            },
-        );
-        drop(visits);
+        let first = self.position.steps + 1;
+        let covered = |((step, visit), slot): ((u64, &Visit), &Slot)| self.covered(step, visit, slot, true);
+        let covered: Vec<Option<Covered>> = (first..).zip(visits).zip(&slots).map(covered).collect();
+        let numbered = (first..).zip(visits).zip(&slots).zip(&covered);
+        let step = Step {
+            visits: numbered.map(|(((step, visit), slot), covered)| visit.written(code, step, slot, covered)).collect(),
+            next: targets(code, candidate.next()),
+            limit: self.position.limit,
+        };
+        let journal = self.journal.as_mut().expect("only a run with a journal seals records");
+        let sealed = journal.seal("step", step);
         self.slots = slots;
         sealed
     }
@@ -794,11 +789,11 @@ impl Engine {
     /// Returns visits as a history keeps them.
     fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
         let numbered = (self.position.steps + 1..).zip(visits).zip(&self.slots);
-        let draft = |((step, visit), slot): ((u64, &Visit), &Slot)| {
+        let read = |((step, visit), slot): ((u64, &Visit), &Slot)| {
             let covered = self.covered(step, visit, slot, false);
-            VisitDraft { covered, ..visit.draft(self.graph(), step, slot) }.to_owned()
+            visit.written(self.graph(), step, slot, &covered).to_read()
         };
-        numbered.map(draft).collect()
+        numbered.map(read).collect()
     }
 
     fn observe_start(&self, step: u64, node: u16) {
@@ -883,24 +878,44 @@ impl Visit {
         }
     }
 
-    fn draft<'a>(&'a self, code: &'a CompiledGraph, step: u64, slot: &'a Slot) -> VisitDraft<'a> {
-        VisitDraft {
-            code,
+    /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
+    fn written<'a>(
+        &'a self,
+        graph: &'a CompiledGraph,
+        step: u64,
+        slot: &'a Slot,
+        covered: &'a Option<Covered>,
+    ) -> WrittenVisit<'a> {
+        let node = graph.node(self.activation.node);
+        let failure = self.failure.as_deref();
+        // What the edges saw of a failure beside its text; those of a foreach see nothing of it.
+        let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
+        let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
+        WrittenVisit {
             step,
-            at: &self.activation,
-            result: self.outcome(slot),
-            failure: self.failure.as_deref(),
+            node: &node.name,
+            argument: View::Null,
+            result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
+            calls: if self.calls > 1 { self.calls } else { 0 },
+            run: self.run.clone(),
+            items: self.items.clone(),
+            error: failure.map(|failure| failure.message.as_str()),
+            category: failure.map(|failure| failure.category.name()),
             suppressed: self.way.is_suppressed(),
+            data: data.map(AsView::view),
             cached: self.cached,
-            calls: self.calls,
-            run: self.run.as_ref(),
-            items: &self.items,
-            edges: self.way.edges(),
-            changes: &self.changes,
+            changes: match covered {
+                Some(covered) => Changes::Covered(&covered.changes),
+                None => Changes::Plain(graph, &self.changes),
+            },
+            edge: self.way.edge(),
+            edges: match self.way.edges() {
+                Edges::Many(edges) => edges.to_vec(),
+                Edges::None | Edges::One(_) => Vec::new(),
+            },
             now: self.at.map(timestamp::unix_milliseconds),
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
-            warnings: &self.warnings,
-            covered: None,
+            warnings: self.warnings.clone(),
         }
     }
 }

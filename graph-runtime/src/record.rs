@@ -21,10 +21,8 @@ use graph_model::name::RunId;
 use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
 use graph_model::timestamp;
 use graph_model::value::{Map, Value, View};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::error::Failure;
 use crate::graph::CompiledGraph;
 use crate::step::{Activation, Change, Edges};
 
@@ -176,29 +174,57 @@ pub struct Origin {
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct Step<V = Visit, T = Target> {
     /// The visits, in the order of the frontier.
-    pub visits: Vec<Visit>,
+    pub visits: Vec<V>,
     /// What is to be visited next; nothing where the run ends.
-    pub next: Vec<Target>,
+    pub next: Vec<T>,
     /// How many steps the run may take, where a hook allowed more than the graph does (R131).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
+/// A value in a record: owned where the record is read, borrowed where it is written.
+pub trait Payload: Serialize {
+    /// Whether there is nothing to write.
+    fn is_blank(&self) -> bool;
+}
+
+impl Payload for Value {
+    fn is_blank(&self) -> bool {
+        self.is_null()
+    }
+}
+
+impl Payload for View<'_> {
+    fn is_blank(&self) -> bool {
+        self.is_null()
+    }
+}
+
+impl Payload for Map<String, Value> {
+    fn is_blank(&self) -> bool {
+        self.is_empty()
+    }
+}
+
 /// The visit of a node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Visit {
+///
+/// It is the only form of a visit's record. `T` are its texts, `D` its values and `C` what it wrote: owned where it is read, borrowed
+/// where it is written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(serialize = "T: Serialize, D: Payload, C: Payload"))]
+pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// The number of the visit, from 1.
     pub step: u64,
     /// The node.
-    pub node: String,
+    pub node: T,
     /// What it was activated with.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub argument: Value,
+    #[serde(default, skip_serializing_if = "Payload::is_blank")]
+    pub argument: D,
     /// What its tool returned; what a foreach collected is in its changes.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub result: Value,
+    #[serde(default, skip_serializing_if = "Payload::is_blank")]
+    pub result: D,
     /// How often it was called, where that is more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u64,
@@ -210,22 +236,22 @@ pub struct Visit {
     pub items: Vec<ItemFailure>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub error: Option<T>,
     /// How the failure was classified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub category: Option<String>,
+    pub category: Option<T>,
     /// Whether the run went on along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
     /// What the node's edges saw of that failure as `result`, beside `status` and `error`; its secrets are hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<Value>,
+    pub data: Option<D>,
     /// Whether nothing was called, since what it would have returned was in the cache; of a foreach, of each of its items (R299).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
     /// What it wrote.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub changes: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Payload::is_blank")]
+    pub changes: C,
     /// The edge that was taken, by its index in the node's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<u16>,
@@ -291,12 +317,13 @@ pub struct Done {
 
 /// A node that is to be visited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+#[serde(bound(serialize = "T: Serialize, D: Payload"))]
+pub struct Target<T = String, D = Value> {
     /// The node.
-    pub node: String,
+    pub node: T,
     /// What it is activated with.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub argument: Value,
+    #[serde(default, skip_serializing_if = "Payload::is_blank")]
+    pub argument: D,
 }
 
 /// A run that goes on.
@@ -511,25 +538,7 @@ impl Chain {
 }
 
 /// A visit as the engine writes it.
-pub(crate) struct VisitDraft<'a> {
-    pub(crate) code: &'a CompiledGraph,
-    pub(crate) step: u64,
-    pub(crate) at: &'a Activation,
-    pub(crate) result: View<'a>,
-    pub(crate) failure: Option<&'a Failure>,
-    pub(crate) suppressed: bool,
-    pub(crate) cached: bool,
-    pub(crate) calls: u64,
-    pub(crate) run: Option<&'a RunId>,
-    pub(crate) items: &'a [ItemFailure],
-    pub(crate) edges: &'a Edges,
-    pub(crate) changes: &'a [Change],
-    pub(crate) now: Option<i64>,
-    pub(crate) ms: u64,
-    pub(crate) warnings: &'a [String],
-    /// What stands for result and changes where there are secrets in them.
-    pub(crate) covered: Option<Covered>,
-}
+pub(crate) type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
 
 /// What a visit returned and wrote, with its secrets sealed or hidden.
 pub(crate) struct Covered {
@@ -537,151 +546,46 @@ pub(crate) struct Covered {
     pub(crate) changes: Map<String, Value>,
 }
 
-impl VisitDraft<'_> {
-    /// Returns the edges that were taken, where the node takes several.
-    fn several(&self) -> &[u16] {
-        if let Edges::Many(edges) = self.edges { edges } else { &[] }
-    }
-
-    /// Returns what the edges saw of a failure beside its text.
-    fn data(&self) -> Option<&Value> {
-        let is_action = !self.code.node(self.at.node).kind.goes_over_list();
-        self.failure?.data.as_ref().filter(|_| self.suppressed && is_action)
-    }
-
-    /// Returns the visit as a history keeps it.
-    pub(crate) fn to_owned(&self) -> Visit {
-        let text = |name: &Option<&Failure>| name.map(|failure| failure.message.clone());
-        let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
-        let (result, changes) = match &self.covered {
-            Some(Covered { result, changes }) => (result.clone(), changes.clone()),
-            None => (self.result.to_value(), self.changes.iter().map(change).collect()),
-        };
-        Visit {
-            step: self.step,
-            node: self.code.node(self.at.node).name.clone(),
-            argument: Value::Null,
-            result,
-            calls: if self.calls > 1 { self.calls } else { 0 },
-            run: self.run.cloned(),
-            items: self.items.to_vec(),
-            error: text(&self.failure),
-            category: self.failure.map(|failure| failure.category.name().to_owned()),
-            suppressed: self.suppressed,
-            data: self.data().cloned(),
-            cached: self.cached,
-            changes,
-            edge: self.edges.one(),
-            edges: self.several().to_vec(),
-            now: self.now,
-            ms: self.ms,
-            warnings: self.warnings.to_vec(),
-        }
-    }
+/// What a visit wrote, as the engine writes it down.
+#[derive(Debug, Clone)]
+pub(crate) enum Changes<'a> {
+    /// As it is.
+    Plain(&'a CompiledGraph, &'a [Change]),
+    /// With its secrets sealed or hidden.
+    Covered(&'a Map<String, Value>),
 }
 
-impl Serialize for VisitDraft<'_> {
+impl Serialize for Changes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("step", &self.step)?;
-        map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        match &self.covered {
-            Some(Covered { result: Value::Null, .. }) => {}
-            Some(Covered { result, .. }) => map.serialize_entry("result", result)?,
-            None if self.result.is_null() => {}
-            None => map.serialize_entry("result", &self.result)?,
-        }
-        if self.calls > 1 {
-            map.serialize_entry("calls", &self.calls)?;
-        }
-        if let Some(run) = self.run {
-            map.serialize_entry("run", run)?;
-        }
-        if !self.items.is_empty() {
-            map.serialize_entry("items", self.items)?;
-        }
-        if let Some(failure) = self.failure {
-            map.serialize_entry("error", &failure.message)?;
-            map.serialize_entry("category", failure.category.name())?;
-        }
-        if self.suppressed {
-            map.serialize_entry("suppressed", &true)?;
-        }
-        if let Some(data) = self.data() {
-            map.serialize_entry("data", data)?;
-        }
-        if self.cached {
-            map.serialize_entry("cached", &true)?;
-        }
-        if !self.changes.is_empty() {
-            match &self.covered {
-                Some(Covered { changes, .. }) => map.serialize_entry("changes", changes)?,
-                None => map.serialize_entry("changes", &ChangesDraft { code: self.code, changes: self.changes })?,
+        match self {
+            Self::Plain(graph, changes) => {
+                serializer.collect_map(changes.iter().map(|change| (&graph.keys[change.key].name, &change.value)))
             }
+            Self::Covered(changes) => changes.serialize(serializer),
         }
-        if let Some(edge) = self.edges.one() {
-            map.serialize_entry("edge", &edge)?;
-        }
-        if !self.several().is_empty() {
-            map.serialize_entry("edges", self.several())?;
-        }
-        if let Some(now) = self.now {
-            map.serialize_entry("now", &now)?;
-        }
-        if self.ms > 0 {
-            map.serialize_entry("ms", &self.ms)?;
-        }
-        if !self.warnings.is_empty() {
-            map.serialize_entry("warnings", &self.warnings)?;
-        }
-        map.end()
     }
 }
 
-struct ChangesDraft<'a> {
-    code: &'a CompiledGraph,
-    changes: &'a [Change],
-}
-
-impl Serialize for ChangesDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = self.changes.iter().map(|change| (&self.code.keys[change.key].name, &change.value));
-        serializer.collect_map(entries)
+impl Payload for Changes<'_> {
+    fn is_blank(&self) -> bool {
+        match self {
+            Self::Plain(_, changes) => changes.is_empty(),
+            Self::Covered(changes) => changes.is_empty(),
+        }
     }
 }
 
-/// A step as the engine writes it.
-#[derive(Serialize)]
-pub(crate) struct StepDraft<'a> {
-    pub(crate) visits: &'a [VisitDraft<'a>],
-    pub(crate) next: TargetsDraft<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<u64>,
-}
-
-/// The next frontier as the engine writes it.
-pub(crate) struct TargetsDraft<'a> {
-    pub(crate) code: &'a CompiledGraph,
-    pub(crate) frontier: &'a [Activation],
-}
-
-impl Serialize for TargetsDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.frontier.iter().map(|at| TargetDraft { code: self.code, at }))
+impl WrittenVisit<'_> {
+    /// Returns the visit as it is read.
+    pub(crate) fn to_read(&self) -> Visit {
+        let value = serde_json::to_value(self).and_then(serde_json::from_value);
+        value.expect("a visit has only texts as keys and finite numbers")
     }
 }
 
-struct TargetDraft<'a> {
-    code: &'a CompiledGraph,
-    at: &'a Activation,
-}
-
-impl Serialize for TargetDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("node", &self.code.node(self.at.node).name)?;
-        map.end()
-    }
+/// Returns what is to be visited next, as it is written.
+pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> Vec<Target<&'a str, View<'a>>> {
+    frontier.iter().map(|at| Target { node: graph.node(at.node).name.as_str(), argument: View::Null }).collect()
 }
 
 /// A journal whose chain is whole and whose signatures are the key's.

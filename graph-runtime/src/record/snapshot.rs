@@ -10,7 +10,7 @@ use graph_model::value::{Map, Value};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Target, TargetsDraft, activation};
+use super::{Target, activation, targets};
 use crate::error::{LastError, SuppressedError};
 use crate::graph::{CompiledGraph, Key, Kind};
 use crate::machine::Cells;
@@ -114,7 +114,7 @@ impl Serialize for SnapshotDraft<'_> {
         map.serialize_entry("steps", steps)?;
         map.serialize_entry("last", self.name(*last))?;
         map.serialize_entry("keys", &KeysDraft(self))?;
-        map.serialize_entry("next", &TargetsDraft { code: self.code, frontier })?;
+        map.serialize_entry("next", &targets(self.code, frontier))?;
         if let Some(error) = last_error {
             map.serialize_entry("last_error", error)?;
         }

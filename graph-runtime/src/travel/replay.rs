@@ -10,7 +10,7 @@ use graph_model::program::OnMaxSteps;
 use graph_model::secret::{HIDDEN, Mask};
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Value, View, canonical_json};
+use graph_model::value::{AsView, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
@@ -667,26 +667,7 @@ impl Walk<'_> {
     }
 
     fn blank(&self, step: u64, activation: &Activation) -> Visit {
-        Visit {
-            step,
-            node: self.code.node(activation.node).name.clone(),
-            argument: Value::Null,
-            result: Value::Null,
-            calls: 0,
-            run: None,
-            items: Vec::new(),
-            error: None,
-            category: None,
-            suppressed: false,
-            data: None,
-            cached: false,
-            changes: Map::new(),
-            edge: None,
-            edges: Vec::new(),
-            now: None,
-            ms: 0,
-            warnings: Vec::new(),
-        }
+        Visit { step, node: self.code.node(activation.node).name.clone(), ..Visit::default() }
     }
 
     /// Finds what is recorded of a call, and says if another was made there.
