@@ -70,6 +70,7 @@ graph!("tests/engines/graphs/outputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/permissions_are_patterns.yaml");
 graph!("tests/engines/graphs/poll_until_done.yaml");
 graph!("tests/engines/graphs/results_may_be_kept.yaml");
+graph!("tests/engines/graphs/retries_are_forgotten_in_a_loop.yaml");
 graph!("tests/engines/graphs/retries_are_seen_after_success.yaml");
 graph!("tests/engines/graphs/retry_after_any_failure.yaml");
 graph!("tests/engines/graphs/retry_as_the_node_says.yaml");
@@ -301,6 +302,9 @@ super::all_machines! {
     "results_may_be_kept" results_may_be_kept ResultsMayBeKept {
         test_typed(results_may_be_kept::TestTyped { text: "text", count: "count", ratio: "ratio", flag: "flag", word: "word", list: "list", inner: "inner", map: "map", free: "free", any: "any" }) -> results_may_be_kept::TestTypedResult;
         test_row(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "retries_are_forgotten_in_a_loop" retries_are_forgotten_in_a_loop RetriesAreForgottenInALoop {
+        test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "retries_are_seen_after_success" retries_are_seen_after_success RetriesAreSeenAfterSuccess {
         test_call_api(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
