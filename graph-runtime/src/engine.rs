@@ -500,30 +500,10 @@ impl Engine {
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(Box::pin(self.end_at(node, first, failure, true)).await);
         }
-        let mut notes = Notes::default();
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let (ended, now) = match self.position.frontier.is_empty() {
-            true => {
-                let (ended, now) = self.end(last, at, &mut notes);
-                (Some(ended), now.map(timestamp::unix_milliseconds))
-            }
-            false => (None, None),
-        };
-        let warnings = notes.take();
-        self.warn(last, &warnings);
-        if let Some(visit) = visits.last_mut() {
-            visit.warnings.extend(warnings.iter().cloned());
-        }
-        if let Some(Ended { status, output, steps, .. }) = &ended
-            && self.is_kept
-        {
-            let (status, steps) = (*status, *steps);
-            let output = self.sealed_output(steps, output);
-            let end = End { output, now, warnings, ..End::of(status, steps) };
-            records.push(self.seal("end", &end));
-        }
+        let ended = self.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
         self.clear_desk();
         if ended.is_none() {
             records.extend(self.seal_snapshot());
@@ -553,6 +533,30 @@ impl Engine {
             Box::pin(self.tell_end(last, ended.status, None)).await;
         }
         Ok(ended.map(Ok))
+    }
+
+    /// Returns the end that the run has come to at a node, which was told the time `at`, and adds its record to those of the step.
+    fn come_to_end(
+        &mut self,
+        node: u16,
+        at: Option<SystemTime>,
+        visits: &mut [Visit],
+        records: &mut Vec<Sealed>,
+    ) -> Ended {
+        let mut notes = Notes::default();
+        let (ended, now) = self.end(node, at, &mut notes);
+        let warnings = notes.take();
+        self.warn(node, &warnings);
+        if let Some(visit) = visits.last_mut() {
+            visit.warnings.extend(warnings.iter().cloned());
+        }
+        if self.is_kept {
+            let output = self.sealed_output(ended.steps, &ended.output);
+            let now = now.map(timestamp::unix_milliseconds);
+            let end = End { output, now, warnings, ..End::of(ended.status, ended.steps) };
+            records.push(self.seal("end", &end));
+        }
+        ended
     }
 
     /// Returns what hooks are told of visits: the node, and names with their values (R147).

@@ -15,7 +15,7 @@ use graph_model::value::{AsView, Value, View, canonical_json};
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
 use crate::error::{Category, Failure};
-use crate::graph::{CompiledGraph, Foreach, Kind};
+use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Cells, Machine};
 use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
 use crate::seal::SealKey;
@@ -392,6 +392,17 @@ struct Walk<'m> {
     cursor: usize,
 }
 
+/// What is recorded of the calls of a visit.
+#[derive(Default)]
+struct Answered {
+    /// What its one call came to, or why it makes none.
+    answer: Option<Answer>,
+    /// What the calls of a foreach returned, with failures in their places.
+    results: Vec<Value>,
+    /// The items that failed.
+    items: Vec<ItemFailure>,
+}
+
 /// A visit under the changed graph.
 struct Made {
     visit: Visit,
@@ -558,6 +569,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Visits a node; `pair` is the recorded visit that it is compared with.
     fn visit(&mut self, number: u64, activation: &Activation, pair: Option<usize>) -> Result<Made, Halt> {
         let node = self.code.node(activation.node);
         let (at, told_now) = match pair {
@@ -567,50 +579,7 @@ impl Walk<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        let planned = plan(&self.env(activation, &now), &mut Notes::default());
-        let (mut answer, mut results, mut items) = (None, None, Vec::new());
-        match planned {
-            Err(failure) => answer = Some(Answer::Failure(*failure, None)),
-            Ok(Planned::Compute | Planned::Finish) => {}
-            Ok(Planned::Call(request)) => {
-                answer = Some(self.answer(number, node.name.as_str(), request, pair, None)?);
-            }
-            Ok(Planned::Each { items: over, .. }) => {
-                let (mut each, mut is_unknown) = (Vec::new(), false);
-                for (index, item) in (0..).zip(&over) {
-                    let request = plan_item(&self.env(activation, &now), item, &mut Notes::default());
-                    let answer = match request {
-                        Ok(request) => self.answer(number, node.name.as_str(), request, pair, Some(index))?,
-                        Err(failure) => Answer::Failure(*failure, None),
-                    };
-                    each.push(match answer {
-                        Answer::Result(value) => value,
-                        Answer::Failure(failure, value) => {
-                            let value = value.unwrap_or_else(|| View::Object(&failure).to_value());
-                            items.push(ItemFailure { item: index, error: failure.message });
-                            value
-                        }
-                        Answer::Unknown => {
-                            is_unknown = true;
-                            Value::Null
-                        }
-                    });
-                }
-                // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
-                let asks = matches!(node.kind, Kind::Foreach(Foreach { collect: Some(_), .. }))
-                    && (items.is_empty() || node.on_error.is_none());
-                let is_same = self.replay.deviations.len() == said;
-                match self.failed_to_route(activation.node, pair).filter(|_| is_unknown && asks && is_same) {
-                    // The same calls came to the same, which its edges could not be asked of.
-                    Some(failure) => answer = Some(Answer::Failure(failure, None)),
-                    None if is_unknown && asks => {
-                        return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
-                    }
-                    None => {}
-                }
-                results = Some(each);
-            }
-        }
+        let Answered { answer, mut results, items } = self.answers(number, activation, pair, &now)?;
         let failure = match (&answer, items.as_slice()) {
             (Some(Answer::Failure(failure, _)), _) => Some(failure.clone()),
             (_, [first, others @ ..]) => {
@@ -623,17 +592,15 @@ impl Walk<'_> {
             Some(Answer::Unknown) => return Err(Halt::Stopped("what its call returned was not kept".to_owned())),
             _ => Value::Null,
         };
-        let mut visit = self.blank(number, activation);
+        let mut visit = Visit { step: number, node: node.name.clone(), ..Visit::default() };
         // Made as often as it was, if it is the same call.
-        let is_same = self.replay.deviations.len() == said;
-        if let Some(pair) = pair.filter(|_| is_same) {
+        if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let results = results.get_or_insert_default();
         let outcome = match (&failure, &node.kind) {
-            (Some(failure), _) => Outcome::Failed(failure, results),
-            (None, Kind::Foreach(_)) => Outcome::Each(results),
+            (Some(failure), _) => Outcome::Failed(failure, &mut results),
+            (None, Kind::Foreach(_)) => Outcome::Each(&mut results),
             (None, Kind::Action(_)) => Outcome::Returned(result.view()),
             (None, Kind::Gate | Kind::Return(_)) => Outcome::None,
         };
@@ -654,6 +621,68 @@ impl Walk<'_> {
         Ok(Made { visit, way, changes })
     }
 
+    /// Plans a visit, and finds what is recorded of its calls.
+    fn answers(
+        &mut self,
+        number: u64,
+        activation: &Activation,
+        pair: Option<usize>,
+        now: &Now<'_>,
+    ) -> Result<Answered, Halt> {
+        let node = self.code.node(activation.node);
+        let mut answered = Answered::default();
+        match plan(&self.env(activation, now), &mut Notes::default()) {
+            Err(failure) => answered.answer = Some(Answer::Failure(*failure, None)),
+            Ok(Planned::Compute | Planned::Finish) => {}
+            Ok(Planned::Call(request)) => answered.answer = Some(self.answer(number, &node.name, request, pair, None)?),
+            Ok(Planned::Each { items, .. }) => return self.answers_of_items(number, activation, pair, now, &items),
+        }
+        Ok(answered)
+    }
+
+    /// Plans the calls for the items of a foreach, and finds what is recorded of them.
+    fn answers_of_items(
+        &mut self,
+        number: u64,
+        activation: &Activation,
+        pair: Option<usize>,
+        now: &Now<'_>,
+        over: &[Value],
+    ) -> Result<Answered, Halt> {
+        let node = self.code.node(activation.node);
+        let said = self.replay.deviations.len();
+        let (mut answered, mut is_unknown) = (Answered::default(), false);
+        for (index, item) in (0..).zip(over) {
+            let answer = match plan_item(&self.env(activation, now), item, &mut Notes::default()) {
+                Ok(request) => self.answer(number, &node.name, request, pair, Some(index))?,
+                Err(failure) => Answer::Failure(*failure, None),
+            };
+            answered.results.push(match answer {
+                Answer::Result(value) => value,
+                Answer::Failure(failure, value) => {
+                    let value = value.unwrap_or_else(|| View::Object(&failure).to_value());
+                    answered.items.push(ItemFailure { item: index, error: failure.message });
+                    value
+                }
+                Answer::Unknown => {
+                    is_unknown = true;
+                    Value::Null
+                }
+            });
+        }
+        // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
+        let asks = node.kind.collects().is_some() && (answered.items.is_empty() || node.on_error.is_none());
+        if is_unknown && asks {
+            let is_same = self.replay.deviations.len() == said;
+            // The same calls came to the same, which its edges could not be asked of.
+            let Some(failure) = self.failed_to_route(activation.node, pair).filter(|_| is_same) else {
+                return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
+            };
+            answered.answer = Some(Answer::Failure(failure, None));
+        }
+        Ok(answered)
+    }
+
     fn env<'a>(&'a self, activation: &Activation, now: &'a Now<'a>) -> Env<'a> {
         Env::new(self.code, &self.position, &*self.state, *activation, now)
     }
@@ -664,10 +693,6 @@ impl Walk<'_> {
         let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
         let is_own = self.code.node(node).on_error.is_some() && self.code.may_fail_to_route(node, error);
         is_own.then(|| failure_of(was, error))
-    }
-
-    fn blank(&self, step: u64, activation: &Activation) -> Visit {
-        Visit { step, node: self.code.node(activation.node).name.clone(), ..Visit::default() }
     }
 
     /// Finds what is recorded of a call, and says if another was made there.
