@@ -22,9 +22,17 @@ pub(super) const END: i64 = 0xffff_ffff;
 /// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last page of
 /// each run at work, of a few thousand. What is not kept is read again with every step.
 const CACHE: i64 = -16_384;
-/// How many pages the log may have before it is written into the file. A step of each of 250 runs are as many pages: with SQLite's own
-/// 1,000 every fourth transaction would wait for that.
-const CHECKPOINT: i64 = 4_000;
+/// How many pages the log has at most before it is written into the file, as long as runs write one at a time. A log that grows costs
+/// more than twice as much for each step as one that is written over, so it is kept short.
+const SHORT_LOG: i64 = 1_000;
+/// The same where many runs write at once. A step of each of 250 runs needs as many pages: with a short log every fourth transaction
+/// would wait for the file.
+const LONG_LOG: i64 = 4_000;
+
+/// Lets the log grow, since many runs write at once.
+pub(super) fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.pragma_update(None, "wal_autocheckpoint", LONG_LOG)
+}
 
 pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 
@@ -338,7 +346,7 @@ pub(super) fn prepare_with(
     patience.wait(path, || connection.pragma_update(None, "journal_mode", "WAL")).map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
     connection.pragma_update(None, "cache_size", CACHE).map_err(explain)?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT).map_err(explain)?;
+    connection.pragma_update(None, "wal_autocheckpoint", SHORT_LOG).map_err(explain)?;
     if !is_new {
         return Ok(());
     }

@@ -273,6 +273,7 @@ impl SqliteStore {
             ttl: options.lease_ttl,
             patience: options.patience.clone(),
             beat: None,
+            has_long_log: false,
             numbers: HashMap::new(),
         };
         let (writer, queued, held) = (Arc::new(Mutex::new(writer)), Arc::default(), Arc::default());

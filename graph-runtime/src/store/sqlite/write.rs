@@ -12,7 +12,7 @@ use graph_model::timestamp::unix_milliseconds;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
-use super::form::END;
+use super::form::{END, lengthen_log};
 use super::{Patience, explain, read};
 use crate::clock::Clock;
 use crate::record::{Sealed, Status};
@@ -88,6 +88,8 @@ pub(super) enum Done {
 
 /// How many requests one transaction takes at most.
 const BATCH: usize = 256;
+/// From how many requests in one transaction on the log may grow.
+const MANY: usize = 16;
 /// How many records one transaction deletes at most.
 const SWEEP: usize = 256;
 
@@ -113,6 +115,8 @@ pub(super) struct Writer {
     pub(super) patience: Patience,
     /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
     pub(super) beat: Option<i64>,
+    /// Whether the log may grow, since many runs wrote at once.
+    pub(super) has_long_log: bool,
     /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
     pub(super) numbers: HashMap<RunId, i64>,
 }
@@ -271,6 +275,10 @@ impl Writer {
     fn transact_once(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
         let now = self.now();
         let is_due = self.is_due(now);
+        if works.len() >= MANY && !self.has_long_log {
+            lengthen_log(&self.connection)?;
+            self.has_long_log = true;
+        }
         if let [work] = works
             && !is_due
             && self.append_one(work)?
