@@ -15,6 +15,7 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod analysis;
 mod build;
 mod builtin;
 mod characters;

@@ -4,8 +4,8 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
 use super::correlated::Correlated;
-use super::facts::{Facts, Read, Site};
-use super::guards;
+use crate::analysis::guards;
+use crate::analysis::model::{Facts, Read, Site};
 use crate::definition::{EdgeList, Next};
 use crate::diagnostic::{Diagnostic, Diagnostics, code};
 use crate::hash::HashSet;

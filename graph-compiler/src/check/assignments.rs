@@ -1,6 +1,6 @@
 //! What nodes write, and first values, leave the engine's keys alone.
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

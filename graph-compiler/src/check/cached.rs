@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use graph_model::digest::Digest;
 use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
 
-use super::facts::Facts;
 use super::index;
+use crate::analysis::model::Facts;
 use crate::definition::{Call, NodeDefinition};
 use crate::diagnostic::{Diagnostics, code};
 

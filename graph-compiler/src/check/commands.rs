@@ -10,8 +10,8 @@ use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
 use super::sinks::{self, is_risky, place_of};
+use crate::analysis::model::{Facts, Site};
 use crate::builtin;
 use crate::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};

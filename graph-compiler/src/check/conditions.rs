@@ -3,8 +3,8 @@
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
-use super::infer;
+use crate::analysis::inference;
+use crate::analysis::model::{Facts, Site, tests};
 use crate::definition::Test;
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
@@ -97,7 +97,7 @@ fn misfit(ty: &Type, value: &Value) -> Option<String> {
         // A comparison with null asks whether there is a value.
         (Kind::Any | Kind::Never, _) | (_, Value::Null) => None,
         (Kind::Integer | Kind::Number, Value::Number(_)) => None,
-        (Kind::Enum(texts), Value::String(_)) => whole(!infer::is_member(value, texts)),
+        (Kind::Enum(texts), Value::String(_)) => whole(!inference::is_member(value, texts)),
         (Kind::List(items), Value::Array(list)) => {
             list.iter().find_map(|element| misfit_inside("an element", items, element))
         }

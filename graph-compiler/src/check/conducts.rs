@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use graph_model::duration::shown;
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

@@ -6,8 +6,8 @@ use graph_model::operator::Operator;
 use graph_model::path::Root;
 use graph_model::value::{AsView, Value};
 
-use super::facts::{Facts, Site};
-use super::guards;
+use crate::analysis::guards;
+use crate::analysis::model::{Facts, Site};
 use crate::definition::{EdgeList, Next, Test, compiled};
 use crate::hash::HashMap;
 use crate::types::Kind;

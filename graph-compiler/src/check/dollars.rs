@@ -5,7 +5,7 @@ use std::ops::Range;
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
 
-use super::facts::{Facts, Site, hook_terms, terms};
+use crate::analysis::model::{Facts, Site, hook_terms, terms};
 use crate::definition::{Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::types::Kind;

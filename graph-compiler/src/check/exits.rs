@@ -1,7 +1,7 @@
 //! What the ends of a graph return can be written as types.
 
-use super::facts::Facts;
-use super::infer::{MOST_RETURNED, returned_keys};
+use crate::analysis::inference::{MOST_RETURNED, returned_keys};
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, Place, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

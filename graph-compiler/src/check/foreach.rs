@@ -1,7 +1,7 @@
 //! A foreach goes over a list (R106).
 
-use super::facts::{Facts, Site};
-use super::infer::type_of_term;
+use crate::analysis::inference::type_of_term;
+use crate::analysis::model::{Facts, Site};
 use crate::definition::{NodeKind, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
-use super::facts::{Caller, Facts};
+use crate::analysis::model::{Caller, Facts};
 use crate::definition::Call;
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::expand::module_name;

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use graph_model::shell;
 use graph_model::value::Value;
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::definition::{Spanned, Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;

@@ -1,6 +1,6 @@
 //! No two names of a graph look the same.
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::characters::{bare, has_marks, shown, skeleton};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashMap;

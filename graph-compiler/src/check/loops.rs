@@ -5,8 +5,8 @@ use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
 
 use super::assigned::show_way;
-use super::facts::Facts;
-use super::web::Web;
+use crate::analysis::control_flow::Web;
+use crate::analysis::model::Facts;
 use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::{HashMap, HashSet};

@@ -3,7 +3,7 @@
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
+use crate::analysis::model::{Facts, Site, tests};
 use crate::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;

@@ -5,20 +5,14 @@
 
 mod assigned;
 mod assignments;
-mod budget;
 mod cached;
-mod cases;
 mod commands;
 mod conditions;
 mod conducts;
 mod correlated;
 mod dollars;
 mod exits;
-mod facts;
-mod flow;
 mod foreach;
-mod guards;
-mod infer;
 mod items;
 mod literals;
 mod look_alike;
@@ -33,18 +27,15 @@ mod reads;
 mod refused;
 mod repeated;
 mod secrets;
-mod set;
 mod shadowed;
 mod sinks;
 mod start;
 mod targets;
-mod types_at;
 mod unreachable;
 mod unread;
 mod unread_inputs;
 mod variables;
-mod web;
-mod widened;
+pub(crate) mod widened;
 mod words;
 
 use std::collections::BTreeMap;
@@ -56,6 +47,9 @@ use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Se
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 
+use crate::analysis::coverage;
+use crate::analysis::model::{self, Facts};
+pub(crate) use crate::analysis::types_at::TypesAt;
 use crate::code::Level;
 use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
@@ -65,10 +59,8 @@ use crate::graph::{Budget, Graph, Inner, Node, Outline, Tool};
 use crate::levels::Levels;
 use crate::types::{self, Type};
 use crate::verify::{Origin, Verified};
-use facts::Facts;
-pub(crate) use facts::Site;
-pub(crate) use facts::needs;
-pub(crate) use types_at::TypesAt;
+pub(crate) use model::Site;
+pub(crate) use model::needs;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
 pub type Contracts = BTreeMap<ItemId, Arc<Contract>>;
@@ -176,7 +168,7 @@ const LINTS: &[Rule] = &[
     dollars::check,
     variables::check,
     widened::check,
-    cases::check,
+    coverage::check,
     words::check,
     matches::check,
     conducts::check,
@@ -320,7 +312,7 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
         cached: conduct.is_some_and(Conduct::caches),
         env: conduct.map(|conduct| conduct.env.clone()).unwrap_or_default(),
         untrusted: call.filter(|_| guards).map_or(Untrusted::Nothing, |call| {
-            let (at, site) = facts::Caller::Node(at, node).site();
+            let (at, site) = model::Caller::Node(at, node).site();
             commands::untrusted(facts, at, site, call)
         }),
     };

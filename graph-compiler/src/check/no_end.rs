@@ -1,6 +1,6 @@
 //! From every node a way leads to an end.
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

@@ -3,8 +3,8 @@
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
-use super::infer::type_of_term;
+use crate::analysis::inference::type_of_term;
+use crate::analysis::model::{Facts, Site};
 use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};

@@ -6,8 +6,8 @@ use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, ToolFacts};
-use super::infer::{is_member, type_of_term};
+use crate::analysis::inference::{is_member, type_of_term};
+use crate::analysis::model::{Facts, Site, ToolFacts};
 use crate::definition::{Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::Span;

@@ -3,7 +3,7 @@
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
 
-use super::facts::{Facts, Need, need, needs};
+use crate::analysis::model::{Facts, Need, need, needs};
 use crate::definition::Spanned;
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::hash::HashSet;

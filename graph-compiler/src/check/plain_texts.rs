@@ -1,6 +1,6 @@
 //! No template stands where none is read: it would be a text that looks computed.
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

@@ -3,7 +3,7 @@
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
-use super::facts::{Facts, Read, Site};
+use crate::analysis::model::{Facts, Read, Site};
 use crate::definition::NodeKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};

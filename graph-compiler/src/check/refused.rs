@@ -3,7 +3,7 @@
 use graph_model::path::Path;
 use graph_model::template::Template;
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::definition::{Rule, Schema, SchemaKind, Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 

@@ -7,8 +7,8 @@ use graph_model::secret::Secrets;
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, terms, tests};
-use super::infer::type_of_term;
+use crate::analysis::inference::type_of_term;
+use crate::analysis::model::{Facts, Site, terms, tests};
 use crate::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;

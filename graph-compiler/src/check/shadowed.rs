@@ -1,6 +1,6 @@
 //! No edge stands behind one that always matches (R90).
 
-use super::facts::{Facts, edges};
+use crate::analysis::model::{Facts, edges};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

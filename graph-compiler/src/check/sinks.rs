@@ -9,7 +9,7 @@ use graph_model::template::{Expression, Template};
 use graph_model::value::Value;
 
 use super::Reachable;
-use super::facts::{Facts, Site};
+use crate::analysis::model::{Facts, Site};
 use crate::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;

@@ -1,6 +1,6 @@
 //! `config.start` names a node.
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

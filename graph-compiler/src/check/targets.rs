@@ -1,6 +1,6 @@
 //! Edges lead to nodes that exist.
 
-use super::facts::{Facts, edges};
+use crate::analysis::model::{Facts, edges};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

@@ -1,6 +1,6 @@
 //! Every node can be reached from the start.
 
-use super::facts::{Facts, edges};
+use crate::analysis::model::{Facts, edges};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {

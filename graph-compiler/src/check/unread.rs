@@ -2,10 +2,10 @@
 
 use graph_model::path::Root;
 
-use super::cases::Judgement;
-use super::facts::{Facts, Site};
-use super::flow::backwards;
-use super::set::Set;
+use crate::analysis::coverage::Judgement;
+use crate::analysis::flow::backwards;
+use crate::analysis::model::{Facts, Site};
+use crate::analysis::set::Set;
 use crate::definition::{Next, NodeKind};
 use crate::diagnostic::{Diagnostics, code};
 

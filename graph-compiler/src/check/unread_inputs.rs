@@ -4,7 +4,7 @@ use graph_model::input::references;
 use graph_model::path::Root;
 use graph_model::value::Value;
 
-use super::facts::{Facts, hook_terms, terms};
+use crate::analysis::model::{Facts, hook_terms, terms};
 use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashSet;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::Facts;
+use crate::analysis::model::Facts;
 use crate::definition::TermKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashSet;

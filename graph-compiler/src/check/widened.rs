@@ -2,8 +2,8 @@
 
 use graph_model::template::Template;
 
-use super::facts::{Facts, Site, terms};
-use super::infer::type_of_term;
+use crate::analysis::inference::type_of_term;
+use crate::analysis::model::{Facts, Site, terms};
 use crate::definition::{Assignment, NodeKind, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use crate::types::{Field, Kind, Type};
 
 /// Values of two known types that meet inside a term, where nothing is known of the result.
 #[derive(Debug, Clone)]
-pub(super) struct Loss {
+pub(crate) struct Loss {
     span: Span,
     message: String,
     label: String,
@@ -63,7 +63,7 @@ fn keys(facts: &Facts<'_>, told: &HashSet<usize>, diagnostics: &mut Diagnostics)
         if let NodeKind::Foreach(each) = &node.kind
             && let Some(key) = &each.collect
         {
-            write(key.value.as_str(), &key.span, super::infer::collected(facts, at));
+            write(key.value.as_str(), &key.span, crate::analysis::inference::collected(facts, at));
         }
     }
     for ((key, all), loss) in facts.types.keys.iter().zip(&written).zip(&facts.types.losses) {
@@ -112,7 +112,7 @@ fn keys(facts: &Facts<'_>, told: &HashSet<usize>, diagnostics: &mut Diagnostics)
 }
 
 /// Looks for lists with elements of several types, and for fallbacks of another type.
-pub(super) fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, losses: &mut Vec<Loss>) {
+pub(crate) fn inside(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, losses: &mut Vec<Loss>) {
     match &term.kind {
         TermKind::List(list) => {
             list.iter().for_each(|term| inside(facts, (node, site), term, losses));
@@ -154,7 +154,7 @@ fn first_loss<T>(mut types: impl Iterator<Item = (T, Type)>) -> Option<(T, Type,
 }
 
 /// Whether two types that say something meet in one that says less than either.
-pub(super) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
+pub(crate) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     match (&one.kind, &two.kind, &joined.kind) {
         (Kind::Any, ..) | (_, Kind::Any, _) => false,
         (_, _, Kind::Any) => true,

@@ -5,7 +5,7 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, Performer, RETRIES};
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
+use crate::analysis::model::{Facts, Site, tests};
 use crate::definition::Test;
 use crate::diagnostic::{Diagnostics, code};
 

@@ -1,30 +1,30 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
-use super::cases::{Judgement, Ways};
-use super::facts::{Facts, edges};
+use super::coverage::{Judgement, Ways};
+use super::model::{Facts, edges};
 use crate::hash::{HashMap, HashSet};
 
 /// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
 const MOST_LATE: usize = 64;
 
 /// Where each node can lead, and which nodes lead to each other.
-pub(super) struct Web {
+pub(crate) struct Web {
     /// For each node, the nodes that its edges and its failure can lead to.
-    pub(super) next: Vec<Vec<usize>>,
+    pub(crate) next: Vec<Vec<usize>>,
     /// Whether a run can end at a node.
-    pub(super) ends: Vec<bool>,
+    pub(crate) ends: Vec<bool>,
     /// For each node, on which of its visits it can lead to each of the nodes in `next` for the first time, or an earlier one.
     first: Vec<Vec<u64>>,
     /// For each node, on which of its visits a run can end there for the first time, or an earlier one.
     first_end: Vec<u64>,
     /// The groups of nodes that lead to each other, those that are led to first.
-    pub(super) groups: Vec<Vec<usize>>,
+    pub(crate) groups: Vec<Vec<usize>>,
     /// For each node, its group.
-    pub(super) group_of: Vec<usize>,
+    pub(crate) group_of: Vec<usize>,
 }
 
 impl Web {
-    pub(super) fn of(facts: &Facts<'_>) -> Self {
+    pub(crate) fn of(facts: &Facts<'_>) -> Self {
         let count = facts.definition.nodes.len();
         let ways = |node: usize| facts.judgement(node).map(|Judgement { ways, .. }| ways);
         let can_follow = |node: usize, edge: usize| ways(node).is_none_or(|ways| ways.can_follow[edge]);
@@ -70,17 +70,17 @@ impl Web {
     }
 
     /// Whether the nodes of a group go round: there are several, or the one leads to itself.
-    pub(super) fn goes_round(&self, group: &[usize]) -> bool {
+    pub(crate) fn goes_round(&self, group: &[usize]) -> bool {
         group.len() > 1 || group.iter().any(|&node| self.next[node].contains(&node))
     }
 
     /// Whether the nodes of a group go round even if they may not lead to `without`.
-    pub(super) fn goes_round_without(&self, group: &[usize], without: &[usize]) -> bool {
+    pub(crate) fn goes_round_without(&self, group: &[usize], without: &[usize]) -> bool {
         self.longest(group, without).is_none()
     }
 
     /// Returns how many nodes of a group, but for `without`, can follow each other; `None` if there is no end to it.
-    pub(super) fn longest(&self, group: &[usize], without: &[usize]) -> Option<u64> {
+    pub(crate) fn longest(&self, group: &[usize], without: &[usize]) -> Option<u64> {
         // A graph may have many groups: nothing here is about all nodes.
         let without: HashSet<usize> = without.iter().copied().collect();
         let own: Vec<usize> = group.iter().copied().filter(|node| !without.contains(node)).collect();
@@ -106,7 +106,7 @@ impl Web {
     /// taken in so many; `None` if no way leads to an end.
     ///
     /// Where an edge can be followed only on a later visit of its node, the run goes round until then.
-    pub(super) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
+    pub(crate) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
         let bounds = self.bounds(from);
         let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
         let mut most: Vec<u64> = bounds.values().copied().chain([0]).collect();
@@ -206,7 +206,7 @@ impl Web {
 }
 
 /// Returns the nodes that lead to each other in groups, each after those that it leads to (Tarjan, without recursion).
-pub(super) fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
+pub(crate) fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const NEW: usize = usize::MAX;
     let count = next.len();
     let (mut order, mut low, mut open) = (vec![NEW; count], vec![0; count], vec![false; count]);

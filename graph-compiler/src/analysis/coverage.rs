@@ -15,8 +15,8 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{OnNoMatch, RETRIES};
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
 use super::guards;
+use super::model::{Facts, Site};
 use crate::definition::{Edge, EdgeList, Next, Rule, Test, compiled};
 use crate::diagnostic::{Diagnostics, code};
 use domain::{Case, Domain, Known, Outcome};
@@ -27,7 +27,7 @@ const MOST_COMBINATIONS: usize = 20_000;
 /// How many comparisons of one node are looked at: each of them cuts the values into more cases, and is decided in all of them.
 const MOST_TESTS: usize = 200;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(crate) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
         let Next::List(list) = node.next() else { continue };
         let Some(Judgement { table, judged, .. }) = facts.judgement(at) else { continue };
@@ -39,28 +39,28 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// What the conditions of a node's edges come to.
-pub(super) struct Judgement<'d> {
+pub(crate) struct Judgement<'d> {
     table: Table<'d>,
     judged: Judged,
-    pub(super) ways: Ways,
+    pub(crate) ways: Ways,
 }
 
 /// What the conditions of a node's edges allow.
-pub(super) struct Ways {
+pub(crate) struct Ways {
     /// For each edge, whether it can be followed.
-    pub(super) can_follow: Vec<bool>,
+    pub(crate) can_follow: Vec<bool>,
     /// For each edge, the number of the last visit on which it can be followed; `None` where there is no last one.
-    pub(super) last_visit: Vec<Option<u64>>,
+    pub(crate) last_visit: Vec<Option<u64>>,
     /// Whether it can be that none is.
-    pub(super) is_open: bool,
+    pub(crate) is_open: bool,
     /// For each edge, the number of the first visit on which it can be followed, or a lower one.
-    pub(super) first_visit: Vec<u64>,
+    pub(crate) first_visit: Vec<u64>,
     /// The number of the first visit on which it can be that none is, or a lower one.
-    pub(super) first_open: u64,
+    pub(crate) first_open: u64,
 }
 
 /// Works out what the conditions of a node's edges come to; `None` where they say nothing, or too much.
-pub(super) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>> {
+pub(crate) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>> {
     let Next::List(list) = facts.definition.nodes[node].next() else { return None };
     let table = Table::of(facts, node, &list.edges)?;
     let judged = table.judge();

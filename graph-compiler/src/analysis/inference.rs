@@ -7,9 +7,9 @@ use graph_model::program::{OnError, THREAD_DIRECTIVE};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
-use super::web::Web;
-use super::widened::{self, Loss, loses};
+use super::control_flow::Web;
+use super::model::{Facts, Site};
+use crate::check::widened::{self, Loss, loses};
 use crate::definition::{Definition, Foreach, NodeDefinition, NodeKind, Return, SchemaKind, Term, TermKind};
 use crate::graph::{Exit, Key};
 use crate::hash::HashMap;
@@ -17,20 +17,20 @@ use crate::source::Span;
 use crate::types::{Field, Kind, Type, join_all};
 
 /// The types that paths begin with.
-pub(super) struct Types {
+pub(crate) struct Types {
     /// What the inputs are.
-    pub(super) inputs: Type,
+    pub(crate) inputs: Type,
     /// What the keys of the state are; null where nothing was learned yet.
-    pub(super) keys: Vec<Key>,
+    pub(crate) keys: Vec<Key>,
     /// For each key, all values that it can have, where all that is written to it stands in the graph.
-    pub(super) values: Vec<Option<Vec<Value>>>,
+    pub(crate) values: Vec<Option<Vec<Value>>>,
     /// For each key, how many elements it has at least where it is a list.
-    pub(super) least: Vec<u64>,
+    pub(crate) least: Vec<u64>,
     /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
     /// its type, and what was known before. A key that is read to write it would hide that afterwards.
-    pub(super) losses: Vec<Option<(Span, Type, Type)>>,
+    pub(crate) losses: Vec<Option<(Span, Type, Type)>>,
     /// The same inside the terms that keys are written with, by where these begin in the file.
-    pub(super) inner_losses: HashMap<usize, Loss>,
+    pub(crate) inner_losses: HashMap<usize, Loss>,
     by_name: HashMap<String, usize>,
     /// Where each input is among the fields of `inputs`.
     inputs_by_name: HashMap<String, usize>,
@@ -38,7 +38,7 @@ pub(super) struct Types {
 
 impl Types {
     /// Collects the keys of the state: those of `config.state`, then those that are assigned, in the order of the file.
-    pub(super) fn new(inputs: Type, definition: &Definition) -> Self {
+    pub(crate) fn new(inputs: Type, definition: &Definition) -> Self {
         let inputs_by_name = match &inputs.kind {
             Kind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
             _ => HashMap::default(),
@@ -112,13 +112,13 @@ impl Types {
     }
 
     /// Returns an input, where the graph declares its inputs and it is one of them.
-    pub(super) fn input(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn input(&self, name: &str) -> Option<&Field> {
         let Kind::Object(fields) = &self.inputs.kind else { return None };
         fields.get(*self.inputs_by_name.get(name)?)
     }
 
     /// Returns the index of a key.
-    pub(super) fn key(&self, name: &str) -> Option<usize> {
+    pub(crate) fn key(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 }
@@ -128,18 +128,18 @@ fn field(name: &str, ty: Type) -> Field {
 }
 
 /// Returns what `state._last_error` is.
-pub(super) fn last_error() -> Type {
+pub(crate) fn last_error() -> Type {
     let text = |name| field(name, Type::of(Kind::String));
     Type::of(Kind::Object(vec![text("node"), text("error")])).or_null()
 }
 
 /// Returns what `state._retries` is (R136).
-pub(super) fn retries() -> Type {
+pub(crate) fn retries() -> Type {
     Type::of(Kind::Map(Box::new(Type::of(Kind::Integer))))
 }
 
 /// Returns what `result` is in the edges of a node that may have failed: the tool's result, or status and error (R125).
-pub(super) fn or_failure(result: &Type) -> Type {
+pub(crate) fn or_failure(result: &Type) -> Type {
     let text = |name| field(name, Type::of(Kind::String));
     let failure = Type::of(Kind::Object(vec![text("status"), text("error")]));
     match &result.kind {
@@ -149,7 +149,7 @@ pub(super) fn or_failure(result: &Type) -> Type {
 }
 
 /// Returns what the run of a graph is for the node that nests it, where the graph returns `output` (R188).
-pub(super) fn run_of(output: &Type) -> Type {
+pub(crate) fn run_of(output: &Type) -> Type {
     let (any, text) = (|| Box::new(Type::any()), || Type::of(Kind::String));
     Type::of(Kind::Object(vec![
         field("success", Type::of(Kind::Boolean)),
@@ -166,7 +166,7 @@ pub(super) fn run_of(output: &Type) -> Type {
 
 /// Returns what a foreach collects: a list with a result an item. Where failures do not end the run, one that failed leaves
 /// its failure in its place (R113).
-pub(super) fn collected(facts: &Facts<'_>, node: usize) -> Type {
+pub(crate) fn collected(facts: &Facts<'_>, node: usize) -> Type {
     let NodeKind::Foreach(each) = &facts.definition.nodes[node].kind else { return Type::any() };
     let result = &facts.tool(&each.call).result;
     let failures_stay = facts.definition.settings.on_error == OnError::Continue && each.on_error.is_none();
@@ -186,7 +186,7 @@ type Writer = (usize, Option<usize>);
 ///
 /// The writers are looked at in the order of the file, again and again; from the second time on, only those that read a key
 /// whose type has grown.
-pub(super) fn infer(facts: &mut Facts<'_>) {
+pub(crate) fn infer(facts: &mut Facts<'_>) {
     let (mut writers, mut readers): (Vec<Writer>, Vec<Vec<usize>>) =
         (Vec::new(), vec![Vec::new(); facts.types.keys.len()]);
     // Those that read the state as a whole: they take of it whether there is a secret in it.
@@ -274,7 +274,7 @@ fn learn_from(facts: &mut Facts<'_>, (at, index): Writer) -> Option<(usize, bool
 }
 
 /// Returns how many elements the list at a path has at least.
-pub(super) fn least_items(facts: &Facts<'_>, node: usize, site: Site, list: &Path) -> u64 {
+pub(crate) fn least_items(facts: &Facts<'_>, node: usize, site: Site, list: &Path) -> u64 {
     match (list.root, list.segments.as_slice()) {
         (Root::Inputs, _) => least_by_schema(facts.definition, list),
         (Root::State, [key]) => facts.types.key(key).map_or(0, |key| facts.types.least[key]),
@@ -362,7 +362,7 @@ fn alternatives(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Vec<
 }
 
 /// Returns what is known of a value with templates.
-pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Type {
+pub(crate) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Term) -> Type {
     match &term.kind {
         TermKind::Unreadable => Type::any(),
         TermKind::Literal(value) => Type::of_value(value),
@@ -401,7 +401,7 @@ pub(super) fn type_of_term(facts: &Facts<'_>, node: usize, site: Site, term: &Te
 
 /// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
 /// enough: they must leave a case open.
-pub(super) fn exits(facts: &Facts<'_>, web: &Web) -> Vec<Exit> {
+pub(crate) fn exits(facts: &Facts<'_>, web: &Web) -> Vec<Exit> {
     if returned_keys(facts, web) > MOST_RETURNED {
         return Vec::new();
     }
@@ -411,10 +411,10 @@ pub(super) fn exits(facts: &Facts<'_>, web: &Web) -> Vec<Exit> {
 }
 
 /// How many keys the ends of a graph may return together: each end that returns the state has a type of all of them.
-pub(super) const MOST_RETURNED: usize = 500_000;
+pub(crate) const MOST_RETURNED: usize = 500_000;
 
 /// Returns how many keys the ends of a graph return together, where that is the state.
-pub(super) fn returned_keys(facts: &Facts<'_>, web: &Web) -> usize {
+pub(crate) fn returned_keys(facts: &Facts<'_>, web: &Web) -> usize {
     let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_) }));
     let ends =
         facts.definition.nodes.iter().zip(&web.ends).filter(|(node, ends)| **ends && returns_state(node)).count();
@@ -422,7 +422,7 @@ pub(super) fn returned_keys(facts: &Facts<'_>, web: &Web) -> usize {
 }
 
 /// Returns what a run returns, wherever it ends.
-pub(super) fn output(facts: &Facts<'_>, exits: &[Exit]) -> Type {
+pub(crate) fn output(facts: &Facts<'_>, exits: &[Exit]) -> Type {
     let mut ends: Vec<Type> = exits.iter().map(|exit| exit.ty.clone()).collect();
     if facts.may_end_anywhere() {
         // The first node is always visited, before any other the steps may have run out.
@@ -460,6 +460,6 @@ fn state(facts: &Facts<'_>, at: usize, site: Site) -> Type {
 }
 
 /// Whether a value is a text that must be one of an enumeration's.
-pub(super) fn is_member(value: &Value, texts: &[String]) -> bool {
+pub(crate) fn is_member(value: &Value, texts: &[String]) -> bool {
     value.as_str().is_some_and(|text| texts.iter().any(|member| member == text))
 }

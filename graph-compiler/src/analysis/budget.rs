@@ -5,8 +5,8 @@ use graph_model::program::{CONTROL, Event, OnMaxSteps};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::Facts;
-use super::web::Web;
+use super::control_flow::Web;
+use super::model::Facts;
 use crate::definition::{Foreach, NodeKind, Reaction, TermKind};
 use crate::graph::Budget;
 
@@ -16,7 +16,7 @@ const BUILT_IN_RETRIES: u64 = 3;
 const MOST_BY_HOOKS: u64 = 100;
 
 /// Works out the budget of a graph whose parts fit together. `None` if no run of it can end.
-pub(super) fn budget(facts: &Facts<'_>, web: &Web) -> Option<Budget> {
+pub(crate) fn budget(facts: &Facts<'_>, web: &Web) -> Option<Budget> {
     let start = facts.start.filter(|_| facts.is_whole())?;
     let shortest = match facts.definition.settings.on_max_steps {
         OnMaxSteps::Fail => web.fewest_steps(start)?.0,

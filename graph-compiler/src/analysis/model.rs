@@ -10,11 +10,11 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{INTERNAL, ItemType, LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, Performer, RETRIES, Verb};
 use graph_model::template::{Expression, Piece, Template};
 
-use super::Items;
-use super::cases::{self, Judgement};
+use super::control_flow::{Web, groups};
+use super::coverage::{self, Judgement};
 use super::flow::{Flow, Moment};
-use super::infer::{self, Types};
-use super::web::{Web, groups};
+use super::inference::{self, Types};
+use crate::check::{Items, Nested};
 use crate::definition::{
     Call, Contract, Definition, Edge, EdgeList, HookDefinition, Item, Next, NodeDefinition, NodeKind, Reaction, Schema,
     Spanned, Term, TermKind, Test,
@@ -26,21 +26,21 @@ use crate::source::Span;
 use crate::types::{Kind, Type};
 
 /// Everything that rules need to know of a definition.
-pub(super) struct Facts<'d> {
-    pub(super) definition: &'d Definition,
+pub(crate) struct Facts<'d> {
+    pub(crate) definition: &'d Definition,
     /// The first node, if `start` names one.
-    pub(super) start: Option<usize>,
+    pub(crate) start: Option<usize>,
     /// The tools, each once, in the order of the file.
-    pub(super) tools: Vec<ToolFacts<'d>>,
+    pub(crate) tools: Vec<ToolFacts<'d>>,
     /// Which keys are set before each node.
-    pub(super) flow: Flow,
+    pub(crate) flow: Flow,
     /// The types of inputs, keys and results.
-    pub(super) types: Types,
+    pub(crate) types: Types,
     by_name: HashMap<&'d str, usize>,
     /// Where each call begins in the file, in that order, with its tool.
     tools_by_place: Vec<(usize, usize)>,
     /// What there is in the tree for actions to be about.
-    pub(super) items: &'d Items,
+    pub(crate) items: &'d Items,
     /// For each node, where `next` and where `on_error` may lead.
     onward: Vec<Onward>,
     is_whole: bool,
@@ -72,16 +72,16 @@ fn tool_key(call: &Call) -> ToolKey<'_> {
 }
 
 /// What nodes and hooks call.
-pub(super) struct ToolFacts<'d> {
-    pub(super) key: ToolKey<'d>,
-    pub(super) by: Performer,
-    pub(super) capability: Option<Capability>,
-    pub(super) contract: Option<&'d Contract>,
-    pub(super) graph: Option<&'d super::Nested>,
+pub(crate) struct ToolFacts<'d> {
+    pub(crate) key: ToolKey<'d>,
+    pub(crate) by: Performer,
+    pub(crate) capability: Option<Capability>,
+    pub(crate) contract: Option<&'d Contract>,
+    pub(crate) graph: Option<&'d Nested>,
     /// What it takes, where that is known.
-    pub(super) params: Option<Type>,
+    pub(crate) params: Option<Type>,
     /// What it returns.
-    pub(super) result: Type,
+    pub(crate) result: Type,
 }
 
 impl<'d> ToolFacts<'d> {
@@ -103,7 +103,7 @@ impl<'d> ToolFacts<'d> {
                 .map(|contract| Type::of_schema(&contract.params))
                 .or_else(|| graph.map(|graph| graph.inputs.clone())),
             result: match graph {
-                Some(graph) => infer::run_of(&graph.output),
+                Some(graph) => inference::run_of(&graph.output),
                 None => contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema),
             },
             contract,
@@ -113,7 +113,7 @@ impl<'d> ToolFacts<'d> {
 }
 
 /// What a call needs to be allowed (R169).
-pub(super) enum Need {
+pub(crate) enum Need {
     /// Nothing: the engine's own tools (R173).
     Nothing,
     /// This.
@@ -123,7 +123,7 @@ pub(super) enum Need {
 }
 
 /// Returns what a call needs.
-pub(super) fn need(call: &Call) -> Need {
+pub(crate) fn need(call: &Call) -> Need {
     let capability = |id| Need::Capability(Capability::new(call.verb, call.item_type, id));
     match &call.item.value {
         Item::Named(id) if id.as_str().starts_with(INTERNAL) => Need::Nothing,
@@ -156,7 +156,7 @@ pub(crate) fn needs(definition: &Definition) -> Vec<String> {
 
 /// Who makes a call.
 #[derive(Clone, Copy)]
-pub(super) enum Caller<'d> {
+pub(crate) enum Caller<'d> {
     /// A node, with its index.
     Node(usize, &'d NodeDefinition),
     /// A hook, with its index.
@@ -177,7 +177,7 @@ impl std::fmt::Display for Caller<'_> {
 
 impl Caller<'_> {
     /// Returns where the parameters of its call stand.
-    pub(super) fn site(&self) -> (usize, Site) {
+    pub(crate) fn site(&self) -> (usize, Site) {
         match self {
             Self::Node(at, NodeDefinition { kind: NodeKind::Foreach(_), .. }) => (*at, Site::Item),
             Self::Node(at, _) => (*at, Site::Params),
@@ -218,16 +218,16 @@ impl Site {
 }
 
 /// A path that is read somewhere.
-pub(super) struct Read<'d> {
+pub(crate) struct Read<'d> {
     /// The node, or the hook where it stands in one.
-    pub(super) node: usize,
-    pub(super) site: Site,
-    pub(super) path: &'d Path,
+    pub(crate) node: usize,
+    pub(crate) site: Site,
+    pub(crate) path: &'d Path,
     stands: Stands<'d>,
     /// Whether another path stands behind it, for when it leads to nothing.
-    pub(super) has_fallback: bool,
+    pub(crate) has_fallback: bool,
     /// The paths that stand with it in one expression, with `||` between them; it is one of them.
-    pub(super) alternatives: &'d [Path],
+    pub(crate) alternatives: &'d [Path],
 }
 
 /// Where a path stands in the file.
@@ -240,14 +240,14 @@ enum Stands<'d> {
 
 impl<'d> Read<'d> {
     /// What a comparison of a node's edges reads, or of a hook's condition.
-    pub(super) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
+    pub(crate) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
         let path = &test.path.value;
         let alternatives = std::slice::from_ref(path);
         Self { node, site, path, stands: Stands::At(&test.path.span), has_fallback: false, alternatives }
     }
 
     /// Returns where the path stands.
-    pub(super) fn place(&self, facts: &Facts<'_>) -> Place {
+    pub(crate) fn place(&self, facts: &Facts<'_>) -> Place {
         match self.stands {
             Stands::At(span) => facts.place(span),
             Stands::In(term, text, part) => {
@@ -258,7 +258,7 @@ impl<'d> Read<'d> {
 }
 
 impl<'d> Facts<'d> {
-    pub(super) fn gather(definition: &'d Definition, items: &'d Items) -> Self {
+    pub(crate) fn gather(definition: &'d Definition, items: &'d Items) -> Self {
         let nodes = &definition.nodes;
         let by_name: HashMap<&str, usize> =
             nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
@@ -295,39 +295,39 @@ impl<'d> Facts<'d> {
         };
         facts.is_whole = facts.leads_to_nodes();
         facts.flow = Flow::analyse(&facts);
-        infer::infer(&mut facts);
+        inference::infer(&mut facts);
         facts
     }
 
-    pub(super) fn place(&self, span: &Span) -> Place {
+    pub(crate) fn place(&self, span: &Span) -> Place {
         self.definition.place(span)
     }
 
-    pub(super) fn node(&self, name: &str) -> Option<usize> {
+    pub(crate) fn node(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    pub(super) fn node_names(&self) -> impl Iterator<Item = &'d str> {
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &'d str> {
         self.definition.nodes.iter().map(|node| node.name.value.as_str())
     }
 
     /// Whether an edge may lead to this name: a node that could not be read is not the edge's mistake.
-    pub(super) fn is_node(&self, name: &str) -> bool {
+    pub(crate) fn is_node(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.unreadable.contains(name)
     }
 
     /// Whether every edge leads to a node that could be read, so that what no run can do can be told.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
     /// Returns what the conditions of a node's edges come to; `None` where they say nothing, or too much.
-    pub(super) fn judgement(&self, node: usize) -> Option<&Judgement<'d>> {
-        self.judgements[node].get_or_init(|| cases::judge(self, node)).as_ref()
+    pub(crate) fn judgement(&self, node: usize) -> Option<&Judgement<'d>> {
+        self.judgements[node].get_or_init(|| coverage::judge(self, node)).as_ref()
     }
 
     /// Whether the edges of a node lead back to it in the end, whatever their conditions say.
-    pub(super) fn is_in_circle(&self, node: usize) -> bool {
+    pub(crate) fn is_in_circle(&self, node: usize) -> bool {
         let circles = self.circles.get_or_init(|| {
             let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).collect();
             let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
@@ -341,7 +341,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Returns where the conditions let nodes lead.
-    pub(super) fn web(&self) -> &Web {
+    pub(crate) fn web(&self) -> &Web {
         self.web.get_or_init(|| Web::of(self))
     }
 
@@ -357,21 +357,21 @@ impl<'d> Facts<'d> {
     }
 
     /// Returns the nodes that `next` may lead to, in order, leaving out edges behind one that always matches.
-    pub(super) fn successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].next.iter().copied()
     }
 
     /// Returns which edges lead to the nodes of [`Facts::successors`]: their indices in the list.
-    pub(super) fn ways(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn ways(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].edges.iter().copied()
     }
 
-    pub(super) fn error_successor(&self, node: usize) -> Option<usize> {
+    pub(crate) fn error_successor(&self, node: usize) -> Option<usize> {
         self.onward[node].on_error
     }
 
     /// Whether the run may end at this node: it returns, has no `next`, or none of its edges need match.
-    pub(super) fn may_end(&self, node: usize) -> bool {
+    pub(crate) fn may_end(&self, node: usize) -> bool {
         let next = self.definition.nodes[node].next();
         let edges = followed(next);
         let ends_without_match = self.definition.settings.on_no_match == OnNoMatch::Return || edges.is_empty();
@@ -386,30 +386,30 @@ impl<'d> Facts<'d> {
     }
 
     /// Whether a run that has taken all its steps ends as if the last node had led nowhere.
-    pub(super) fn may_end_anywhere(&self) -> bool {
+    pub(crate) fn may_end_anywhere(&self) -> bool {
         self.definition.settings.on_max_steps != OnMaxSteps::Fail
     }
 
     /// Returns what nodes and hooks call, in the order of the file.
-    pub(super) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d Call)> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d Call)> {
         calls(self.definition)
     }
 
-    pub(super) fn tool_index(&self, call: &Call) -> usize {
+    pub(crate) fn tool_index(&self, call: &Call) -> usize {
         let place = self.tools_by_place.binary_search_by_key(&call.span.start, |(start, _)| *start);
         self.tools_by_place[place.expect("every call was gathered")].1
     }
 
-    pub(super) fn tool(&self, call: &Call) -> &ToolFacts<'d> {
+    pub(crate) fn tool(&self, call: &Call) -> &ToolFacts<'d> {
         &self.tools[self.tool_index(call)]
     }
 
-    pub(super) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {
+    pub(crate) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {
         self.definition.permissions.iter().flat_map(|permissions| &permissions.value)
     }
 
     /// What `result` is at a place; `None` where there is none.
-    pub(super) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
+    pub(crate) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
         if site == Site::Hook {
             return None;
         }
@@ -417,7 +417,7 @@ impl<'d> Facts<'d> {
         let result = &self.tool(&action.call).result;
         match site {
             Site::Params | Site::Output | Site::Over | Site::Item | Site::Hook => None,
-            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(infer::or_failure(result))),
+            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(inference::or_failure(result))),
             Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
         }
     }
@@ -427,7 +427,7 @@ impl<'d> Facts<'d> {
     /// # Errors
     ///
     /// Why there is none.
-    pub(super) fn previous_at(&self, node: usize) -> Result<Type, &'static str> {
+    pub(crate) fn previous_at(&self, node: usize) -> Result<Type, &'static str> {
         let definition = &self.definition.nodes[node];
         if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
             return Err("the node says `feedback: false`");
@@ -435,7 +435,7 @@ impl<'d> Facts<'d> {
         // A visit that failed leaves nothing to look back at.
         let result = match &definition.kind {
             NodeKind::Action(action) => self.tool(&action.call).result.clone(),
-            NodeKind::Foreach(each) if each.collect.is_some() => infer::collected(self, node),
+            NodeKind::Foreach(each) if each.collect.is_some() => inference::collected(self, node),
             NodeKind::Foreach(_) => return Err("the foreach collects nothing"),
             NodeKind::Gate(_) => return Err("a gate returns nothing"),
             NodeKind::Return(_) => return Err("a return node is visited once"),
@@ -444,13 +444,13 @@ impl<'d> Facts<'d> {
     }
 
     /// Returns the schema of the input that a path leads to.
-    pub(super) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
+    pub(crate) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
         let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
         path.segments.iter().try_fold(inputs, |schema, segment| self.definition.property(schema, segment))
     }
 
     /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.
-    pub(super) fn ids(&self, node: usize, site: Site, call: &Call) -> Option<Vec<String>> {
+    pub(crate) fn ids(&self, node: usize, site: Site, call: &Call) -> Option<Vec<String>> {
         const MOST_IDS: usize = 64;
         let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
         let words = |expression: &Expression| {
@@ -481,7 +481,7 @@ impl<'d> Facts<'d> {
     /// What an item of the list is that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
-        let over = infer::type_of_term(self, node, Site::Over, &each.over);
+        let over = inference::type_of_term(self, node, Site::Over, &each.over);
         match over.kind {
             Kind::List(items) => *items,
             // What is not known yet, or null, which is no item at all.
@@ -491,14 +491,14 @@ impl<'d> Facts<'d> {
     }
 
     /// Whether a failure of this node leads along its ordinary edges, without its assignments (R125).
-    pub(super) fn may_skip_assign(&self, node: usize) -> bool {
+    pub(crate) fn may_skip_assign(&self, node: usize) -> bool {
         let node = &self.definition.nodes[node];
         self.definition.settings.on_error == OnError::Continue
             && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
     }
 
     /// Whether a path leads to what `result` has only where the node has failed: to a field that its tool does not return (R125).
-    pub(super) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
+    pub(crate) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
         let (Root::Result, [field, ..]) = (path.root, path.segments.as_slice()) else { return false };
         let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else {
             return false;
@@ -508,7 +508,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Calls `visit` with each path that the graph reads.
-    pub(super) fn reads(&self, visit: &mut impl FnMut(Read<'d>)) {
+    pub(crate) fn reads(&self, visit: &mut impl FnMut(Read<'d>)) {
         for (at, node) in self.definition.nodes.iter().enumerate() {
             for (site, term) in terms(node) {
                 self.reads_of(at, site, term, visit);
@@ -540,7 +540,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Returns what is known of the value at a path.
-    pub(super) fn type_of_path(&self, node: usize, site: Site, path: &Path) -> Type {
+    pub(crate) fn type_of_path(&self, node: usize, site: Site, path: &Path) -> Type {
         let (root, segments) = match path.root {
             Root::Now => return Type::of(Kind::String),
             Root::Timestamp => return Type::of(Kind::Integer),
@@ -614,7 +614,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.
-    pub(super) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
+    pub(crate) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
         let Some(moment) = site.moment() else { return false };
         if !matches!(path.root, Root::State | Root::Inputs) {
             return false;
@@ -629,21 +629,21 @@ impl<'d> Facts<'d> {
         let needed = if index < 0 { index.unsigned_abs() } else { index.unsigned_abs() + 1 };
         let list = Path { root: path.root, segments: path.segments[..parts].to_vec() };
         let is_not_empty = || site.moment().is_some_and(|moment| self.flow.is_not_empty(node, moment, &list));
-        (needed == 1 && is_not_empty()) || infer::least_items(self, node, site, &list) >= needed
+        (needed == 1 && is_not_empty()) || inference::least_items(self, node, site, &list) >= needed
     }
 
     /// Whether one of several paths is sure to be set at a place: the keys that they begin with, the inputs that they name.
-    pub(super) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+    pub(crate) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
         paths.len() > 1 && site.moment().is_some_and(|moment| self.flow.is_one_set(node, moment, paths))
     }
 
     /// Whether one of several paths is sure to lead to something at a place, whichever it is.
-    pub(super) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+    pub(crate) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
         self.is_one_set(node, site, paths) && paths.iter().all(|path| !self.type_where_set(path).nullable)
     }
 
     /// Whether one of the paths into the state may lead to null although the key that it begins with is set.
-    pub(super) fn is_null_where_set(&self, paths: &[Path]) -> bool {
+    pub(crate) fn is_null_where_set(&self, paths: &[Path]) -> bool {
         let mut of_state = paths.iter().filter(|path| path.root == Root::State);
         of_state.any(|path| self.type_where_set(path).nullable)
     }
@@ -656,7 +656,7 @@ impl<'d> Facts<'d> {
                 Some(field) => (field.ty.clone().not_null(), rest),
                 None => return Type::any().or_null(),
             },
-            (Root::State, Some((name, rest))) if name == LAST_ERROR => (infer::last_error().not_null(), rest),
+            (Root::State, Some((name, rest))) if name == LAST_ERROR => (inference::last_error().not_null(), rest),
             (Root::State, Some((name, rest))) => match self.types.key(name) {
                 Some(key) => (self.types.keys[key].ty.clone(), rest),
                 None => return Type::any().or_null(),
@@ -668,16 +668,16 @@ impl<'d> Facts<'d> {
     }
 
     /// Whether a key is sure to be set at a place.
-    pub(super) fn is_set(&self, node: usize, site: Site, key: usize) -> bool {
+    pub(crate) fn is_set(&self, node: usize, site: Site, key: usize) -> bool {
         site.moment().is_none_or(|moment| self.flow.is_set(node, moment, key))
     }
 
     /// Returns what is known of a state key, at a place where it may not be set yet.
-    pub(super) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
+    pub(crate) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
         let (Some(key), false) = (self.flow.key(self, name), name == RETRIES) else {
-            return if name == RETRIES { infer::retries() } else { Type::any() };
+            return if name == RETRIES { inference::retries() } else { Type::any() };
         };
-        let ty = if name == LAST_ERROR { infer::last_error() } else { self.types.keys[key].ty.clone() };
+        let ty = if name == LAST_ERROR { inference::last_error() } else { self.types.keys[key].ty.clone() };
         // A failure leaves nothing else in the last error.
         let ty = if name == LAST_ERROR { ty.not_null() } else { ty };
         let path = Path { root: Root::State, segments: vec![name.to_owned()] };
@@ -689,7 +689,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Returns what the graph looks like from outside.
-    pub(super) fn outline(&self) -> Outline {
+    pub(crate) fn outline(&self) -> Outline {
         let definition = self.definition;
         let fields = |ty: &Type| match &ty.kind {
             Kind::Object(fields) => Some(fields.clone()),
@@ -711,7 +711,7 @@ impl<'d> Facts<'d> {
             result: tool.result.clone(),
         };
         let web = self.web();
-        let exits = infer::exits(self, web);
+        let exits = inference::exits(self, web);
         Outline {
             id: definition.id.to_string(),
             version: definition.version.clone(),
@@ -719,7 +719,7 @@ impl<'d> Facts<'d> {
             inputs: fields(&self.types.inputs),
             keys: self.types.keys.iter().map(|key| Key { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
             tools: self.tools.iter().map(tool).collect(),
-            output: infer::output(self, &exits),
+            output: inference::output(self, &exits),
             exits: if self.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.items.inner.iter().map(Inner::clone).collect(),
             budget: super::budget::budget(self, web),
@@ -738,7 +738,7 @@ fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &Call)> {
 }
 
 /// Returns the values with templates that a hook has.
-pub(super) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
+pub(crate) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
     match &hook.reaction {
         Reaction::Steer(params) => vec![params],
         Reaction::Call(call) => vec![&call.params],
@@ -754,16 +754,16 @@ fn onward(node: &NodeDefinition, by_name: &HashMap<&str, usize>) -> Onward {
 
 /// An edge as the rules see it.
 #[derive(Clone, Copy)]
-pub(super) struct EdgeFacts<'d> {
-    pub(super) to: Option<&'d Spanned<NodeName>>,
+pub(crate) struct EdgeFacts<'d> {
+    pub(crate) to: Option<&'d Spanned<NodeName>>,
     /// Whether it has no condition.
-    pub(super) always: bool,
+    pub(crate) always: bool,
     /// The edge of a list.
-    pub(super) edge: Option<&'d Edge>,
+    pub(crate) edge: Option<&'d Edge>,
 }
 
 /// Returns the edges of a node, in order.
-pub(super) fn edges<'n>(next: &'n Next) -> Vec<EdgeFacts<'n>> {
+pub(crate) fn edges<'n>(next: &'n Next) -> Vec<EdgeFacts<'n>> {
     match next {
         Next::End => Vec::new(),
         Next::To(to) => vec![EdgeFacts { to: Some(to), always: true, edge: None }],
@@ -778,7 +778,7 @@ pub(super) fn edges<'n>(next: &'n Next) -> Vec<EdgeFacts<'n>> {
 }
 
 /// Returns the edges up to the first that always matches.
-pub(super) fn followed(next: &Next) -> Vec<EdgeFacts<'_>> {
+pub(crate) fn followed(next: &Next) -> Vec<EdgeFacts<'_>> {
     let mut edges = edges(next);
     if let Some(last) = edges.iter().position(|edge| edge.always) {
         edges.truncate(last + 1);
@@ -787,7 +787,7 @@ pub(super) fn followed(next: &Next) -> Vec<EdgeFacts<'_>> {
 }
 
 /// Returns the values with templates that a node has, each with its place.
-pub(super) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
+pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
     let mut terms = Vec::new();
     let mut call = |site, call: &'n Call| {
         terms.extend(call.computed().map(|(term, _)| (site, term)));
@@ -808,7 +808,7 @@ pub(super) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
 }
 
 /// Returns the comparisons in the edges of a node.
-pub(super) fn tests(node: &NodeDefinition) -> Vec<&Test> {
+pub(crate) fn tests(node: &NodeDefinition) -> Vec<&Test> {
     let mut tests = Vec::new();
     if let Next::List(EdgeList { edges, .. }) = node.next() {
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));

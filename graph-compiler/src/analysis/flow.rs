@@ -6,8 +6,8 @@ use graph_model::path::{Path, Root};
 use graph_model::program::LAST_ERROR;
 use graph_model::template::Template;
 
-use super::facts::{Facts, Site};
 use super::guards;
+use super::model::{Facts, Site};
 use super::set::Set;
 use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
 use crate::hash::{HashMap, HashSet};
@@ -27,7 +27,7 @@ const MOST_EDGES: usize = 200;
 
 /// The result of a forward analysis over the graph: an intersection over all ways.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     /// For each node, what is sure on all ways to it; `None` where no way leads.
     before: Vec<Option<Set>>,
     /// For each node, the keys that it is sure to write.
@@ -76,7 +76,7 @@ type Copied<'d> = (usize, usize, &'d Path);
 
 /// A place between the steps of a node, for what is known there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(crate) enum Moment {
     /// Before the node does anything.
     Before,
     /// In its assignments, when the first so many were made.
@@ -98,7 +98,7 @@ impl Moment {
 
 impl Flow {
     /// Analyses a graph whose names are resolved; types are not needed.
-    pub(super) fn analyse(facts: &Facts<'_>) -> Self {
+    pub(crate) fn analyse(facts: &Facts<'_>) -> Self {
         let nodes = &facts.definition.nodes;
         let (count, keys) = (nodes.len(), facts.types.keys.len());
         let mut flow = Self {
@@ -373,12 +373,12 @@ impl Flow {
     }
 
     /// Returns the index of a key, or of the last error.
-    pub(super) fn key(&self, facts: &Facts<'_>, name: &str) -> Option<usize> {
+    pub(crate) fn key(&self, facts: &Facts<'_>, name: &str) -> Option<usize> {
         if name == LAST_ERROR { Some(self.keys) } else { facts.types.key(name) }
     }
 
     /// Returns what is sure at a moment of a node; `None` where no way leads to it.
-    pub(super) fn at(&self, node: usize, moment: Moment) -> Option<Set> {
+    pub(crate) fn at(&self, node: usize, moment: Moment) -> Option<Set> {
         let mut known = self.before[node].clone()?;
         let made = moment.made();
         // The assignments themselves are made one after the other; whether the edges see them is another matter.
@@ -405,20 +405,20 @@ impl Flow {
     }
 
     /// Whether one of the paths of an expression is sure to be set.
-    pub(super) fn is_one_set(&self, node: usize, moment: Moment, paths: &[Path]) -> bool {
+    pub(crate) fn is_one_set(&self, node: usize, moment: Moment, paths: &[Path]) -> bool {
         let Some(&fact) = self.alternatives_at.get(&paths.as_ptr().addr()) else { return false };
         self.at(node, moment).is_some_and(|known| known.contains(fact))
     }
 
     /// Whether a list is sure to have an element, if it is there, because a condition on every way to here says so.
-    pub(super) fn is_not_empty(&self, node: usize, moment: Moment, list: &Path) -> bool {
+    pub(crate) fn is_not_empty(&self, node: usize, moment: Moment, list: &Path) -> bool {
         let mut list = list.clone();
         list.segments.push(NOT_EMPTY.to_owned());
         self.is_something(node, moment, &list)
     }
 
     /// Whether a path is sure to lead to something, because a condition on every way to here says so.
-    pub(super) fn is_something(&self, node: usize, moment: Moment, path: &Path) -> bool {
+    pub(crate) fn is_something(&self, node: usize, moment: Moment, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
         let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, moment, key));
         match is_touched() {
@@ -433,26 +433,26 @@ impl Flow {
     }
 
     /// Whether any condition proves that a path leads to something.
-    pub(super) fn knows_paths(&self) -> bool {
+    pub(crate) fn knows_paths(&self) -> bool {
         !self.paths.is_empty()
     }
 
     /// Whether a key is sure to be set at a moment of a node. Where no way leads to the node, nothing is missed.
-    pub(super) fn is_set(&self, node: usize, moment: Moment, key: usize) -> bool {
+    pub(crate) fn is_set(&self, node: usize, moment: Moment, key: usize) -> bool {
         let may_be_skipped = moment == Moment::After && self.writes[node].is_empty();
         (!may_be_skipped && self.touches_within(node, moment, key))
             || self.before[node].as_ref().is_none_or(|known| known.contains(key))
     }
 
     /// Whether any way leads to a node.
-    pub(super) fn is_reached(&self, node: usize) -> bool {
+    pub(crate) fn is_reached(&self, node: usize) -> bool {
         self.before[node].is_some()
     }
 
     /// Returns the shortest way from the start to a node on which nothing sets one of the keys: the nodes in order, the last
     /// one included. An edge that `is_closed`, by its node and its place among the ways of that, is not taken. `None` if every
     /// way sets one.
-    pub(super) fn way_without(
+    pub(crate) fn way_without(
         &self,
         facts: &Facts<'_>,
         keys: &[usize],
@@ -498,7 +498,7 @@ impl Flow {
     }
 
     /// Returns the nodes that may set a key and from which a way leads to a node.
-    pub(super) fn setters_before(&self, facts: &Facts<'_>, key: usize, to: usize) -> Vec<usize> {
+    pub(crate) fn setters_before(&self, facts: &Facts<'_>, key: usize, to: usize) -> Vec<usize> {
         let count = self.before.len();
         let mut leads = vec![false; count];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -593,7 +593,7 @@ fn order(facts: &Facts<'_>, start: usize) -> Vec<usize> {
 }
 
 /// Orders all nodes so that, loops aside, each comes after all that it leads to.
-pub(super) fn backwards(facts: &Facts<'_>) -> Vec<usize> {
+pub(crate) fn backwards(facts: &Facts<'_>) -> Vec<usize> {
     finished(facts, facts.start.into_iter().chain(0..facts.definition.nodes.len()))
 }
 

@@ -2,8 +2,8 @@
 
 use graph_model::path::{Path, Root};
 
-use super::Items;
-use super::facts::{Facts, Site};
+use super::model::{Facts, Site};
+use crate::check::Items;
 use crate::definition::Definition;
 use crate::graph::Key;
 use crate::types::Type;
