@@ -41,9 +41,10 @@ use graph_model::path::Root;
 pub use completion::{Completion, CompletionKind};
 pub use position::Position;
 
-use crate::check::{Items, TypesAt};
+use crate::analysis::types_at::TypesAt;
 use crate::definition::{self, Definition, SchemaKind};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::items::Items;
 use crate::json_schema::{field, fields};
 use crate::project::{Parts, Project};
 use crate::source::{Source, Span};

@@ -30,6 +30,7 @@ mod files;
 pub mod fix;
 pub mod graph;
 mod hash;
+pub mod items;
 pub mod json_schema;
 pub mod levels;
 mod parallel;

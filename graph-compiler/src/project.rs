@@ -16,13 +16,14 @@ use graph_model::signature::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;
-use crate::check::{self, Items, Reachable, Wanted};
+use crate::check::{self, Wanted};
 use crate::definition::{self, Contract, Definition, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
 use crate::files::{Walk, find_graphs, is_there, walk};
 use crate::graph::{Graph, Outline, Tool};
 use crate::hash::HashSet;
+use crate::items::{Items, Reachable};
 use crate::parallel;
 use crate::source::Source;
 use crate::tree;

@@ -1,14 +1,16 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
 
-use super::coverage::{Judgement, Ways};
-use super::model::{Facts, edges};
+use super::components::strongly_connected;
+use super::coverage::{Coverage, Followed};
+use super::edges::edges;
+use super::model::Model;
 use crate::hash::{HashMap, HashSet};
 
 /// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
 const MOST_LATE: usize = 64;
 
 /// Where each node can lead, and which nodes lead to each other.
-pub(crate) struct Web {
+pub(crate) struct ControlFlow {
     /// For each node, the nodes that its edges and its failure can lead to.
     pub(crate) next: Vec<Vec<usize>>,
     /// Whether a run can end at a node.
@@ -17,25 +19,26 @@ pub(crate) struct Web {
     first: Vec<Vec<u64>>,
     /// For each node, on which of its visits a run can end there for the first time, or an earlier one.
     first_end: Vec<u64>,
-    /// The groups of nodes that lead to each other, those that are led to first.
-    pub(crate) groups: Vec<Vec<usize>>,
-    /// For each node, its group.
-    pub(crate) group_of: Vec<usize>,
+    /// The components of nodes that lead to each other, those that are led to first.
+    pub(crate) components: Vec<Vec<usize>>,
+    /// For each node, its component.
+    pub(crate) component_of: Vec<usize>,
 }
 
-impl Web {
-    pub(crate) fn of(facts: &Facts<'_>) -> Self {
-        let count = facts.definition.nodes.len();
-        let ways = |node: usize| facts.judgement(node).map(|Judgement { ways, .. }| ways);
-        let can_follow = |node: usize, edge: usize| ways(node).is_none_or(|ways| ways.can_follow[edge]);
+impl ControlFlow {
+    /// Finds where each node can lead, by what its conditions come to.
+    pub(crate) fn analyse(model: &Model<'_>, coverage: &[Option<Coverage<'_>>]) -> Self {
+        let count = model.definition.nodes.len();
+        let followed = |node: usize| coverage[node].as_ref().map(|coverage| &coverage.followed);
+        let can_follow = |node: usize, edge: usize| followed(node).is_none_or(|followed| followed.can_follow[edge]);
         let (next, first): (Vec<Vec<usize>>, Vec<Vec<u64>>) = (0..count)
             .map(|node| {
-                let first = |edge: usize| ways(node).map_or(1, |ways| ways.first_visit[edge]);
-                let followed = facts.ways(node).zip(facts.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
-                let followed = followed.map(|(edge, to)| (to, first(edge)));
+                let first = |edge: usize| followed(node).map_or(1, |followed| followed.first_visit[edge]);
+                let open =
+                    model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
+                let open = open.map(|(edge, to)| (to, first(edge)));
                 // A failure may come on any visit.
-                let mut next: Vec<(usize, u64)> =
-                    followed.chain(facts.error_successor(node).map(|to| (to, 1))).collect();
+                let mut next: Vec<(usize, u64)> = open.chain(model.error_successor(node).map(|to| (to, 1))).collect();
                 next.sort_unstable();
                 next.dedup_by_key(|(to, _)| *to);
                 next.into_iter().unzip()
@@ -43,55 +46,56 @@ impl Web {
             .unzip();
         let first_end = (0..count)
             .map(|node| {
-                let first = |ways: &Ways| {
-                    let list = edges(facts.definition.nodes[node].next());
-                    let out = list.iter().zip(ways.can_follow.iter().zip(&ways.first_visit));
+                let first = |followed: &Followed| {
+                    let list = edges(model.definition.nodes[node].next());
+                    let out = list.iter().zip(followed.can_follow.iter().zip(&followed.first_visit));
                     let out = out.filter(|(edge, (can, _))| **can && edge.to.is_none()).map(|(_, (_, first))| *first);
-                    out.chain(ways.is_open.then_some(ways.first_open)).min().unwrap_or(1)
+                    out.chain(followed.is_open.then_some(followed.first_open)).min().unwrap_or(1)
                 };
-                ways(node).map_or(1, first)
+                followed(node).map_or(1, first)
             })
             .collect();
         let ends = (0..count)
             .map(|node| {
-                let leads_nowhere = |ways: &Ways| {
-                    let list = edges(facts.definition.nodes[node].next());
-                    ways.is_open || list.iter().zip(&ways.can_follow).any(|(edge, can)| *can && edge.to.is_none())
+                let leads_nowhere = |followed: &Followed| {
+                    let list = edges(model.definition.nodes[node].next());
+                    followed.is_open
+                        || list.iter().zip(&followed.can_follow).any(|(edge, can)| *can && edge.to.is_none())
                 };
-                facts.may_end(node) && ways(node).is_none_or(leads_nowhere)
+                model.may_end(node) && followed(node).is_none_or(leads_nowhere)
             })
             .collect();
-        let groups = groups(&next);
-        let mut group_of = vec![0; count];
-        for (at, group) in groups.iter().enumerate() {
-            group.iter().for_each(|&node| group_of[node] = at);
+        let components = strongly_connected(&next);
+        let mut component_of = vec![0; count];
+        for (at, component) in components.iter().enumerate() {
+            component.iter().for_each(|&node| component_of[node] = at);
         }
-        Self { next, ends, first, first_end, groups, group_of }
+        Self { next, ends, first, first_end, components, component_of }
     }
 
-    /// Whether the nodes of a group go round: there are several, or the one leads to itself.
-    pub(crate) fn goes_round(&self, group: &[usize]) -> bool {
-        group.len() > 1 || group.iter().any(|&node| self.next[node].contains(&node))
+    /// Whether the nodes of a component go round: there are several, or the one leads to itself.
+    pub(crate) fn is_cyclic(&self, component: &[usize]) -> bool {
+        component.len() > 1 || component.iter().any(|&node| self.next[node].contains(&node))
     }
 
-    /// Whether the nodes of a group go round even if they may not lead to `without`.
-    pub(crate) fn goes_round_without(&self, group: &[usize], without: &[usize]) -> bool {
-        self.longest(group, without).is_none()
+    /// Whether the nodes of a component go round even if they may not lead to `without`.
+    pub(crate) fn is_cyclic_without(&self, component: &[usize], without: &[usize]) -> bool {
+        self.longest(component, without).is_none()
     }
 
-    /// Returns how many nodes of a group, but for `without`, can follow each other; `None` if there is no end to it.
-    pub(crate) fn longest(&self, group: &[usize], without: &[usize]) -> Option<u64> {
-        // A graph may have many groups: nothing here is about all nodes.
+    /// Returns how many nodes of a component, but for `without`, can follow each other; `None` if there is no end to it.
+    pub(crate) fn longest(&self, component: &[usize], without: &[usize]) -> Option<u64> {
+        // A graph may have many components: nothing here is about all nodes.
         let without: HashSet<usize> = without.iter().copied().collect();
-        let own: Vec<usize> = group.iter().copied().filter(|node| !without.contains(node)).collect();
+        let own: Vec<usize> = component.iter().copied().filter(|node| !without.contains(node)).collect();
         let place: HashMap<usize, usize> = own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
         let inner: Vec<Vec<usize>> = own
             .iter()
             .map(|&node| self.next[node].iter().filter_map(|next| place.get(next).copied()).collect())
             .collect();
         let mut longest = vec![0_u64; own.len()];
-        // Each group comes after those that it leads to.
-        for part in groups(&inner) {
+        // Each component comes after those that it leads to.
+        for part in strongly_connected(&inner) {
             let [node] = part.as_slice() else { return None };
             if inner[*node].contains(node) {
                 return None;
@@ -205,84 +209,30 @@ impl Web {
     }
 }
 
-/// Returns the nodes that lead to each other in groups, each after those that it leads to (Tarjan, without recursion).
-pub(crate) fn groups(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    const NEW: usize = usize::MAX;
-    let count = next.len();
-    let (mut order, mut low, mut open) = (vec![NEW; count], vec![0; count], vec![false; count]);
-    let (mut stack, mut groups, mut number) = (Vec::new(), Vec::new(), 0);
-    for root in 0..count {
-        if order[root] != NEW {
-            continue;
-        }
-        let mut calls = vec![(root, 0)];
-        while let Some(&mut (node, ref mut at)) = calls.last_mut() {
-            if *at == 0 {
-                order[node] = number;
-                low[node] = number;
-                number += 1;
-                stack.push(node);
-                open[node] = true;
-            }
-            if let Some(&to) = next[node].get(*at) {
-                *at += 1;
-                if order[to] == NEW {
-                    calls.push((to, 0));
-                } else if open[to] {
-                    low[node] = low[node].min(order[to]);
-                }
-                continue;
-            }
-            calls.pop();
-            if let Some(&(caller, _)) = calls.last() {
-                low[caller] = low[caller].min(low[node]);
-            }
-            if low[node] == order[node] {
-                let from = stack.iter().rposition(|&other| other == node).unwrap_or_default();
-                let mut group: Vec<usize> = stack.drain(from..).collect();
-                group.iter().for_each(|&node| open[node] = false);
-                group.sort_unstable();
-                groups.push(group);
-            }
-        }
-    }
-    groups
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_lead_to_each_other_are_a_group_behind_those_they_lead_to() {
-        let next = [vec![1], vec![2, 3], vec![1], vec![3], vec![0]].map(|mut next: Vec<usize>| {
-            next.sort_unstable();
-            next
-        });
-        assert_eq!(groups(&next), [vec![3], vec![1, 2], vec![0], vec![4]]);
-        assert!(groups(&[]).is_empty());
-    }
-
-    #[test]
-    fn a_way_through_a_group_is_as_long_as_what_does_not_go_round() {
+    fn a_way_through_a_component_is_as_long_as_what_does_not_go_round() {
         let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
-        let mut web = Web {
-            groups: groups(&next),
+        let mut flow = ControlFlow {
+            components: strongly_connected(&next),
             first: next.iter().map(|next| vec![1; next.len()]).collect(),
             first_end: vec![1; next.len()],
             ends: vec![false, false, false, true],
             next,
-            group_of: Vec::new(),
+            component_of: Vec::new(),
         };
-        assert!(web.goes_round_without(&[0, 1, 2], &[]));
-        assert_eq!(web.longest(&[0, 1, 2], &[2]), Some(2));
-        assert_eq!(web.longest(&[0, 1, 2], &[0]), Some(2));
-        assert_eq!(web.fewest_steps(0), Some((3, vec![0, 2, 3])));
+        assert!(flow.is_cyclic_without(&[0, 1, 2], &[]));
+        assert_eq!(flow.longest(&[0, 1, 2], &[2]), Some(2));
+        assert_eq!(flow.longest(&[0, 1, 2], &[0]), Some(2));
+        assert_eq!(flow.fewest_steps(0), Some((3, vec![0, 2, 3])));
         // The way out is open on the third visit, and a round takes two steps.
-        web.first[2][1] = 3;
-        assert_eq!(web.fewest_steps(0), Some((7, vec![0, 2, 3])));
+        flow.first[2][1] = 3;
+        assert_eq!(flow.fewest_steps(0), Some((7, vec![0, 2, 3])));
         // A node that nothing leads back to is never visited twice.
-        web.first_end[3] = 2;
-        assert_eq!(web.fewest_steps(0), None);
+        flow.first_end[3] = 2;
+        assert_eq!(flow.fewest_steps(0), None);
     }
 }
