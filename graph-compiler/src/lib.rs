@@ -41,5 +41,5 @@ pub mod tree;
 pub mod types;
 pub mod verify;
 
-pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};
-pub use files::{Walk, find_graphs};
+pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
+pub use files::{Walk, find_graphs, graph_files};

@@ -20,6 +20,7 @@ use crate::check::{self, Wanted};
 use crate::definition::{self, Contract, Definition, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
+pub use crate::files::display_name;
 use crate::files::{Walk, find_graphs, is_there, walk};
 use crate::graph::{Graph, Outline, Tool};
 use crate::hash::HashSet;
@@ -643,13 +644,6 @@ fn is_tree(directory: &Path) -> bool {
 /// Returns the whole path of a file, without links; as it is where there is no such file.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
-
-/// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.
-pub fn display_name(package: &Path, path: &Path) -> String {
-    let working = std::env::current_dir().unwrap_or_default();
-    let shown = path.strip_prefix(&working).or_else(|_| path.strip_prefix(package)).unwrap_or(path);
-    if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().replace('\\', "/") }
 }
 
 /// Returns a path as generated code holds it: relative to the package where it is in it.
