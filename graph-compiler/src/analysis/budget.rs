@@ -67,7 +67,7 @@ fn limit(model: &Model<'_>) -> u64 {
 
 /// Returns how many visits of a component's nodes a run can make; `None` if the graph sets no bound.
 ///
-/// A loop is bounded where every way round leads through nodes that ask for `visit.number` and lead on round only up to some
+/// A loop is bounded where every path round leads through nodes that ask for `visit.number` and lead on round only up to some
 /// number: these are visited so often at most, and between two of their visits no node is visited twice.
 fn visits(
     model: &Model<'_>,
@@ -96,7 +96,7 @@ fn visits(
     Some(counted.saturating_add(counted.saturating_add(1).saturating_mul(between)))
 }
 
-/// Returns the heaviest way through the components from the start; `None` if a component on a way has no bound.
+/// Returns the heaviest path through the components from the start; `None` if a component on a path has no bound.
 fn over_components(flow: &ControlFlow, start: usize, weight: impl Fn(usize) -> Option<u64>) -> Option<u64> {
     let mut heaviest: Vec<Option<u64>> = Vec::with_capacity(flow.components.len());
     for (at, component) in flow.components.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a way can be.
+//! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a path can be.
 
 use super::components::strongly_connected;
 use super::coverage::{Coverage, Followed};
@@ -106,8 +106,8 @@ impl ControlFlow {
         Some(longest.into_iter().max().unwrap_or_default())
     }
 
-    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest way that can be
-    /// taken in so many; `None` if no way leads to an end.
+    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest path that can be
+    /// taken in so many; `None` if no path leads to an end.
     ///
     /// Where an edge can be followed only on a later visit of its node, the run goes round until then.
     pub(crate) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
@@ -117,12 +117,12 @@ impl ControlFlow {
         most.sort_unstable();
         most.dedup();
         most.into_iter().filter(|most| *most < u64::MAX).find_map(|most| {
-            let way = self.shortest(
+            let path = self.shortest(
                 &[from],
                 |node| self.ends[node] && bound(node, None) <= most,
                 |node, to| bound(node, Some(to)) <= most,
             )?;
-            Some((most.max(way.len() as u64), way))
+            Some((most.max(path.len() as u64), path))
         })
     }
 
@@ -140,7 +140,7 @@ impl ControlFlow {
         if late.is_empty() {
             return HashMap::default();
         }
-        let steps = |way: Option<Vec<usize>>| way.map_or(u64::MAX, |way| way.len() as u64);
+        let steps = |path: Option<Vec<usize>>| path.map_or(u64::MAX, |path| path.len() as u64);
         let to_end = self.steps_to_end();
         let mut bounds = HashMap::default();
         for node in late {
@@ -156,7 +156,7 @@ impl ControlFlow {
         bounds
     }
 
-    /// Returns, for each node, how many nodes are visited from it to where a run can end, both included; where no way leads to
+    /// Returns, for each node, how many nodes are visited from it to where a run can end, both included; where no path leads to
     /// an end, `u64::MAX`.
     fn steps_to_end(&self) -> Vec<u64> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
@@ -178,7 +178,7 @@ impl ControlFlow {
         steps
     }
 
-    /// Returns the shortest way from one of several nodes to one that is looked for, along the edges that may be followed.
+    /// Returns the shortest path from one of several nodes to one that is looked for, along the edges that may be followed.
     fn shortest(
         &self,
         from: &[usize],
@@ -191,12 +191,12 @@ impl ControlFlow {
         from.iter().for_each(|&node| seen[node] = true);
         while let Some(node) = waiting.pop_front() {
             if is_found(node) {
-                let mut way = vec![node];
-                while let Some(earlier) = way.last().and_then(|&node| before[node]) {
-                    way.push(earlier);
+                let mut path = vec![node];
+                while let Some(earlier) = path.last().and_then(|&node| before[node]) {
+                    path.push(earlier);
                 }
-                way.reverse();
-                return Some(way);
+                path.reverse();
+                return Some(path);
             }
             for &next in &self.next[node] {
                 if may_follow(node, next) && !std::mem::replace(&mut seen[next], true) {

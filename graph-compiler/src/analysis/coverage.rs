@@ -278,7 +278,7 @@ impl<'d> Table<'d> {
     }
 }
 
-/// Whether a key may be nothing only because it is not set on every way, which is reported where it is read.
+/// Whether a key may be nothing only because it is not set on every path, which is reported where it is read.
 fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&Test]) -> bool {
     let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
     let Some(key) = env.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return false };

@@ -1,4 +1,4 @@
-//! What is sure before each node: which state keys are set, and which paths lead to something, on every way that leads there.
+//! What is sure before each node: which state keys are set, and which paths lead to something, on every path that leads there.
 
 use std::borrow::Cow;
 
@@ -25,10 +25,10 @@ const MOST_COPIES_OF_ONE: usize = 16;
 /// In how many edges of a node it is looked for what they prove together: each looks at all before it.
 const MOST_EDGES: usize = 200;
 
-/// The result of a forward analysis over the graph: an intersection over all ways.
+/// The result of a forward analysis over the graph: an intersection over all paths.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// For each node, what is sure on all ways to it; `None` where no way leads.
+    /// For each node, what is sure on all paths to it; `None` where no path leads.
     before: Vec<Option<Set>>,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
@@ -65,7 +65,7 @@ struct Gains {
     passed: Vec<usize>,
     /// For each edge that can be followed, in the order of [`Model::edge_indices`]: how many of `passed` hold there, and what it proves
     /// itself.
-    ways: Vec<(usize, Vec<usize>)>,
+    edges: Vec<(usize, Vec<usize>)>,
 }
 
 /// The facts that an assignment hands on, each with the one that it follows from, if it does not hold in any case.
@@ -114,9 +114,9 @@ impl Flow {
             for &node in &order {
                 let Some(after) = flow.at(node, ProgramPoint::After) else { continue };
                 let (mut passed, mut done) = (after, 0);
-                for (way, next) in model.successors(node).enumerate() {
+                for (edge, next) in model.successors(node).enumerate() {
                     let gains = &flow.gains[node];
-                    let (count, own) = &gains.ways[way];
+                    let (count, own) = &gains.edges[edge];
                     gains.passed[done..*count].iter().for_each(|&fact| flow.learn(&mut passed, fact));
                     done = *count;
                     let mut known = passed.clone();
@@ -246,7 +246,7 @@ impl Flow {
             if edges.len() > MOST_EDGES {
                 continue;
             }
-            for (way, edge) in model.edge_indices(node).enumerate() {
+            for (place, edge) in model.edge_indices(node).enumerate() {
                 let mut candidates = Vec::new();
                 edges[..=edge].iter().for_each(|edge| {
                     edge.when.tests(&mut |test| candidates.extend(by_path.get(&test.path.value).into_iter().flatten()));
@@ -256,15 +256,15 @@ impl Flow {
                 for (paths, fact) in candidates {
                     let holds = guards::proves_one(&edges[edge].when, true, paths);
                     if holds || edges[..edge].iter().any(|edge| guards::proves_one(&edge.when, false, paths)) {
-                        proven.push((node, way, fact));
+                        proven.push((node, place, fact));
                     }
                 }
             }
         }
-        proven.into_iter().for_each(|(node, way, fact)| self.gains[node].ways[way].1.push(fact));
+        proven.into_iter().for_each(|(node, place, fact)| self.gains[node].edges[place].1.push(fact));
     }
 
-    /// Takes what one way to a node leaves of what was sure there; says whether that is news.
+    /// Takes what one path to a node leaves of what was sure there; says whether that is news.
     fn reach(&mut self, node: usize, known: &Set) -> bool {
         match &mut self.before[node] {
             Some(before) => before.intersect(known),
@@ -278,14 +278,14 @@ impl Flow {
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
         let Next::List(EdgeList { edges, .. }) = model.definition.nodes[node].next() else {
-            return Gains { passed: Vec::new(), ways: vec![(0, Vec::new()); model.successors(node).count()] };
+            return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
         };
         let followed: Vec<usize> = model.edge_indices(node).collect();
         let (mut gains, mut known) = (Gains::default(), HashSet::default());
         for (at, edge) in edges.iter().enumerate() {
-            if followed.get(gains.ways.len()) == Some(&at) {
+            if followed.get(gains.edges.len()) == Some(&at) {
                 let own = self.proven_by(model, node, edge, true);
-                gains.ways.push((gains.passed.len(), own));
+                gains.edges.push((gains.passed.len(), own));
             }
             // Behind it in the list, it did not hold.
             gains
@@ -350,7 +350,7 @@ impl Flow {
         found
     }
 
-    /// Returns what is sure at a point of a node; `None` where no way leads to it.
+    /// Returns what is sure at a point of a node; `None` where no path leads to it.
     pub(crate) fn at(&self, node: usize, point: ProgramPoint) -> Option<Set> {
         let mut known = self.before[node].clone()?;
         let made = point.made();
@@ -383,14 +383,14 @@ impl Flow {
         self.at(node, point).is_some_and(|known| known.contains(fact))
     }
 
-    /// Whether a list is sure to have an element, if it is there, because a condition on every way to here says so.
+    /// Whether a list is sure to have an element, if it is there, because a condition on every path to here says so.
     pub(crate) fn is_not_empty(&self, node: usize, point: ProgramPoint, list: &Path) -> bool {
         let mut list = list.clone();
         list.segments.push(NOT_EMPTY.to_owned());
         self.is_something(node, point, &list)
     }
 
-    /// Whether a path is sure to lead to something, because a condition on every way to here says so.
+    /// Whether a path is sure to lead to something, because a condition on every path to here says so.
     pub(crate) fn is_something(&self, node: usize, point: ProgramPoint, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
         let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, point, key));
@@ -410,22 +410,22 @@ impl Flow {
         !self.paths.is_empty()
     }
 
-    /// Whether a key is sure to be set at a point of a node. Where no way leads to the node, nothing is missed.
+    /// Whether a key is sure to be set at a point of a node. Where no path leads to the node, nothing is missed.
     pub(crate) fn is_set(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
         let may_be_skipped = point == ProgramPoint::After && self.writes[node].is_empty();
         (!may_be_skipped && self.touches_within(node, point, key))
             || self.before[node].as_ref().is_none_or(|known| known.contains(key))
     }
 
-    /// Whether any way leads to a node.
+    /// Whether any path leads to a node.
     pub(crate) fn is_reached(&self, node: usize) -> bool {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest way from the start to a node on which nothing sets one of the keys: the nodes in order, the last
-    /// one included. An edge that `is_closed`, by its node and its place among the ways of that, is not taken. `None` if every
-    /// way sets one.
-    pub(crate) fn way_without(
+    /// Returns the shortest path from the start to a node on which nothing sets one of the keys: the nodes in order, the last
+    /// one included. An edge that `is_closed`, by its node and its place among its followed edges, is not taken. `None` if every
+    /// path sets one.
+    pub(crate) fn path_without(
         &self,
         model: &Model<'_>,
         keys: &[usize],
@@ -443,22 +443,24 @@ impl Flow {
         seen[start] = true;
         while let Some(node) = waiting.pop_front() {
             if node == to {
-                let mut way = vec![node];
+                let mut path = vec![node];
                 let mut at = node;
                 while let Some(before) = from[at] {
-                    way.push(before);
+                    path.push(before);
                     at = before;
                 }
-                way.reverse();
-                return Some(way);
+                path.reverse();
+                return Some(path);
             }
             let sets = self.writes[node].iter().any(|key| keys.contains(key));
-            let ways = model.successors(node).enumerate();
+            let edges = model.successors(node).enumerate();
             let gains = &self.gains[node];
             let passed = gains.passed.iter().position(|fact| keys.contains(fact)).unwrap_or(usize::MAX);
-            let proves =
-                |way: usize| passed < gains.ways[way].0 || gains.ways[way].1.iter().any(|fact| keys.contains(fact));
-            let onward = ways.filter(|&(way, _)| !sets && !proves(way) && !is_closed(node, way)).map(|(_, next)| next);
+            let proves = |edge: usize| {
+                passed < gains.edges[edge].0 || gains.edges[edge].1.iter().any(|fact| keys.contains(fact))
+            };
+            let onward =
+                edges.filter(|&(edge, _)| !sets && !proves(edge) && !is_closed(node, edge)).map(|(_, next)| next);
             let failed = model.error_successor(node).filter(|_| !keys.contains(&self.keys));
             for next in onward.chain(failed) {
                 if !std::mem::replace(&mut seen[next], true) {
@@ -470,7 +472,7 @@ impl Flow {
         None
     }
 
-    /// Returns the nodes that may set a key and from which a way leads to a node.
+    /// Returns the nodes that may set a key and from which a path leads to a node.
     pub(crate) fn setters_before(&self, model: &Model<'_>, key: usize, to: usize) -> Vec<usize> {
         let count = self.before.len();
         let mut leads = vec![false; count];

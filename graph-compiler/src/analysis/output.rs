@@ -68,7 +68,7 @@ fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
     }
 }
 
-/// Returns the state at a place as an object: keys that are set on every way there are plain.
+/// Returns the state at a place as an object: keys that are set on every path there are plain.
 fn state(env: TypeEnv<'_, '_>, at: usize, site: Site) -> Type {
     let key = |key: &Key| field(&key.name, env.type_of_key(at, site, &key.name));
     Type::of(Kind::Object(env.types.keys.iter().map(key).collect()))

@@ -1,4 +1,4 @@
-//! State keys that are read are set on every way to where they are read.
+//! State keys that are read are set on every path to where they are read.
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
@@ -27,7 +27,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         {
             return;
         }
-        // Ways are looked for through the whole graph.
+        // Paths are looked for through the whole graph.
         for code in [code::NOT_ALWAYS_SET, code::NEVER_SET] {
             if diagnostics.is_full(code, analysis.model.definition.source()) {
                 if said.insert((read.node, key)) {
@@ -36,8 +36,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 return;
             }
         }
-        let missed = Missed { name, key, way: way_without(analysis, &correlated, read, key) };
-        if missed.way.is_some() && said.insert((read.node, key)) {
+        let missed = Missed { name, key, path: path_without(analysis, &correlated, read, key) };
+        if missed.path.is_some() && said.insert((read.node, key)) {
             report(analysis, read, missed, diagnostics);
         }
     };
@@ -74,13 +74,13 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 struct Missed<'n> {
     name: &'n str,
     key: usize,
-    /// A way on which nothing sets it.
-    way: Option<Vec<usize>>,
+    /// A path on which nothing sets it.
+    path: Option<Vec<usize>>,
 }
 
-/// Returns a way to where a key is read on which neither it nor what stands before it in the expression is set. Ways that
+/// Returns a path to where a key is read on which neither it nor what stands before it in the expression is set. Paths that
 /// contradict what is known of the inputs there are none.
-fn way_without(
+fn path_without(
     analysis: &Analysis<'_>,
     correlated: &Correlated<'_, '_>,
     read: &Read<'_>,
@@ -93,17 +93,17 @@ fn way_without(
         .collect();
     keys.push(key);
     let known = correlated.known_at(read.node);
-    analysis.flow.way_without(&analysis.model, &keys, read.node, |node, way| correlated.is_closed(&known, node, way))
+    analysis.flow.path_without(&analysis.model, &keys, read.node, |node, edge| correlated.is_closed(&known, node, edge))
 }
 
 fn report(analysis: &Analysis<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
-    let Missed { name, key, way } = missed;
+    let Missed { name, key, path } = missed;
     let nodes = &analysis.model.definition.nodes;
     let node = &nodes[read.node].name;
     let place = read.place(analysis.model.definition);
     let setters = analysis.flow.setters_before(&analysis.model, key, read.node);
-    let way = way.unwrap_or_default();
-    let shown = show_way(way.iter().map(|&at| nodes[at].name.value.as_str()));
+    let path = path.unwrap_or_default();
+    let shown = show_path(path.iter().map(|&at| nodes[at].name.value.as_str()));
     if name == LAST_ERROR {
         let diagnostic = match setters.as_slice() {
             [] => diagnostics.lint(
@@ -138,7 +138,7 @@ fn report(analysis: &Analysis<'_>, read: &Read<'_>, missed: Missed<'_>, diagnost
         diagnostic
     };
     note_alternatives(read, diagnostic);
-    if let Some(&skipped) = way.iter().find(|&&at| analysis.model.may_skip_assign(at) && written(at).is_some()) {
+    if let Some(&skipped) = path.iter().find(|&&at| analysis.model.may_skip_assign(at) && written(at).is_some()) {
         diagnostic.note(format!(
             "where `{}` fails, the run goes on without its assignments: `config.on_error` is `continue`",
             nodes[skipped].name
@@ -170,8 +170,8 @@ fn note_alternatives(read: &Read<'_>, diagnostic: &mut Diagnostic) {
     }
 }
 
-/// Writes a way as `` `a → b → c` ``; of a long one, both ends.
-pub(super) fn show_way<'n>(names: impl Iterator<Item = &'n str>) -> String {
+/// Writes a path as `` `a → b → c` ``; of a long one, both ends.
+pub(super) fn show_path<'n>(names: impl Iterator<Item = &'n str>) -> String {
     const SHOWN: usize = 8;
     let mut names: Vec<&str> = names.collect();
     if names.len() > SHOWN {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_long_way_is_shown_by_its_ends() {
-        assert_eq!(show_way(["a", "b"].into_iter()), "`a → b`");
-        assert_eq!(show_way("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
+        assert_eq!(show_path(["a", "b"].into_iter()), "`a → b`");
+        assert_eq!(show_path("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
     }
 }

@@ -1,10 +1,10 @@
-//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
+//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest path.
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
 
-use super::assigned::show_way;
+use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::control_flow::ControlFlow;
 use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
@@ -61,7 +61,7 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
     let most = analysis.model.definition.settings.max_steps;
     let raises = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    let Some((needed, way)) = flow.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises)
+    let Some((needed, path)) = flow.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises)
     else {
         return;
     };
@@ -70,7 +70,7 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
     }
     let definition = analysis.model.definition;
     let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
-    let shown = show_way(way.iter().map(|&at| definition.nodes[at].name.value.as_str()));
+    let shown = show_path(path.iter().map(|&at| definition.nodes[at].name.value.as_str()));
     let diagnostic = diagnostics
         .lint(
             code::TOO_FEW_STEPS,
@@ -79,7 +79,7 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
         )
         .label(format!("the shortest way is {shown}"))
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
-    if way.len() as u64 != needed {
+    if path.len() as u64 != needed {
         diagnostic.note("by `visit.number`, a node on it leads on only when it was visited more than once");
     }
 }
@@ -144,7 +144,7 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
         }
         let Next::List(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else { return };
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
-        // What goes round on another way may come to this way out later.
+        // What goes round on another path may come to this way out later.
         if flow.is_cyclic_without(component, &[node]) {
             return;
         }

@@ -1,4 +1,4 @@
-//! From every node a way leads to an end.
+//! From every node a path leads to an end.
 
 use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
@@ -32,28 +32,28 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             round.extend(onward(one).filter(|&next| !std::mem::replace(&mut reported[next], true)));
         }
         let name = |at: usize| &analysis.model.definition.nodes[at].name;
-        let way: Vec<String> = way_round(analysis, node).into_iter().map(|at| name(at).to_string()).collect();
+        let path: Vec<String> = cycle_from(analysis, node).into_iter().map(|at| name(at).to_string()).collect();
         diagnostics
             .error(
                 code::NO_END,
                 analysis.model.place(&name(node).span),
                 format!("no run that comes to node `{}` can end", name(node)),
             )
-            .label(format!("goes round: {}", way.join(" → ")))
+            .label(format!("goes round: {}", path.join(" → ")))
             .help("give one of these nodes an edge that leads to an end");
     }
 }
 
-/// Follows first edges from a node until one is met again, or the way is long enough to be seen.
-fn way_round(analysis: &Analysis<'_>, from: usize) -> Vec<usize> {
+/// Follows first edges from a node until one is met again, or the path is long enough to be seen.
+fn cycle_from(analysis: &Analysis<'_>, from: usize) -> Vec<usize> {
     const SHOWN: usize = 8;
-    let mut way = vec![from];
-    while let Some(next) = way.last().and_then(|&at| analysis.model.successors(at).next()) {
-        let again = way.contains(&next);
-        way.push(next);
-        if again || way.len() > SHOWN {
+    let mut path = vec![from];
+    while let Some(next) = path.last().and_then(|&at| analysis.model.successors(at).next()) {
+        let again = path.contains(&next);
+        path.push(next);
+        if again || path.len() > SHOWN {
             break;
         }
     }
-    way
+    path
 }

@@ -252,7 +252,7 @@ impl Given<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
-        // A key that is not set on every way is another rule's, and this follows from it; but not where a key that is set may be
+        // A key that is not set on every path is another rule's, and this follows from it; but not where a key that is set may be
         // null all the same.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
         let key = last.and_then(|path| self.analysis.model.key_or_last_error(path.segments.first()?));
