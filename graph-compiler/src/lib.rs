@@ -40,6 +40,8 @@ pub mod source;
 pub mod tree;
 pub mod types;
 pub mod verify;
+pub mod vocabulary;
 
+pub use analysis::{Site, TypesAt};
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
 pub use files::{Walk, find_graphs, graph_files};

@@ -28,7 +28,7 @@ pub(crate) mod reads;
 pub(crate) mod set;
 pub(crate) mod type_env;
 pub(crate) mod types;
-pub(crate) mod types_at;
+mod types_at;
 
 use crate::items::Items;
 use calls::CalledTool;
@@ -38,6 +38,9 @@ use flow::Flow;
 use model::Model;
 use type_env::TypeEnv;
 use types::Types;
+
+pub use reads::Site;
+pub use types_at::TypesAt;
 
 use crate::definition::Definition;
 use crate::graph::{Inner, Key, Outline, Tool};

@@ -10,7 +10,7 @@ use crate::source::Span;
 
 /// Where in a node an expression stands; it decides what `result` and other names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Site {
+pub enum Site {
     /// In an action's parameters: before there is a result.
     Params,
     /// In `over`: before there is an item.

@@ -14,7 +14,7 @@ use crate::items::Items;
 use crate::types::Type;
 
 /// What the rules know of the types in a graph, whatever is wrong with it.
-pub(crate) struct TypesAt<'d> {
+pub struct TypesAt<'d> {
     model: Model<'d>,
     flow: Flow,
     types: Types,
@@ -22,7 +22,7 @@ pub(crate) struct TypesAt<'d> {
 
 impl<'d> TypesAt<'d> {
     /// Finds out what there is to know.
-    pub(crate) fn gather(definition: &'d Definition, items: &'d Items) -> Self {
+    pub fn gather(definition: &'d Definition, items: &'d Items) -> Self {
         let model = Model::new(definition, items);
         let flow = Flow::analyse(&model);
         let types = inference::infer(&model, &flow);
@@ -30,7 +30,7 @@ impl<'d> TypesAt<'d> {
     }
 
     /// Returns the type of what a path reads in a node; `None` where there is no such node, or nothing to read.
-    pub(crate) fn of_path(&self, node: Option<&str>, site: Site, path: &Path) -> Option<Type> {
+    pub fn of_path(&self, node: Option<&str>, site: Site, path: &Path) -> Option<Type> {
         let of_no_node = matches!(path.root, Root::Inputs | Root::Now | Root::Timestamp);
         let at = match node.and_then(|name| self.model.node(name)) {
             Some(at) => at,
@@ -48,17 +48,17 @@ impl<'d> TypesAt<'d> {
     }
 
     /// Returns what the inputs are.
-    pub(crate) fn inputs(&self) -> &Type {
+    pub fn inputs(&self) -> &Type {
         &self.model.inputs
     }
 
     /// Returns the keys of the state, those with a first value first.
-    pub(crate) fn keys(&self) -> &[Key] {
+    pub fn keys(&self) -> &[Key] {
         &self.types.keys
     }
 
     /// Returns what the call of a node returns.
-    pub(crate) fn result_of(&self, node: &str) -> Option<Type> {
+    pub fn result_of(&self, node: &str) -> Option<Type> {
         let call = self.model.definition.nodes[self.model.node(node)?].call()?;
         Some(self.model.tool(call).result.clone())
     }

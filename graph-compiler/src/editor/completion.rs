@@ -6,8 +6,8 @@ use graph_model::program::{Event, ItemType, Verb};
 
 use super::Document;
 use super::reading::{At, Thing};
-use crate::analysis::reads::Site;
-use crate::analysis::types_at::TypesAt;
+use crate::analysis::Site;
+use crate::analysis::TypesAt;
 use crate::definition::node;
 use crate::project::Project;
 use crate::source::Span;
