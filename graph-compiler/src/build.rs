@@ -11,10 +11,10 @@ use quote::{format_ident, quote};
 use crate::diagnostic::{Diagnostic, Identity};
 use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
-use crate::files::{Walk, find_graphs};
+use crate::files::{display_name, find_graphs};
 use crate::hash::HashSet;
 use crate::parallel;
-use crate::project::{Compilation, Project, clash, display_name};
+use crate::project::{Compilation, Project, clash};
 
 /// The file in `OUT_DIR` that holds the modules; `include_graphs!` includes it.
 pub const MODULES: &str = "graphs.rs";
@@ -187,21 +187,6 @@ impl Compiled {
             None => {
                 modules.from_elsewhere.insert(name, from);
             }
-        }
-    }
-}
-
-/// Returns the graphs of a tree, sorted: every YAML file except those in `keys` and `tools`.
-///
-/// # Errors
-///
-/// If the directory or one below it cannot be read; the error names it.
-pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let Walk { files, unreadable } = find_graphs(directory);
-    match unreadable.into_iter().next() {
-        None => Ok(files),
-        Some((path, error)) => {
-            Err(io::Error::new(error.kind(), format!("cannot read the directory {}: {error}", path.display())))
         }
     }
 }

@@ -41,11 +41,12 @@ use graph_model::path::Root;
 pub use completion::{Completion, CompletionKind};
 pub use position::Position;
 
-use crate::check::{Items, TypesAt};
+use crate::analysis::TypesAt;
 use crate::definition::{self, Definition, SchemaKind};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::items::Items;
 use crate::json_schema::{field, fields};
-use crate::project::{Parts, Project};
+use crate::project::{Project, Unfinished};
 use crate::source::{Source, Span};
 use crate::tree;
 use crate::types::Type;
@@ -132,14 +133,7 @@ impl Document {
     /// A text that is not signed is read as well as one that is; so are contracts, and, in a project that is
     /// [for review](Project::for_review), other graphs.
     pub fn open(project: &Project, source: Arc<Source>) -> Self {
-        let (diagnostics, parts) = match project.tool_of(&source.path) {
-            Some(id) => (project.review_contract(&source, &id), None),
-            None => project.review_with_parts(&source),
-        };
-        let (read, known) = match parts {
-            Some(Parts { yaml, read }) => (Some((Arc::clone(&source), yaml)), read),
-            None => (tree::parse_unfinished(&source), None),
-        };
+        let Unfinished { diagnostics, read, definition: known } = project.review_unfinished(&source);
         let mut document = Self {
             diagnostics,
             reading: Reading::default(),

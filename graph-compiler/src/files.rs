@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::Diagnostic;
-use crate::project::display_name;
 use crate::source::Source;
 
 /// What a walk through a directory found.
@@ -30,6 +29,21 @@ impl Walk {
 /// Finds the graphs of a tree: every YAML file except those in its `keys` and `tools`.
 pub fn find_graphs(directory: &Path) -> Walk {
     walk(directory, &["keys", "tools"])
+}
+
+/// Returns the graphs of a tree, sorted: every YAML file except those in `keys` and `tools`.
+///
+/// # Errors
+///
+/// If the directory or one below it cannot be read; the error names it.
+pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let Walk { files, unreadable } = find_graphs(directory);
+    match unreadable.into_iter().next() {
+        None => Ok(files),
+        Some((path, error)) => {
+            Err(io::Error::new(error.kind(), format!("cannot read the directory {}: {error}", path.display())))
+        }
+    }
 }
 
 /// Finds the YAML files in a directory and below it, except in the directories directly in it that are `reserved`.
@@ -92,6 +106,13 @@ pub(crate) fn is_there(root: &Path, path: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.
+pub fn display_name(package: &Path, path: &Path) -> String {
+    let working = std::env::current_dir().unwrap_or_default();
+    let shown = path.strip_prefix(&working).or_else(|_| path.strip_prefix(package)).unwrap_or(path);
+    if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().replace('\\', "/") }
 }
 
 #[cfg(test)]

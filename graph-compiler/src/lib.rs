@@ -15,6 +15,7 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod analysis;
 mod build;
 mod builtin;
 mod characters;
@@ -29,6 +30,7 @@ mod files;
 pub mod fix;
 pub mod graph;
 mod hash;
+pub mod items;
 pub mod json_schema;
 pub mod levels;
 mod parallel;
@@ -38,6 +40,8 @@ pub mod source;
 pub mod tree;
 pub mod types;
 pub mod verify;
+pub mod vocabulary;
 
-pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format, graph_files};
-pub use files::{Walk, find_graphs};
+pub use analysis::{Site, TypesAt};
+pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
+pub use files::{Walk, find_graphs, graph_files};

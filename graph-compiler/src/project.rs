@@ -16,13 +16,15 @@ use graph_model::signature::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;
-use crate::check::{self, Items, Reachable, Wanted};
+use crate::check::{self, Wanted};
 use crate::definition::{self, Contract, Definition, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
+pub use crate::files::display_name;
 use crate::files::{Walk, find_graphs, is_there, walk};
 use crate::graph::{Graph, Outline, Tool};
 use crate::hash::HashSet;
+use crate::items::{Items, Reachable};
 use crate::parallel;
 use crate::source::Source;
 use crate::tree;
@@ -98,10 +100,22 @@ struct Examined {
 }
 
 /// What was read of a text on the way.
-pub(crate) struct Parts {
-    pub(crate) yaml: tree::File,
+struct Parts {
+    yaml: tree::File,
     /// What the file says, and what it calls.
-    pub(crate) read: Option<(Definition, Items)>,
+    read: Option<(Definition, Items)>,
+}
+
+/// What is known of a text that may be unsigned and unfinished.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// What is wrong, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The values in the file, as far as they could be read, and the text that was read: the text itself, with blanks in place of
+    /// what cannot be read.
+    pub read: Option<(Arc<Source>, tree::File)>,
+    /// What the file says, and what it calls, where it is a graph that can be read as it is.
+    pub definition: Option<(Definition, Items)>,
 }
 
 impl From<Box<Diagnostic>> for Examined {
@@ -224,10 +238,22 @@ impl Project {
         self.finish(&source.path, examined, Wanted::Findings)
     }
 
-    /// As [`Project::review_source`], with what was read of the text.
-    pub(crate) fn review_with_parts(&self, source: &Arc<Source>) -> (Vec<Diagnostic>, Option<Parts>) {
-        let (examined, parts) = self.look(source, true, Wanted::Findings);
-        (self.finish(&source.path, examined, Wanted::Findings).diagnostics, parts)
+    /// As [`Project::review_source`], with what was read of the text, for an author who is in the midst of writing it. A file in
+    /// the tree's `tools` is a contract.
+    pub fn review_unfinished(&self, source: &Arc<Source>) -> Unfinished {
+        let (diagnostics, parts) = match self.tool_of(&source.path) {
+            Some(id) => (self.review_contract(source, &id), None),
+            None => {
+                let (examined, parts) = self.look(source, true, Wanted::Findings);
+                (self.finish(&source.path, examined, Wanted::Findings).diagnostics, parts)
+            }
+        };
+        match parts {
+            Some(Parts { yaml, read }) => {
+                Unfinished { diagnostics, read: Some((Arc::clone(source), yaml)), definition: read }
+            }
+            None => Unfinished { diagnostics, read: tree::parse_unfinished(source), definition: None },
+        }
     }
 
     fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
@@ -533,24 +559,24 @@ impl Project {
     }
 
     /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
-    pub(crate) fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> Items {
+    pub fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> Items {
         let inner = self.inside(ids.iter().copied());
         let (items, _) = self.items(ids, caller, &inner, true, &mut Diagnostics::new());
         items
     }
 
     /// Returns the files of the graphs that have these ids.
-    pub(crate) fn graphs_of(&self, ids: &BTreeSet<&ItemId>) -> BTreeMap<ItemId, PathBuf> {
+    pub fn graphs_of(&self, ids: &BTreeSet<&ItemId>) -> BTreeMap<ItemId, PathBuf> {
         ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect()
     }
 
     /// Returns the id of the tool whose contract stands in a file of the tree.
-    pub(crate) fn tool_of(&self, file: &Path) -> Option<ItemId> {
+    fn tool_of(&self, file: &Path) -> Option<ItemId> {
         offered::id_of(&self.root.join(TOOLS), file)
     }
 
     /// Says what is wrong with a contract, signed or not.
-    pub(crate) fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
+    fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
         let Effective { levels, diagnostics: of_settings, .. } = self.settings_of(&source.path, true);
         let mut diagnostics = Diagnostics::new();
         diagnostics.append(&of_settings);
@@ -642,13 +668,6 @@ fn is_tree(directory: &Path) -> bool {
 /// Returns the whole path of a file, without links; as it is where there is no such file.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
-
-/// Returns a path as messages show it: relative to the working directory, else to the package, with forward slashes.
-pub fn display_name(package: &Path, path: &Path) -> String {
-    let working = std::env::current_dir().unwrap_or_default();
-    let shown = path.strip_prefix(&working).or_else(|_| path.strip_prefix(package)).unwrap_or(path);
-    if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().replace('\\', "/") }
 }
 
 /// Returns a path as generated code holds it: relative to the package where it is in it.

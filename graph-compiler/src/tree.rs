@@ -138,7 +138,7 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
 ///
 /// Where the reader stops, that line or the one before it is left out, and the reading goes on, a few times; then what came
 /// before is taken. The source that comes back has blanks in place of what was left out, so that all else is where it was.
-pub(crate) fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
+pub fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
     const LINES: usize = 8;
     let (mut attempt, mut last) = (Arc::clone(source), None);
     let mut stopped = match stops_at(&attempt) {

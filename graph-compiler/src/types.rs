@@ -501,6 +501,11 @@ impl fmt::Display for Type {
     }
 }
 
+/// Whether a value is a text that must be one of an enumeration's.
+pub(crate) fn is_member(value: &Value, texts: &[String]) -> bool {
+    value.as_str().is_some_and(|text| texts.iter().any(|member| member == text))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -1,49 +1,52 @@
-//! State keys that are read are set on every way to where they are read.
+//! State keys that are read are set on every path to where they are read.
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
 use super::correlated::Correlated;
-use super::facts::{Facts, Read, Site};
-use super::guards;
+use crate::analysis::Analysis;
+use crate::analysis::guards;
+use crate::analysis::reads::{Read, Site};
 use crate::definition::{EdgeList, Next};
 use crate::diagnostic::{Diagnostic, Diagnostics, code};
 use crate::hash::HashSet;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Of a graph with holes it is not known what is on the ways.
-    if !facts.is_whole() {
+    if !analysis.model.is_whole() {
         return;
     }
-    let correlated = Correlated::new(facts);
+    let correlated = Correlated::new(analysis);
     let mut said = HashSet::default();
     let mut check = |read: &Read<'_>| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
-        let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return };
+        let Some(key) = analysis.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return };
         // One report for a key that is missed several times in a node: the mending is one.
-        if facts.is_set(read.node, read.site, key) || facts.is_one_set(read.node, read.site, read.alternatives) {
+        if analysis.type_env().is_set(read.node, read.site, key)
+            || analysis.type_env().is_one_set(read.node, read.site, read.alternatives)
+        {
             return;
         }
-        // Ways are looked for through the whole graph.
+        // Paths are looked for through the whole graph.
         for code in [code::NOT_ALWAYS_SET, code::NEVER_SET] {
-            if diagnostics.is_full(code, facts.definition.source()) {
+            if diagnostics.is_full(code, analysis.model.definition.source()) {
                 if said.insert((read.node, key)) {
-                    diagnostics.lint(code, read.place(facts), String::new());
+                    diagnostics.lint(code, read.place(analysis.model.definition), String::new());
                 }
                 return;
             }
         }
-        let missed = Missed { name, key, way: way_without(facts, &correlated, read, key) };
-        if missed.way.is_some() && said.insert((read.node, key)) {
-            report(facts, read, missed, diagnostics);
+        let missed = Missed { name, key, path: path_without(analysis, &correlated, read, key) };
+        if missed.path.is_some() && said.insert((read.node, key)) {
+            report(analysis, read, missed, diagnostics);
         }
     };
-    facts.reads(&mut |read| {
+    analysis.model.reads(&mut |read| {
         if !read.has_fallback && !matches!(read.site, Site::Next | Site::Hook) {
             check(&read);
         }
     });
-    for (node, definition) in facts.definition.nodes.iter().enumerate() {
+    for (node, definition) in analysis.model.definition.nodes.iter().enumerate() {
         let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
         let mut known: Vec<&Path> = Vec::new();
         for edge in edges {
@@ -57,8 +60,8 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 let is_guarded = || {
                     known.iter().any(|known| known.root == path.root && known.segments.first() == path.segments.first())
                 };
-                let key = path.segments.first().and_then(|name| facts.flow.key(facts, name));
-                if key.is_some_and(|key| !facts.is_set(node, Site::Next, key)) && !is_guarded() {
+                let key = path.segments.first().and_then(|name| analysis.model.key_or_last_error(name));
+                if key.is_some_and(|key| !analysis.type_env().is_set(node, Site::Next, key)) && !is_guarded() {
                     check(&read);
                 }
             });
@@ -71,29 +74,36 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 struct Missed<'n> {
     name: &'n str,
     key: usize,
-    /// A way on which nothing sets it.
-    way: Option<Vec<usize>>,
+    /// A path on which nothing sets it.
+    path: Option<Vec<usize>>,
 }
 
-/// Returns a way to where a key is read on which neither it nor what stands before it in the expression is set. Ways that
+/// Returns a path to where a key is read on which neither it nor what stands before it in the expression is set. Paths that
 /// contradict what is known of the inputs there are none.
-fn way_without(facts: &Facts<'_>, correlated: &Correlated<'_, '_>, read: &Read<'_>, key: usize) -> Option<Vec<usize>> {
+fn path_without(
+    analysis: &Analysis<'_>,
+    correlated: &Correlated<'_, '_>,
+    read: &Read<'_>,
+    key: usize,
+) -> Option<Vec<usize>> {
     let state = read.alternatives.iter().filter(|path| path.root == Root::State);
-    let mut keys: Vec<usize> =
-        state.filter_map(|path| facts.flow.key(facts, path.segments.first()?)).filter(|&one| one != key).collect();
+    let mut keys: Vec<usize> = state
+        .filter_map(|path| analysis.model.key_or_last_error(path.segments.first()?))
+        .filter(|&one| one != key)
+        .collect();
     keys.push(key);
     let known = correlated.known_at(read.node);
-    facts.flow.way_without(facts, &keys, read.node, |node, way| correlated.is_closed(&known, node, way))
+    analysis.flow.path_without(&analysis.model, &keys, read.node, |node, edge| correlated.is_closed(&known, node, edge))
 }
 
-fn report(facts: &Facts<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
-    let Missed { name, key, way } = missed;
-    let nodes = &facts.definition.nodes;
+fn report(analysis: &Analysis<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
+    let Missed { name, key, path } = missed;
+    let nodes = &analysis.model.definition.nodes;
     let node = &nodes[read.node].name;
-    let place = read.place(facts);
-    let setters = facts.flow.setters_before(facts, key, read.node);
-    let way = way.unwrap_or_default();
-    let shown = show_way(way.iter().map(|&at| nodes[at].name.value.as_str()));
+    let place = read.place(analysis.model.definition);
+    let setters = analysis.flow.setters_before(&analysis.model, key, read.node);
+    let path = path.unwrap_or_default();
+    let shown = show_path(path.iter().map(|&at| nodes[at].name.value.as_str()));
     if name == LAST_ERROR {
         let diagnostic = match setters.as_slice() {
             [] => diagnostics.lint(
@@ -128,7 +138,7 @@ fn report(facts: &Facts<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &
         diagnostic
     };
     note_alternatives(read, diagnostic);
-    if let Some(&skipped) = way.iter().find(|&&at| facts.may_skip_assign(at) && written(at).is_some()) {
+    if let Some(&skipped) = path.iter().find(|&&at| analysis.model.may_skip_assign(at) && written(at).is_some()) {
         diagnostic.note(format!(
             "where `{}` fails, the run goes on without its assignments: `config.on_error` is `continue`",
             nodes[skipped].name
@@ -137,9 +147,9 @@ fn report(facts: &Facts<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &
     let others = setters.into_iter().filter(|&at| at != read.node).find_map(written);
     let elsewhere = || (0..nodes.len()).find_map(written);
     if let Some(own) = own {
-        diagnostic.related(facts.place(&own.span), "set only after that");
+        diagnostic.related(analysis.model.place(&own.span), "set only after that");
     } else if let Some(other) = others.or_else(elsewhere) {
-        diagnostic.related(facts.place(&other.span), "set here");
+        diagnostic.related(analysis.model.place(&other.span), "set here");
     }
     diagnostic.help(if read.site == Site::Next {
         format!("give it a first value in `config.state`, or ask first: `all: [{{ path: state.{name}, op: exists }}, …]`")
@@ -160,8 +170,8 @@ fn note_alternatives(read: &Read<'_>, diagnostic: &mut Diagnostic) {
     }
 }
 
-/// Writes a way as `` `a → b → c` ``; of a long one, both ends.
-pub(super) fn show_way<'n>(names: impl Iterator<Item = &'n str>) -> String {
+/// Writes a path as `` `a → b → c` ``; of a long one, both ends.
+pub(super) fn show_path<'n>(names: impl Iterator<Item = &'n str>) -> String {
     const SHOWN: usize = 8;
     let mut names: Vec<&str> = names.collect();
     if names.len() > SHOWN {
@@ -176,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_long_way_is_shown_by_its_ends() {
-        assert_eq!(show_way(["a", "b"].into_iter()), "`a → b`");
-        assert_eq!(show_way("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
+        assert_eq!(show_path(["a", "b"].into_iter()), "`a → b`");
+        assert_eq!(show_path("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
     }
 }

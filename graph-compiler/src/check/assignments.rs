@@ -1,18 +1,18 @@
 //! What nodes write, and first values, leave the engine's keys alone.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let written = facts.definition.nodes.iter().flat_map(|node| node.written());
-    let initial = facts.definition.state.iter().map(|(key, _)| key);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let written = analysis.model.definition.nodes.iter().flat_map(|node| node.written());
+    let initial = analysis.model.definition.state.iter().map(|(key, _)| key);
     for key in initial.chain(written) {
         let name = key.value.as_str();
         if name == "inputs" || name.starts_with('_') {
             diagnostics
                 .error(
                     code::RESERVED_KEY,
-                    facts.place(&key.span),
+                    analysis.model.place(&key.span),
                     format!("the state key `{name}` belongs to the engine"),
                 )
                 .help(if name == "inputs" {

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use graph_model::digest::Digest;
 use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
 
-use super::facts::Facts;
 use super::index;
+use crate::analysis::Analysis;
 use crate::definition::{Call, NodeDefinition};
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (node, call) in cached(facts) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (node, call) in cached(analysis) {
         let Some(cache_result) = node.conduct().and_then(|conduct| conduct.cache_result.as_ref()) else { continue };
-        let tool = facts.tool(call);
+        let tool = analysis.model.tool(call);
         let id = call.id().map_or("", |id| id.as_str());
         let (reason, help) = match tool.by {
             Performer::Graph => {
@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         diagnostics
             .error(
                 code::NOT_CACHED,
-                facts.place(&cache_result.span),
+                analysis.model.place(&cache_result.span),
                 format!("the result of `{}` cannot be cached: {reason}", node.name),
             )
             .help(help);
@@ -43,16 +43,16 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns the digests of the contracts of the tools whose results are cached, by the tools' indices.
-pub(super) fn contracts(facts: &Facts<'_>) -> BTreeMap<u16, String> {
+pub(super) fn contracts(analysis: &Analysis<'_>) -> BTreeMap<u16, String> {
     let contract = |(_, call): (&NodeDefinition, &Call)| {
-        let contract = facts.tool(call).contract?;
-        Some((index(facts.tool_index(call)), Digest::of(&contract.source.text).to_hex()))
+        let contract = analysis.model.tool(call).contract?;
+        Some((index(analysis.model.tool_index(call)), Digest::of(&contract.source.text).to_hex()))
     };
-    cached(facts).filter_map(contract).collect()
+    cached(analysis).filter_map(contract).collect()
 }
 
 /// Returns the nodes whose results are cached, with what they call.
-fn cached<'d>(facts: &Facts<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d Call)> {
+fn cached<'d>(analysis: &Analysis<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d Call)> {
     let caches = |node: &&NodeDefinition| node.conduct().is_some_and(|conduct| conduct.caches());
-    facts.definition.nodes.iter().filter(caches).filter_map(|node| Some((node, node.call()?)))
+    analysis.model.definition.nodes.iter().filter(caches).filter_map(|node| Some((node, node.call()?)))
 }

@@ -10,8 +10,9 @@ use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
 use super::sinks::{self, is_risky, place_of};
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
 use crate::builtin;
 use crate::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
@@ -22,11 +23,11 @@ use crate::types::{Kind, Type};
 const BASH: &str = "rye/bash";
 const EXEC: &str = "rye/exec";
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
         let (node, site) = caller.site();
-        for (id, contract, whose) in started(facts, call) {
-            let given = sinks::Given { facts, node, site, call, whole: contract.schema(), whose };
+        for (id, contract, whose) in started(analysis, call) {
+            let given = sinks::Given { analysis, node, site, call, whole: contract.schema(), whose };
             let started = Started { given };
             let TermKind::Object(params) = &call.params.kind else { continue };
             let param = |name: &str| params.iter().find(|(key, _)| key.value == name).map(|(_, term)| term);
@@ -39,9 +40,9 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns which parts of a call's parameters somebody else chose, where the call may start a program.
-pub(super) fn untrusted(facts: &Facts<'_>, node: usize, site: Site, call: &Call) -> Untrusted {
-    let Some((_, contract, whose)) = started(facts, call).into_iter().next() else { return Untrusted::Nothing };
-    let started = Started { given: sinks::Given { facts, node, site, call, whole: contract.schema(), whose } };
+pub(super) fn untrusted(analysis: &Analysis<'_>, node: usize, site: Site, call: &Call) -> Untrusted {
+    let Some((_, contract, whose)) = started(analysis, call).into_iter().next() else { return Untrusted::Nothing };
+    let started = Started { given: sinks::Given { analysis, node, site, call, whole: contract.schema(), whose } };
     started.untrusted(&call.params)
 }
 
@@ -61,13 +62,13 @@ impl Known<'_> {
 }
 
 /// Returns the tools that start programs and that a call may be of, with how messages call them.
-fn started<'f>(facts: &'f Facts<'_>, call: &'f Call) -> Vec<(&'static str, Known<'f>, String)> {
-    let own = facts.tool(call).contract.filter(|contract| contract.builtin());
+fn started<'f>(analysis: &'f Analysis<'_>, call: &'f Call) -> Vec<(&'static str, Known<'f>, String)> {
+    let own = analysis.model.tool(call).contract.filter(|contract| contract.builtin());
     let named = call.id().zip(own).and_then(|(id, contract)| {
         let id = [BASH, EXEC].into_iter().find(|known| *known == id.as_str())?;
         Some((id, Known::Own(contract), format!("`{id}`")))
     });
-    let possible = [BASH, EXEC].into_iter().filter(|id| sinks::may_be(facts, call, id)).filter_map(|id| {
+    let possible = [BASH, EXEC].into_iter().filter(|id| sinks::may_be(analysis, call, id)).filter_map(|id| {
         let contract = builtin::contract(&graph_model::name::ItemId::new(id).ok()?)?;
         Some((id, Known::BuiltIn(Box::new(contract)), format!("`{id}`, which {} may be", call.shown())))
     });
@@ -131,7 +132,7 @@ impl Started<'_, '_> {
             let Some(danger) = shell::scan(&written.text, &foreign).into_iter().next() else { continue };
             let span = match written.source {
                 Some(text) if danger.range.end <= text.len() && !danger.range.is_empty() => {
-                    locate(self.given.facts.definition.source(), &term.span, text, &danger.range)
+                    locate(self.given.analysis.model.definition.source(), &term.span, text, &danger.range)
                 }
                 _ => term.span.clone(),
             };
@@ -211,7 +212,7 @@ impl Started<'_, '_> {
         diagnostics
             .lint(
                 code::INJECTION,
-                self.given.facts.place(&span),
+                self.given.analysis.model.place(&span),
                 format!("`{path}` decides which variables `env` of {} sets", self.given.whose),
             )
             .label("with `BASH_ENV` or `PATH` among them, it decides what is executed")
@@ -232,7 +233,7 @@ impl Started<'_, '_> {
             }
         };
         diagnostics
-            .lint(code::INJECTION, self.given.facts.place(&span), message)
+            .lint(code::INJECTION, self.given.analysis.model.place(&span), message)
             .label(format!("sets `{name}` in `env` of {}", self.given.whose))
             .help("give the value to a variable with another name, which the command expands itself");
     }
@@ -244,7 +245,7 @@ impl Started<'_, '_> {
             for expression in template.expressions() {
                 for (path, range) in expression.paths.iter().zip(&expression.ranges) {
                     if found.is_none() && self.is_somebody_elses(path) {
-                        let span = locate(self.given.facts.definition.source(), &term.span, text, range);
+                        let span = locate(self.given.analysis.model.definition.source(), &term.span, text, range);
                         found = Some((path, span));
                     }
                 }
@@ -257,7 +258,7 @@ impl Started<'_, '_> {
         let whose = &self.given.whose;
         let advice = danger.how.help();
         let diagnostic = diagnostics
-            .lint(code::INJECTION, self.given.facts.place(span), format!("{} {}", danger.origin, danger.how))
+            .lint(code::INJECTION, self.given.analysis.model.place(span), format!("{} {}", danger.origin, danger.how))
             .label(format!("in the command of {whose}"))
             .help(format!("{advice}; or start the program with `rye/exec`, whose arguments no shell reads"));
         if let Origin::Variable(name) = &danger.origin

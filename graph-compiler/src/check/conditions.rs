@@ -3,34 +3,34 @@
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
-use super::infer;
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Site, tests};
 use crate::definition::Test;
 use crate::diagnostic::{Diagnostics, code};
-use crate::types::{Kind, Type};
+use crate::types::{Kind, Type, is_member};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
-        tests(node).into_iter().for_each(|test| check_test(facts, (at, Site::Next), test, diagnostics));
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }
-    for (at, hook) in facts.definition.hooks.iter().enumerate() {
-        hook.condition.tests(&mut |test| check_test(facts, (at, Site::Hook), test, diagnostics));
+    for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
+        hook.condition.tests(&mut |test| check_test(analysis, (at, Site::Hook), test, diagnostics));
     }
 }
 
-fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
     if test.operator == Operator::Exists && !matches!(test.value.value, Value::Null | Value::Bool(true)) {
         let path = &test.path.value;
         diagnostics
-            .lint(code::VALUE_OF_EXISTS, facts.place(&test.value.span), "`exists` looks at no `value`")
+            .lint(code::VALUE_OF_EXISTS, analysis.model.place(&test.value.span), "`exists` looks at no `value`")
             .help(format!("to ask whether there is nothing, write `{{ path: {path}, value: null }}`"));
         return;
     }
-    let left = facts.type_of_path(node, site, &test.path.value);
+    let left = analysis.type_env().type_of_path(node, site, &test.path.value);
     if let Some(problem) = problem(&left, test) {
-        let place = facts.place(&test.value.span);
+        let place = analysis.model.place(&test.value.span);
         let diagnostic = diagnostics.error(code::NEVER_COMPARABLE, place, problem);
-        diagnostic.related(facts.place(&test.path.span), format!("this is {}", left.clone().not_null()));
+        diagnostic.related(analysis.model.place(&test.path.span), format!("this is {}", left.clone().not_null()));
         if let (Kind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
             diagnostic.suggest(text, texts.iter().map(String::as_str));
         }
@@ -97,7 +97,7 @@ fn misfit(ty: &Type, value: &Value) -> Option<String> {
         // A comparison with null asks whether there is a value.
         (Kind::Any | Kind::Never, _) | (_, Value::Null) => None,
         (Kind::Integer | Kind::Number, Value::Number(_)) => None,
-        (Kind::Enum(texts), Value::String(_)) => whole(!infer::is_member(value, texts)),
+        (Kind::Enum(texts), Value::String(_)) => whole(!is_member(value, texts)),
         (Kind::List(items), Value::Array(list)) => {
             list.iter().find_map(|element| misfit_inside("an element", items, element))
         }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use graph_model::duration::shown;
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let limit = facts.definition.settings.timeout_ms;
-    for node in &facts.definition.nodes {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let limit = analysis.model.definition.settings.timeout_ms;
+    for node in &analysis.model.definition.nodes {
         let Some(conduct) = node.conduct() else { continue };
         // One attempt says that nothing is tried again, not even what the engine would try again by itself.
         let is_only_one = conduct.retry.as_ref().is_some_and(|retry| retry.attempts == 1);
@@ -17,7 +17,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             diagnostics
                 .lint(
                     code::NO_EFFECT,
-                    facts.place(&field.span),
+                    analysis.model.place(&field.span),
                     format!("`{field}` does nothing: the first attempt of node `{}` is its last", node.name),
                 )
                 .help("`attempts` counts the first one too: write 2 or more, or `retry: 1` alone");
@@ -28,7 +28,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             diagnostics
                 .lint(
                     code::NO_EFFECT,
-                    facts.place(&timeout.span),
+                    analysis.model.place(&timeout.span),
                     format!("`timeout` of node `{}` is longer than a run may take", node.name),
                 )
                 .label(format!("{}, and `limits.timeout` is {}", duration(timeout.value), duration(limit)))

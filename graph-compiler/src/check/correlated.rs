@@ -6,8 +6,9 @@ use graph_model::operator::Operator;
 use graph_model::path::Root;
 use graph_model::value::{AsView, Value};
 
-use super::facts::{Facts, Site};
-use super::guards;
+use crate::analysis::Analysis;
+use crate::analysis::guards;
+use crate::analysis::reads::Site;
 use crate::definition::{EdgeList, Next, Test, compiled};
 use crate::hash::HashMap;
 use crate::types::Kind;
@@ -21,14 +22,14 @@ const MOST_COMPARISONS: usize = 64;
 /// In how many edges of a node it is looked for what they ask: each looks at all before it.
 const MOST_EDGES: usize = 50;
 
-/// How many nodes are looked at for all answers together; then every way is taken to be possible.
+/// How many nodes are looked at for all answers together; then every path is taken to be possible.
 const MOST_LOOKS: usize = 20_000_000;
 
 /// What the edges of a graph ask of its inputs.
 pub(super) struct Correlated<'f, 'd> {
-    facts: &'f Facts<'d>,
-    /// For each node, what each of its ways means for the inputs.
-    ways: Vec<Vec<Vec<Decided<'d>>>>,
+    analysis: &'f Analysis<'d>,
+    /// For each node, what each of its edges means for the inputs.
+    edges: Vec<Vec<Vec<Decided<'d>>>>,
     /// What may be known at a node, each once.
     comparisons: Vec<Decided<'d>>,
     /// For each of these, the nodes that a run can reach without it.
@@ -37,35 +38,36 @@ pub(super) struct Correlated<'f, 'd> {
 }
 
 impl<'f, 'd> Correlated<'f, 'd> {
-    pub(super) fn new(facts: &'f Facts<'d>) -> Self {
-        let nodes = &facts.definition.nodes;
+    pub(super) fn new(analysis: &'f Analysis<'d>) -> Self {
+        let nodes = &analysis.model.definition.nodes;
         let of_node = |(at, next): (usize, &'d Next)| -> Vec<Vec<Decided<'d>>> {
             let Next::List(EdgeList { edges, .. }) = next else {
-                return vec![Vec::new(); facts.successors(at).count()];
+                return vec![Vec::new(); analysis.model.successors(at).count()];
             };
             if edges.len() > MOST_EDGES {
-                return vec![Vec::new(); facts.successors(at).count()];
+                return vec![Vec::new(); analysis.model.successors(at).count()];
             }
-            let of_way = |edge| {
+            let of_edge = |edge| {
                 let decided = guards::decided_on_edge(edges, edge).into_iter();
                 decided.filter(|(test, _)| test.path.value.root == Root::Inputs).collect()
             };
-            facts.ways(at).map(of_way).collect()
+            analysis.model.edge_indices(at).map(of_edge).collect()
         };
-        let ways: Vec<Vec<Vec<Decided<'d>>>> = nodes.iter().map(|node| node.next()).enumerate().map(of_node).collect();
+        let meanings: Vec<Vec<Vec<Decided<'d>>>> =
+            nodes.iter().map(|node| node.next()).enumerate().map(of_node).collect();
         let mut comparisons: Vec<Decided<'d>> = Vec::new();
-        for &one in ways.iter().flatten().flatten() {
+        for &one in meanings.iter().flatten().flatten() {
             if comparisons.len() < MOST_COMPARISONS && !comparisons.iter().any(|&known| is_same(known, one)) {
                 comparisons.push(one);
             }
         }
-        Self { facts, ways, comparisons, reached: RefCell::default(), looks: Cell::new(0) }
+        Self { analysis, edges: meanings, comparisons, reached: RefCell::default(), looks: Cell::new(0) }
     }
 
-    /// Whether a way of a node contradicts what is known of the inputs.
-    pub(super) fn is_closed(&self, known: &[Decided<'d>], node: usize, way: usize) -> bool {
-        self.ways[node]
-            .get(way)
+    /// Whether an edge of a node contradicts what is known of the inputs.
+    pub(super) fn is_closed(&self, known: &[Decided<'d>], node: usize, edge: usize) -> bool {
+        self.edges[node]
+            .get(edge)
             .into_iter()
             .flatten()
             .any(|&one| known.iter().any(|&known| self.contradict(known, one)))
@@ -73,7 +75,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
 
     /// Returns what is known of the inputs wherever a run comes to a node.
     pub(super) fn known_at(&self, node: usize) -> Vec<Decided<'d>> {
-        let count = self.ways.len();
+        let count = self.edges.len();
         if self.comparisons.is_empty() || self.looks.get() > MOST_LOOKS {
             return Vec::new();
         }
@@ -92,19 +94,19 @@ impl<'f, 'd> Correlated<'f, 'd> {
 
     /// Returns which nodes a run can reach on edges that leave a comparison open.
     fn reached_without(&self, (test, holds): Decided<'d>) -> Vec<bool> {
-        let mut reached = vec![false; self.ways.len()];
-        let mut waiting: Vec<usize> = self.facts.start.into_iter().collect();
+        let mut reached = vec![false; self.edges.len()];
+        let mut waiting: Vec<usize> = self.analysis.model.start.into_iter().collect();
         while let Some(node) = waiting.pop() {
             if std::mem::replace(&mut reached[node], true) {
                 continue;
             }
-            for (way, next) in self.facts.successors(node).enumerate() {
+            for (edge, next) in self.analysis.model.successors(node).enumerate() {
                 // An edge that contradicts the opposite says that the comparison came out so.
-                if !self.ways[node][way].iter().any(|&one| self.contradict(one, (test, !holds))) {
+                if !self.edges[node][edge].iter().any(|&one| self.contradict(one, (test, !holds))) {
                     waiting.push(next);
                 }
             }
-            waiting.extend(self.facts.error_successor(node));
+            waiting.extend(self.analysis.model.error_successor(node));
         }
         reached
     }
@@ -126,7 +128,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
             return comes_out(one.0, value) != Some(one.1);
         }
         // Of few values, each is tried.
-        let ty = self.facts.type_of_path(0, Site::Hook, &one.0.path.value);
+        let ty = self.analysis.type_env().type_of_path(0, Site::Hook, &one.0.path.value);
         let mut values: Vec<Value> = match &ty.kind {
             Kind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
             Kind::Enum(texts) if texts.len() <= MOST_COMPARISONS => {

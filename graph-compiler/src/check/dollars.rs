@@ -5,7 +5,8 @@ use std::ops::Range;
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
 
-use super::facts::{Facts, Site, hook_terms, terms};
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Site, hook_terms, terms};
 use crate::definition::{Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::types::Kind;
@@ -13,26 +14,26 @@ use crate::types::Kind;
 /// The brackets of templates in other languages.
 const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         let name = match &node.kind {
             crate::definition::NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
         for (site, term) in terms(node) {
-            let looked_at = Place { facts, node: at, site, local: name.filter(|_| site == Site::Item) };
+            let looked_at = Place { analysis, node: at, site, local: name.filter(|_| site == Site::Item) };
             looked_at.inside(term, diagnostics);
         }
     }
-    for (at, hook) in facts.definition.hooks.iter().enumerate() {
-        let looked_at = Place { facts, node: at, site: Site::Hook, local: None };
+    for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
+        let looked_at = Place { analysis, node: at, site: Site::Hook, local: None };
         hook_terms(hook).into_iter().for_each(|term| looked_at.inside(term, diagnostics));
     }
 }
 
 /// Where a text stands.
 struct Place<'f, 'd> {
-    facts: &'f Facts<'d>,
+    analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
     /// The item of a foreach.
@@ -67,10 +68,10 @@ impl Place<'_, '_> {
                 continue;
             }
             end = range.end;
-            let span = locate(self.facts.definition.source(), &term.span, text, &range);
+            let span = locate(self.analysis.model.definition.source(), &term.span, text, &range);
             let message = format!("`{}` is no template but a text", &text[range]);
             diagnostics
-                .lint(code::MISSING_DOLLAR, self.facts.place(&span), message)
+                .lint(code::MISSING_DOLLAR, self.analysis.model.place(&span), message)
                 .label("stands there as it is")
                 .help(format!("write `${{{path}}}`"))
                 .fix = Some(Fix { span: span.clone(), text: format!("${{{path}}}"), is_certain: false });
@@ -140,10 +141,10 @@ impl Place<'_, '_> {
 
     /// Returns the path of an input or a key that is called so.
     fn name(&self, word: &str) -> Option<String> {
-        if self.facts.types.input(word).is_some() {
+        if self.analysis.model.input(word).is_some() {
             Some(format!("inputs.{word}"))
         } else {
-            self.facts.types.key(word).map(|_| format!("state.{word}"))
+            self.analysis.model.key(word).map(|_| format!("state.{word}"))
         }
     }
 
@@ -152,11 +153,12 @@ impl Place<'_, '_> {
         let locals: Vec<&str> = self.local.into_iter().collect();
         let Ok(path) = Path::parse_in(words, &locals) else { return false };
         match (path.root, path.segments.as_slice()) {
-            (Root::Inputs, [name, ..]) => self.facts.types.input(name).is_some(),
-            (Root::State, [key, ..]) => self.facts.types.key(key).is_some(),
+            (Root::Inputs, [name, ..]) => self.analysis.model.input(name).is_some(),
+            (Root::State, [key, ..]) => self.analysis.model.key(key).is_some(),
             (Root::Visit, [part, ..]) => matches!(part.as_str(), "number" | "previous"),
             (Root::Result, [part, ..]) => self
-                .facts
+                .analysis
+                .model
                 .result_at(self.node, self.site)
                 .is_some_and(|result| matches!(result.kind, Kind::Object(_)) && result.step(part).is_ok()),
             _ => false,

@@ -1,22 +1,22 @@
 //! A foreach goes over a list (R106).
 
-use super::facts::{Facts, Site};
-use super::infer::type_of_term;
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
 use crate::definition::{NodeKind, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         let NodeKind::Foreach(each) = &node.kind else { continue };
-        let ty = type_of_term(facts, at, Site::Over, &each.over);
+        let ty = analysis.type_env().type_of_term(at, Site::Over, &each.over);
         if let Kind::Any | Kind::Never | Kind::List(_) = ty.kind {
             continue;
         }
         let shown = ty.not_null();
         let diagnostic = diagnostics.error(
             code::NOT_A_LIST,
-            facts.place(&each.over.span),
+            analysis.model.place(&each.over.span),
             format!("the foreach `{}` goes over {shown}, which is no list", node.name),
         );
         diagnostic.label(format!("this is {shown}"));

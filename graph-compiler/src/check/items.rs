@@ -4,57 +4,59 @@ use std::collections::BTreeMap;
 
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
-use super::facts::{Caller, Facts};
+use crate::analysis::Analysis;
+use crate::analysis::calls::Caller;
 use crate::definition::Call;
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::expand::module_name;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let own = facts.definition.source();
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let own = analysis.model.definition.source();
     let stem = own.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let mut modules: BTreeMap<String, &str> = BTreeMap::from([(module_name(stem), own.name.as_str())]);
     let executed = |(_, call): (_, &'_ Call)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
-    for (_, call) in facts.calls().filter(|call| executed(*call)) {
-        if let Some(files) = call.id().and_then(|id| facts.items.ambiguous.get(id)) {
+    for (_, call) in analysis.model.calls().filter(|call| executed(*call)) {
+        if let Some(files) = call.id().and_then(|id| analysis.model.items.ambiguous.get(id)) {
             let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
             diagnostics
                 .error(
                     code::AMBIGUOUS_ITEM,
-                    facts.place(&call.item.span),
+                    analysis.model.place(&call.item.span),
                     format!("{} means several things", call.shown()),
                 )
                 .note(format!("they are {}", files.join(" and ")))
                 .help("rename all but one of them");
         }
     }
-    for (caller, call) in facts.calls() {
-        if let (Caller::Hook(..), Some(graph)) = (caller, facts.tool(call).graph) {
+    for (caller, call) in analysis.model.calls() {
+        if let (Caller::Hook(..), Some(graph)) = (caller, analysis.model.tool(call).graph) {
             diagnostics
                 .error(
                     code::NOT_SUPPORTED,
-                    facts.place(&call.item.span),
+                    analysis.model.place(&call.item.span),
                     format!("{caller} runs the graph `{}`, which is not supported by this version", graph.file),
                 )
                 .help("call a tool of the program");
         }
     }
-    if !facts.items.ambiguous.is_empty() {
+    if !analysis.model.items.ambiguous.is_empty() {
         // Which of them runs inside is not clear.
         return;
     }
-    for inner in &facts.items.inner {
+    for inner in &analysis.model.items.inner {
         let file = *modules.entry(inner.module.clone()).or_insert(&inner.file);
         if file == inner.file {
             continue;
         }
         // Where it is nested; else, where the graph is that leads to it.
-        let calls = || facts.calls().map(|(_, call)| call).filter(|call| facts.tool(call).graph.is_some());
+        let calls =
+            || analysis.model.calls().map(|(_, call)| call).filter(|call| analysis.model.tool(call).graph.is_some());
         let its = calls().find(|call| call.id().is_some_and(|id| id.as_str() == inner.id));
         let Some(call) = its.or_else(|| calls().next()) else { continue };
         diagnostics
             .error(
                 code::AMBIGUOUS_ITEM,
-                facts.place(&call.item.span),
+                analysis.model.place(&call.item.span),
                 format!("`{file}` and `{}` would both become the module `{}`", inner.file, inner.module),
             )
             .help("rename one of the files");
@@ -62,10 +64,10 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Reports tools of which no contract says what they take, return and may be given.
-pub(super) fn check_contracts(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
-        let tool = facts.tool(call);
-        let is_similar = call.id().is_some_and(|id| facts.items.similar.contains_key(id));
+pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
+        let tool = analysis.model.tool(call);
+        let is_similar = call.id().is_some_and(|id| analysis.model.items.similar.contains_key(id));
         if tool.by != Performer::Program || tool.contract.is_some() || is_similar {
             continue;
         }
@@ -75,18 +77,18 @@ pub(super) fn check_contracts(facts: &Facts<'_>, diagnostics: &mut Diagnostics) 
             None => format!("{caller} executes a tool whose id is computed, so that no contract holds for the call"),
         };
         diagnostics
-            .lint(code::NO_CONTRACT, facts.place(&call.item.span), what)
+            .lint(code::NO_CONTRACT, analysis.model.place(&call.item.span), what)
             .label("nothing is known of what it takes and returns")
             .help("write a contract in the tree's `tools` directory, and call the tool by its id");
     }
 }
 
 /// Reports tools without contract that are called nearly as one that has one.
-pub(super) fn check_similar(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
-        let Some(similar) = call.id().and_then(|id| facts.items.similar.get(id)) else { continue };
+pub(super) fn check_similar(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
+        let Some(similar) = call.id().and_then(|id| analysis.model.items.similar.get(id)) else { continue };
         let message = format!("{caller} calls {}, of which there is no contract", call.shown());
-        let diagnostic = diagnostics.lint(code::UNKNOWN_TOOL, facts.place(&call.item.span), message);
+        let diagnostic = diagnostics.lint(code::UNKNOWN_TOOL, analysis.model.place(&call.item.span), message);
         diagnostic.label("neither a contract nor a graph").help(format!("did you mean `{similar}`?")).fix =
             Some(Fix { span: call.item.span.clone(), text: similar.clone(), is_certain: false });
     }

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use graph_model::shell;
 use graph_model::value::Value;
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::definition::{Spanned, Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
@@ -30,15 +30,15 @@ const OF_THE_CONNECTION: [&str; 11] = [
 /// The most bytes that `rye/http/request` takes of a body.
 const MOST_BYTES: i64 = 64 << 20;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (_, call) in facts.calls() {
-        let is_builtin = facts.tool(call).contract.is_some_and(|contract| contract.builtin());
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (_, call) in analysis.model.calls() {
+        let is_builtin = analysis.model.tool(call).contract.is_some_and(|contract| contract.builtin());
         let (Some(id), TermKind::Object(params)) = (call.id().filter(|_| is_builtin), &call.params.kind) else {
             continue;
         };
         let mut refuse = |span: &Span, what: String, help: &str| {
             let message = format!("`{id}` always refuses this: {what}");
-            diagnostics.lint(code::REFUSED_LITERAL, facts.place(span), message).help(help.to_owned());
+            diagnostics.lint(code::REFUSED_LITERAL, analysis.model.place(span), message).help(help.to_owned());
         };
         for (key, term) in params {
             check_parameter(id.as_str(), &key.value, term, &mut refuse);

@@ -1,28 +1,28 @@
 //! No two names of a graph look the same.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::characters::{bare, has_marks, shown, skeleton};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashMap;
 use crate::source::Span;
 use crate::types::Kind;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let definition = facts.definition;
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
     let nodes = definition.nodes.iter().map(|node| (node.name.value.as_str(), node.name.span.clone()));
-    check_names(facts, "node", nodes.collect(), diagnostics);
+    check_names(analysis, "node", nodes.collect(), diagnostics);
     let initial = definition.state.iter().map(|(key, _)| key);
     let written = definition.nodes.iter().flat_map(|node| node.written());
     let keys = initial.chain(written).map(|key| (key.value.as_str(), key.span.clone()));
-    check_names(facts, "state key", keys.collect(), diagnostics);
-    if let (Some(schema), Kind::Object(_)) = (&definition.inputs, &facts.types.inputs.kind) {
+    check_names(analysis, "state key", keys.collect(), diagnostics);
+    if let (Some(schema), Kind::Object(_)) = (&definition.inputs, &analysis.model.inputs.kind) {
         let inputs = schema.properties().map(|property| (property.name.value.as_str(), property.name.span.clone()));
-        check_names(facts, "input", inputs.collect(), diagnostics);
+        check_names(analysis, "input", inputs.collect(), diagnostics);
     }
 }
 
 /// Reports names of which another looks the same. Each is compared with the first that looks like it.
-fn check_names(facts: &Facts<'_>, what: &str, names: Vec<(&str, Span)>, diagnostics: &mut Diagnostics) {
+fn check_names(analysis: &Analysis<'_>, what: &str, names: Vec<(&str, Span)>, diagnostics: &mut Diagnostics) {
     // Of names in ASCII, each looks as it is.
     if names.iter().all(|(name, _)| name.is_ascii()) {
         return;
@@ -42,11 +42,11 @@ fn check_names(facts: &Facts<'_>, what: &str, names: Vec<(&str, Span)>, diagnost
         diagnostics
             .lint(
                 code::LOOK_ALIKE,
-                facts.place(&span),
+                analysis.model.place(&span),
                 format!("the {what} `{name}` looks like the {what} `{}`, and is another", other.0),
             )
             .label(shown(name))
-            .related(facts.place(&other.1), shown(other.0))
+            .related(analysis.model.place(&other.1), shown(other.0))
             .help("rename one of them");
     }
 }

@@ -1,38 +1,41 @@
-//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest way.
+//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest path.
 
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
 
-use super::assigned::show_way;
-use super::facts::Facts;
-use super::web::Web;
+use super::assigned::show_path;
+use crate::analysis::Analysis;
+use crate::analysis::control_flow::ControlFlow;
 use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::{HashMap, HashSet};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    depth(facts, diagnostics);
-    let Some(start) = facts.start.filter(|_| facts.is_whole()) else { return };
-    let web = facts.web();
-    steps(facts, web, start, diagnostics);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    depth(analysis, diagnostics);
+    let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
+    let flow = &analysis.control_flow;
+    steps(analysis, flow, start, diagnostics);
     // A hook may end a run after any step; where steps run out, a run may end well.
-    let may_be_stopped = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
-    if !may_be_stopped && !facts.may_end_anywhere() {
-        web.groups.iter().filter(|group| web.goes_round(group)).for_each(|group| stuck(facts, web, group, diagnostics));
+    let may_be_stopped = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
+    if !may_be_stopped && !analysis.model.may_end_anywhere() {
+        flow.components
+            .iter()
+            .filter(|component| flow.is_cyclic(component))
+            .for_each(|component| stuck(analysis, flow, component, diagnostics));
     }
 }
 
 /// Reports graphs that run deeper one in the other than the graph allows.
-fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let most = facts.definition.settings.depth;
-    for (caller, call) in facts.calls() {
-        let Some(graph) = facts.tool(call).graph else { continue };
+fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let most = analysis.model.definition.settings.depth;
+    for (caller, call) in analysis.model.calls() {
+        let Some(graph) = analysis.model.tool(call).graph else { continue };
         if graph.is_endless {
             diagnostics
                 .lint(
                     code::TOO_DEEP_GRAPHS,
-                    facts.place(&call.item.span),
+                    analysis.model.place(&call.item.span),
                     format!("every run of {} runs itself inside, directly or through others", call.shown()),
                 )
                 .label("no run of it can end")
@@ -46,7 +49,7 @@ fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             diagnostics
                 .lint(
                     code::TOO_DEEP_GRAPHS,
-                    facts.place(&call.item.span),
+                    analysis.model.place(&call.item.span),
                     format!("{caller} runs graphs {levels} deep, and `limits.depth` is {most}"),
                 )
                 .help(format!("allow for it: `limits: {{ depth: {levels} }}`"));
@@ -55,35 +58,36 @@ fn depth(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Reports that no run can come to an end within `max_steps`.
-fn steps(facts: &Facts<'_>, web: &Web, start: usize, diagnostics: &mut Diagnostics) {
-    let most = facts.definition.settings.max_steps;
-    let raises = facts.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    let Some((needed, way)) = web.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises) else {
+fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
+    let most = analysis.model.definition.settings.max_steps;
+    let raises = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
+    let Some((needed, path)) = flow.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises)
+    else {
         return;
     };
-    if facts.may_end_anywhere() {
+    if analysis.model.may_end_anywhere() {
         return;
     }
-    let definition = facts.definition;
+    let definition = analysis.model.definition;
     let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
-    let shown = show_way(way.iter().map(|&at| definition.nodes[at].name.value.as_str()));
+    let shown = show_path(path.iter().map(|&at| definition.nodes[at].name.value.as_str()));
     let diagnostic = diagnostics
         .lint(
             code::TOO_FEW_STEPS,
-            facts.place(&span.unwrap_or_else(|| definition.head.clone())),
+            analysis.model.place(&span.unwrap_or_else(|| definition.head.clone())),
             format!("no run can end within {most} steps: the shortest way has {needed}"),
         )
         .label(format!("the shortest way is {shown}"))
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
-    if way.len() as u64 != needed {
+    if path.len() as u64 != needed {
         diagnostic.note("by `visit.number`, a node on it leads on only when it was visited more than once");
     }
 }
 
 /// Returns the keys whose values a node of a loop may change: not where it writes what they have, and not where a way out
 /// writes, each time before it is looked at, what is the same in every round.
-fn changed<'d>(facts: &Facts<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
-    let definition = &facts.definition.nodes[node];
+fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
+    let definition = &analysis.model.definition.nodes[node];
     let mut assigned: HashMap<&str, &Assignment> = HashMap::default();
     for assignment in definition.assign() {
         assigned.entry(assignment.key.value.as_str()).or_insert(assignment);
@@ -98,7 +102,7 @@ fn changed<'d>(facts: &Facts<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> 
             _ => None,
         });
         let is_itself = |path: &Path| path.root == Root::State && path.segments == [key];
-        let is_only_writer = || exits == [node] && !facts.may_skip_assign(node);
+        let is_only_writer = || exits == [node] && !analysis.model.may_skip_assign(node);
         match path {
             Some(path) => is_itself(path) || (path.root == Root::Inputs && is_only_writer()),
             // What is collected of no items is the same list each time.
@@ -118,14 +122,15 @@ fn goes_over_nothing(kind: &NodeKind) -> bool {
 const MOST_EXITS: usize = 64;
 
 /// Reports a loop whose ways out look at nothing that changes while it goes round.
-fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagnostics) {
-    let inside = |node: usize| group.first().is_some_and(|&first| web.group_of[first] == web.group_of[node]);
-    let leaves = |node: usize| web.ends[node] || web.next[node].iter().any(|&next| !inside(next));
-    let exits: Vec<usize> = group.iter().copied().filter(|&node| leaves(node)).collect();
+fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagnostics: &mut Diagnostics) {
+    let inside =
+        |node: usize| component.first().is_some_and(|&first| flow.component_of[first] == flow.component_of[node]);
+    let leaves = |node: usize| flow.ends[node] || flow.next[node].iter().any(|&next| !inside(next));
+    let exits: Vec<usize> = component.iter().copied().filter(|&node| leaves(node)).collect();
     if exits.len() > MOST_EXITS {
         return;
     }
-    let written: HashSet<&str> = group.iter().flat_map(|&node| changed(facts, node, &exits)).collect();
+    let written: HashSet<&str> = component.iter().flat_map(|&node| changed(analysis, node, &exits)).collect();
     let changes = |path: &Path| match (path.root, path.segments.first()) {
         (Root::Inputs, _) => false,
         (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(key.as_str()),
@@ -134,19 +139,19 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
     let mut tests: Vec<&Test> = Vec::new();
     for &node in &exits {
         // A failure may always come.
-        if facts.error_successor(node).is_some_and(|next| !inside(next)) {
+        if analysis.model.error_successor(node).is_some_and(|next| !inside(next)) {
             return;
         }
-        let Next::List(EdgeList { edges, .. }) = facts.definition.nodes[node].next() else { return };
+        let Next::List(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else { return };
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
-        // What goes round on another way may come to this way out later.
-        if web.goes_round_without(group, &[node]) {
+        // What goes round on another path may come to this way out later.
+        if flow.is_cyclic_without(component, &[node]) {
             return;
         }
     }
     let (Some(first), false) = (tests.first(), tests.iter().any(|test| changes(&test.path.value))) else { return };
     let names = |nodes: &[usize]| {
-        let names = nodes.iter().map(|&at| facts.definition.nodes[at].name.value.as_str());
+        let names = nodes.iter().map(|&at| analysis.model.definition.nodes[at].name.value.as_str());
         names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
     const SHOWN: usize = 8;
@@ -161,11 +166,11 @@ fn stuck(facts: &Facts<'_>, web: &Web, group: &[usize], diagnostics: &mut Diagno
     diagnostics
         .lint(
             code::STUCK_LOOP,
-            facts.place(&first.path.span),
+            analysis.model.place(&first.path.span),
             format!(
                 "once the loop of {}{} goes round, it never ends",
-                names(&group[..group.len().min(SHOWN)]),
-                if group.len() > SHOWN { " …" } else { "" }
+                names(&component[..component.len().min(SHOWN)]),
+                if component.len() > SHOWN { " …" } else { "" }
             ),
         )
         .label(format!("nothing in the loop changes {looked_at}"))

@@ -3,36 +3,37 @@
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Site, tests};
 use crate::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
-        tests(node).into_iter().for_each(|test| check_test(facts, (at, Site::Next), test, diagnostics));
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }
-    for (at, hook) in facts.definition.hooks.iter().enumerate() {
-        hook.condition.tests(&mut |test| check_test(facts, (at, Site::Hook), test, diagnostics));
+    for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
+        hook.condition.tests(&mut |test| check_test(analysis, (at, Site::Hook), test, diagnostics));
     }
-    if let Some(inputs) = &facts.definition.inputs {
-        check_schema(facts, inputs, diagnostics);
+    if let Some(inputs) = &analysis.model.definition.inputs {
+        check_schema(analysis, inputs, diagnostics);
     }
 }
 
-fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
     let Value::String(text) = &test.value.value else { return };
     let path = &test.path.value;
     let (found, what) = match test.operator {
         Operator::Regex => (found_in(text), "pattern"),
         // A list can have an empty text as an element.
-        Operator::Contains if text.is_empty() => match facts.type_of_path(node, site, path).kind {
+        Operator::Contains if text.is_empty() => match analysis.type_env().type_of_path(node, site, path).kind {
             Kind::String | Kind::Enum(_) => (FoundIn::Every, "text"),
             _ => return,
         },
         _ => return,
     };
-    let place = facts.place(&test.value.span);
+    let place = analysis.model.place(&test.value.span);
     match found {
         FoundIn::Some => {}
         FoundIn::Every => {
@@ -49,7 +50,7 @@ fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagn
 }
 
 /// Looks at the patterns of the inputs.
-fn check_schema(facts: &Facts<'_>, schema: &Schema, diagnostics: &mut Diagnostics) {
+fn check_schema(analysis: &Analysis<'_>, schema: &Schema, diagnostics: &mut Diagnostics) {
     for rule in schema.rules.iter().filter(|rule| rule.keyword == "pattern") {
         let found = rule.value.as_str().map_or(FoundIn::Some, found_in);
         let (message, help) = match found {
@@ -57,12 +58,12 @@ fn check_schema(facts: &Facts<'_>, schema: &Schema, diagnostics: &mut Diagnostic
             FoundIn::Every => ("this pattern is found in every text", "remove it, or write what the text must be"),
             FoundIn::None => ("this pattern is found in no text, so no value fits", "write what the text must be"),
         };
-        diagnostics.lint(code::ANY_TEXT, facts.place(&rule.span), message).help(help);
+        diagnostics.lint(code::ANY_TEXT, analysis.model.place(&rule.span), message).help(help);
     }
     match &schema.kind {
-        SchemaKind::List(inner) | SchemaKind::Map(inner) => check_schema(facts, inner, diagnostics),
+        SchemaKind::List(inner) | SchemaKind::Map(inner) => check_schema(analysis, inner, diagnostics),
         SchemaKind::Object(properties) => {
-            properties.iter().for_each(|property| check_schema(facts, &property.schema, diagnostics));
+            properties.iter().for_each(|property| check_schema(analysis, &property.schema, diagnostics));
         }
         _ => {}
     }

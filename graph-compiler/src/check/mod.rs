@@ -5,20 +5,15 @@
 
 mod assigned;
 mod assignments;
-mod budget;
 mod cached;
-mod cases;
 mod commands;
 mod conditions;
 mod conducts;
 mod correlated;
+mod coverage;
 mod dollars;
 mod exits;
-mod facts;
-mod flow;
 mod foreach;
-mod guards;
-mod infer;
 mod items;
 mod literals;
 mod look_alike;
@@ -33,21 +28,17 @@ mod reads;
 mod refused;
 mod repeated;
 mod secrets;
-mod set;
 mod shadowed;
 mod sinks;
 mod start;
 mod targets;
-mod types_at;
 mod unreachable;
 mod unread;
 mod unread_inputs;
 mod variables;
-mod web;
 mod widened;
 mod words;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use graph_model::capability::Capability;
@@ -56,71 +47,19 @@ use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Se
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 
+use crate::analysis::Analysis;
+use crate::analysis::calls::{Caller, needs};
+use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
-use crate::graph::{Budget, Graph, Inner, Node, Outline, Tool};
+use crate::graph::{Graph, Node, Outline, Tool};
+use crate::items::Items;
 use crate::levels::Levels;
 use crate::types::{self, Type};
 use crate::verify::{Origin, Verified};
-use facts::Facts;
-pub(crate) use facts::Site;
-pub(crate) use facts::needs;
-pub(crate) use types_at::TypesAt;
-
-/// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
-pub type Contracts = BTreeMap<ItemId, Arc<Contract>>;
-
-/// What there is in a tree for the actions of a graph to be about.
-#[derive(Debug, Default)]
-pub struct Items {
-    /// The contracts of tools.
-    pub contracts: Contracts,
-    /// The graphs that are called, by their ids.
-    pub graphs: BTreeMap<ItemId, Nested>,
-    /// The ids that several things have, with the names of their files.
-    pub ambiguous: BTreeMap<ItemId, Vec<String>>,
-    /// Of ids of which there is neither contract nor graph, one that is nearly the same.
-    pub similar: BTreeMap<ItemId, String>,
-    /// The graphs that run inside, directly or through others, each once.
-    pub inner: Vec<Inner>,
-    /// What the computed ids of the graph may name.
-    pub reachable: Vec<Reachable>,
-    /// Whether files that nobody vouches for were looked at too. No graph comes of those.
-    pub are_for_review: bool,
-}
-
-/// A tool or graph that a computed id may name.
-#[derive(Debug)]
-pub struct Reachable {
-    /// Its id.
-    pub id: ItemId,
-    /// What it takes.
-    pub schema: Schema,
-}
-
-/// A graph that another calls (R188).
-#[derive(Debug, Clone)]
-pub struct Nested {
-    /// The file, as messages show it.
-    pub file: String,
-    /// The name of its module.
-    pub module: String,
-    /// What its inputs are.
-    pub inputs: Type,
-    /// The same, as the file says it; nothing where it has mistakes or says nothing.
-    pub schema: Option<Schema>,
-    /// What it returns; any value where it has mistakes or nests its caller in turn.
-    pub output: Type,
-    /// The capability patterns that it needs, and the graphs inside it.
-    pub needs: Vec<String>,
-    /// What a run of it can come to at most; `None` where it has mistakes or nests its caller in turn.
-    pub budget: Option<Budget>,
-    /// Whether no run of it can end, since each runs another of it inside.
-    pub is_endless: bool,
-}
 
 /// What came of checking.
 pub struct Checked {
@@ -139,7 +78,7 @@ pub enum Wanted {
     Findings,
 }
 
-type Rule = fn(&Facts<'_>, &mut Diagnostics);
+type Rule = fn(&Analysis<'_>, &mut Diagnostics);
 
 /// The rules, in the order in which their findings make sense to a reader of the code; findings are sorted by place.
 const RULES: &[Rule] = &[
@@ -176,7 +115,7 @@ const LINTS: &[Rule] = &[
     dollars::check,
     variables::check,
     widened::check,
-    cases::check,
+    coverage::check,
     words::check,
     matches::check,
     conducts::check,
@@ -200,18 +139,18 @@ pub fn check(
     wanted: Wanted,
     diagnostics: &mut Diagnostics,
 ) -> Checked {
-    let facts = Facts::gather(definition, items);
-    RULES.iter().for_each(|rule| rule(&facts, diagnostics));
+    let analysis = Analysis::new(definition, items);
+    RULES.iter().for_each(|rule| rule(&analysis, diagnostics));
     let is_error = |one: &Diagnostic| one.severity == Severity::Error;
     // In a review, that nobody vouches for a file says nothing of what the graph would do: all files are looked at.
     if !diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust())) {
-        LINTS.iter().for_each(|rule| rule(&facts, diagnostics));
+        LINTS.iter().for_each(|rule| rule(&analysis, diagnostics));
     }
     levels.apply(diagnostics);
-    let outline = facts.outline();
+    let outline = analysis.outline();
     let graph = match &definition.origin {
         Origin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
-            Some(build(&facts, verified, outline.clone(), levels))
+            Some(build(&analysis, verified, outline.clone(), levels))
         }
         _ => None,
     };
@@ -241,38 +180,38 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
-fn build(facts: &Facts<'_>, verified: &Verified, outline: Outline, levels: &Levels) -> Graph {
+fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels: &Levels) -> Graph {
     // Who lets graphs splice values into code lets them run so.
     let guards = levels.of(code::INJECTION).is_none_or(|level| level == Level::Deny);
-    let definition = facts.definition;
+    let definition = analysis.model.definition;
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
-    let secrets = secrets::of(facts, &outline.output);
+    let secrets = secrets::of(analysis, &outline.output);
     Graph {
         outline,
         source: Arc::clone(definition.source()),
         digest: verified.digest().to_hex(),
         signer: verified.signer().to_string(),
         owner: verified.owner().to_owned(),
-        start: index(facts.start.expect("a graph without start is an error")),
+        start: index(analysis.model.start.expect("a graph without start is an error")),
         settings: Settings {
-            hooks: definition.hooks.iter().map(|hook| build_hook(facts, hook, guards)).collect(),
+            hooks: definition.hooks.iter().map(|hook| build_hook(analysis, hook, guards)).collect(),
             required,
             schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
             secrets,
-            contracts: cached::contracts(facts),
+            contracts: cached::contracts(analysis),
             ..definition.settings.clone()
         },
         needs: needs(definition),
-        permissions: facts.permissions().map(|pattern| pattern.value.to_string()).collect(),
+        permissions: analysis.model.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
-        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(facts, at, node, guards)).collect(),
+        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(analysis, at, node, guards)).collect(),
     }
 }
 
-fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool) -> Node {
-    let (line, _) = facts.definition.source().position(node.name.span.start);
-    let tool = || index(node.call().map(|call| facts.tool_index(call)).unwrap_or_default());
+fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards: bool) -> Node {
+    let (line, _) = analysis.model.definition.source().position(node.name.span.start);
+    let tool = || index(node.call().map(|call| analysis.model.tool_index(call)).unwrap_or_default());
     let does = match &node.kind {
         NodeKind::Action(_) => Kind::Action(tool()),
         NodeKind::Foreach(_) => Kind::Foreach(tool()),
@@ -296,13 +235,13 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
     let assign: Map<String, Value> =
         node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_value())).collect();
     let mut next = Vec::new();
-    for target in facts.successors(at).map(index) {
+    for target in analysis.model.successors(at).map(index) {
         if !next.contains(&target) {
             next.push(target);
         }
     }
     let line = u32::try_from(line).unwrap_or(u32::MAX);
-    let on_error = facts.error_successor(at).map(index);
+    let on_error = analysis.model.error_successor(at).map(index);
     let body = Body {
         line,
         does,
@@ -320,20 +259,20 @@ fn build_node(facts: &Facts<'_>, at: usize, node: &NodeDefinition, guards: bool)
         cached: conduct.is_some_and(Conduct::caches),
         env: conduct.map(|conduct| conduct.env.clone()).unwrap_or_default(),
         untrusted: call.filter(|_| guards).map_or(Untrusted::Nothing, |call| {
-            let (at, site) = facts::Caller::Node(at, node).site();
-            commands::untrusted(facts, at, site, call)
+            let (at, site) = Caller::Node(at, node).site();
+            commands::untrusted(analysis, at, site, call)
         }),
     };
     Node { name: node.name.to_string(), next, body }
 }
 
-fn build_hook(facts: &Facts<'_>, hook: &HookDefinition, guards: bool) -> Hook {
+fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> Hook {
     let (tool, params) = match &hook.reaction {
         Reaction::Steer(params) => (None, params),
-        Reaction::Call(call) => (Some(index(facts.tool_index(call))), &call.params),
+        Reaction::Call(call) => (Some(index(analysis.model.tool_index(call))), &call.params),
     };
     let untrusted = match &hook.reaction {
-        Reaction::Call(call) if guards => commands::untrusted(facts, 0, Site::Hook, call),
+        Reaction::Call(call) if guards => commands::untrusted(analysis, 0, Site::Hook, call),
         _ => Untrusted::Nothing,
     };
     Hook {
@@ -362,5 +301,5 @@ fn edges(next: &Next) -> Vec<program::Edge> {
 }
 
 fn index(at: usize) -> u16 {
-    u16::try_from(at).expect("facts are gathered of at most `MOST_NODES` nodes")
+    u16::try_from(at).expect("analysis are gathered of at most `MOST_NODES` nodes")
 }

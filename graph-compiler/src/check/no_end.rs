@@ -1,20 +1,20 @@
-//! From every node a way leads to an end.
+//! From every node a path leads to an end.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Where the steps running out ends a run well, going round until then may be meant.
-    if !facts.is_whole() || facts.may_end_anywhere() {
+    if !analysis.model.is_whole() || analysis.model.may_end_anywhere() {
         return;
     }
-    let count = facts.definition.nodes.len();
-    let onward = |node| facts.successors(node).chain(facts.error_successor(node));
+    let count = analysis.model.definition.nodes.len();
+    let onward = |node| analysis.model.successors(node).chain(analysis.model.error_successor(node));
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
     for node in 0..count {
         onward(node).for_each(|next| before[next].push(node));
     }
-    let mut ends: Vec<bool> = (0..count).map(|node| facts.may_end(node)).collect();
+    let mut ends: Vec<bool> = (0..count).map(|node| analysis.model.may_end(node)).collect();
     let mut waiting: Vec<usize> = (0..count).filter(|&node| ends[node]).collect();
     while let Some(node) = waiting.pop() {
         waiting.extend(before[node].iter().copied().filter(|&one| !std::mem::replace(&mut ends[one], true)));
@@ -31,29 +31,29 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             // A node that could end would be an end for those that lead to it.
             round.extend(onward(one).filter(|&next| !std::mem::replace(&mut reported[next], true)));
         }
-        let name = |at: usize| &facts.definition.nodes[at].name;
-        let way: Vec<String> = way_round(facts, node).into_iter().map(|at| name(at).to_string()).collect();
+        let name = |at: usize| &analysis.model.definition.nodes[at].name;
+        let path: Vec<String> = cycle_from(analysis, node).into_iter().map(|at| name(at).to_string()).collect();
         diagnostics
             .error(
                 code::NO_END,
-                facts.place(&name(node).span),
+                analysis.model.place(&name(node).span),
                 format!("no run that comes to node `{}` can end", name(node)),
             )
-            .label(format!("goes round: {}", way.join(" → ")))
+            .label(format!("goes round: {}", path.join(" → ")))
             .help("give one of these nodes an edge that leads to an end");
     }
 }
 
-/// Follows first edges from a node until one is met again, or the way is long enough to be seen.
-fn way_round(facts: &Facts<'_>, from: usize) -> Vec<usize> {
+/// Follows first edges from a node until one is met again, or the path is long enough to be seen.
+fn cycle_from(analysis: &Analysis<'_>, from: usize) -> Vec<usize> {
     const SHOWN: usize = 8;
-    let mut way = vec![from];
-    while let Some(next) = way.last().and_then(|&at| facts.successors(at).next()) {
-        let again = way.contains(&next);
-        way.push(next);
-        if again || way.len() > SHOWN {
+    let mut path = vec![from];
+    while let Some(next) = path.last().and_then(|&at| analysis.model.successors(at).next()) {
+        let again = path.contains(&next);
+        path.push(next);
+        if again || path.len() > SHOWN {
             break;
         }
     }
-    way
+    path
 }

@@ -3,8 +3,8 @@
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
-use super::infer::type_of_term;
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
 use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
@@ -13,9 +13,9 @@ use crate::types::{Kind, Type};
 const VARIABLES: [&str; 7] = ["_TOKEN", "_PASSWORD", "_PASSWD", "_SECRET", "_API_KEY", "_PRIVATE_KEY", "PGPASSWORD"];
 const HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
-        let tool = facts.tool(call);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
+        let tool = analysis.model.tool(call);
         let TermKind::Object(given) = &call.params.kind else { continue };
         // What the built-in tools mark may hold secrets, as the environment of a command, and mostly holds none.
         if tool.contract.is_some_and(|contract| contract.builtin()) {
@@ -27,7 +27,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                         _ => HEADERS.iter().any(|header| name.value.eq_ignore_ascii_case(header)),
                     };
                     if is_secret && has_text(term) {
-                        report_literal(facts, term, &name.value, diagnostics);
+                        report_literal(analysis, term, &name.value, diagnostics);
                     }
                 }
             }
@@ -37,14 +37,14 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         let (node, site) = caller.site();
         for (key, term) in given {
             let Some(field) = fields.iter().find(|field| field.name == key.value) else { continue };
-            check_value(facts, (node, site), term, &field.ty, &key.value, diagnostics);
+            check_value(analysis, (node, site), term, &field.ty, &key.value, diagnostics);
         }
     }
 }
 
 /// Looks at a value that `target` takes, and at its parts.
 fn check_value(
-    facts: &Facts<'_>,
+    analysis: &Analysis<'_>,
     place: (usize, Site),
     term: &Term,
     target: &Type,
@@ -55,31 +55,33 @@ fn check_value(
         (TermKind::Object(given), Kind::Object(fields)) => {
             for (key, term) in given {
                 if let Some(field) = fields.iter().find(|field| field.name == key.value) {
-                    check_value(facts, place, term, &field.ty, &key.value, diagnostics);
+                    check_value(analysis, place, term, &field.ty, &key.value, diagnostics);
                 }
             }
         }
         (TermKind::Object(given), Kind::Map(values)) => {
-            given.iter().for_each(|(key, term)| check_value(facts, place, term, values, &key.value, diagnostics));
+            given.iter().for_each(|(key, term)| check_value(analysis, place, term, values, &key.value, diagnostics));
         }
         (TermKind::List(list), Kind::List(items)) => {
-            list.iter().for_each(|term| check_value(facts, place, term, items, name, diagnostics));
+            list.iter().for_each(|term| check_value(analysis, place, term, items, name, diagnostics));
         }
         _ if !target.secret => {}
-        (TermKind::Literal(_), _) if has_text(term) => report_literal(facts, term, name, diagnostics),
+        (TermKind::Literal(_), _) if has_text(term) => report_literal(analysis, term, name, diagnostics),
         (TermKind::Template { template, .. }, _) => {
             let mut paths = template.expressions().flat_map(|expression| &expression.paths);
             let is_secret = match template {
-                Template::Mixed(_) => paths.any(|path| facts.type_of_path(place.0, place.1, path).has_secret()),
-                _ => type_of_term(facts, place.0, place.1, term).has_secret(),
+                Template::Mixed(_) => {
+                    paths.any(|path| analysis.type_env().type_of_path(place.0, place.1, path).has_secret())
+                }
+                _ => analysis.type_env().type_of_term(place.0, place.1, term).has_secret(),
             };
-            let ty = type_of_term(facts, place.0, place.1, term);
+            let ty = analysis.type_env().type_of_term(place.0, place.1, term);
             // Of what no contract describes, nothing is known.
             if !is_secret && !matches!(ty.kind, Kind::Any | Kind::Never) {
                 diagnostics
                     .lint(
                         code::NOT_SECRET,
-                        facts.place(&term.span),
+                        analysis.model.place(&term.span),
                         format!("`{name}` takes a secret, and is given what is none"),
                     )
                     .label("written down and shown like any other value")
@@ -95,11 +97,11 @@ fn has_text(term: &Term) -> bool {
     matches!(&term.kind, TermKind::Literal(Value::String(text)) if !text.is_empty())
 }
 
-fn report_literal(facts: &Facts<'_>, term: &Term, name: &str, diagnostics: &mut Diagnostics) {
+fn report_literal(analysis: &Analysis<'_>, term: &Term, name: &str, diagnostics: &mut Diagnostics) {
     diagnostics
         .lint(
             code::SECRET_WRITTEN,
-            facts.place(&term.span),
+            analysis.model.place(&term.span),
             format!("`{name}` takes a secret, and here it stands in the file"),
         )
         .label("everybody who has the file has it")

@@ -6,20 +6,21 @@ use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, ToolFacts};
-use super::infer::{is_member, type_of_term};
+use crate::analysis::Analysis;
+use crate::analysis::calls::CalledTool;
+use crate::analysis::reads::Site;
 use crate::definition::{Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, Place, code};
 use crate::source::Span;
-use crate::types::{Field, Kind, Misfit, Type};
+use crate::types::{Field, Kind, Misfit, Type, is_member};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    check_all(facts, Looks::AtTypes, diagnostics);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    check_all(analysis, Looks::AtTypes, diagnostics);
 }
 
 /// Checks that what a call needs is there; types are another rule's.
-pub(super) fn check_missing(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    check_all(facts, Looks::ForNothing, diagnostics);
+pub(super) fn check_missing(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    check_all(analysis, Looks::ForNothing, diagnostics);
 }
 
 /// What is looked at.
@@ -29,11 +30,11 @@ enum Looks {
     ForNothing,
 }
 
-fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
-        let tool = facts.tool(call);
+fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
+        let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = Given { facts, node, site, tool, looks };
+        let given = Given { analysis, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(Kind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
@@ -54,10 +55,10 @@ fn check_all(facts: &Facts<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
 
 /// What a call gives to its tool.
 struct Given<'f, 'd> {
-    facts: &'f Facts<'d>,
+    analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
-    tool: &'f ToolFacts<'d>,
+    tool: &'f CalledTool<'d>,
     looks: Looks,
 }
 
@@ -86,14 +87,17 @@ impl Given<'_, '_> {
                 }
                 None if self.looks == Looks::ForNothing => {}
                 // Which parameter it is meant to be is not clear, and that was said.
-                None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.facts.place(&key.span)) => has_unclear = true,
-                None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.facts.definition.source()) => {
+                None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.analysis.model.place(&key.span)) => {
+                    has_unclear = true
+                }
+                None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.analysis.model.definition.source()) => {
                     // It is only counted.
-                    diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), String::new());
+                    diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), String::new());
                 }
                 None => {
                     let message = format!("{whose} takes no parameter `{}`", key.value);
-                    let diagnostic = diagnostics.error(code::UNKNOWN_PARAMETER, self.facts.place(&key.span), message);
+                    let diagnostic =
+                        diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), message);
                     diagnostic
                         .label("unknown parameter")
                         .suggest(&key.value, fields.iter().map(|field| field.name.as_str()));
@@ -112,7 +116,7 @@ impl Given<'_, '_> {
         for field in fields.iter().filter(|field| field.is_required()) {
             if given.binary_search(&field.name.as_str()).is_err() {
                 let message = format!("{whose} needs the parameter `{}`", field.name);
-                let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.facts.place(place), message);
+                let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.analysis.model.place(place), message);
                 diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));
                 if let Some(description) = &field.description {
                     diagnostic.note(format!("`{}`: {description}", field.name));
@@ -152,14 +156,14 @@ impl Given<'_, '_> {
                 self.check_expression(term, (text, expression), target, whose, is_left_out, diagnostics);
             }
             _ if self.looks == Looks::ForNothing => {
-                let ty = type_of_term(self.facts, self.node, self.site, term);
+                let ty = self.analysis.type_env().type_of_term(self.node, self.site, term);
                 if let Some(lack) = ty.not_null().lack(target) {
-                    let place = self.facts.place(&term.span);
+                    let place = self.analysis.model.place(&term.span);
                     lacking(place, &lack, whose, "what is written here", diagnostics);
                 }
             }
             _ => {
-                let ty = type_of_term(self.facts, self.node, self.site, term);
+                let ty = self.analysis.type_env().type_of_term(self.node, self.site, term);
                 if let Some(misfit) = ty.misfit(target) {
                     self.report_type(term, &term.span, &ty, target, &misfit, whose, diagnostics);
                 }
@@ -178,7 +182,8 @@ impl Given<'_, '_> {
         is_left_out: bool,
         diagnostics: &mut Diagnostics,
     ) {
-        let types = expression.paths.iter().map(|path| self.facts.type_of_path(self.node, self.site, path));
+        let types =
+            expression.paths.iter().map(|path| self.analysis.type_env().type_of_path(self.node, self.site, path));
         let alternatives: Vec<(&Path, &Span, Type)> = expression
             .paths
             .iter()
@@ -189,7 +194,7 @@ impl Given<'_, '_> {
         let is_single = alternatives.len() == 1;
         let place = |range: &Span| match is_single {
             true => term.span.clone(),
-            false => locate(self.facts.definition.source(), &term.span, text, range),
+            false => locate(self.analysis.model.definition.source(), &term.span, text, range),
         };
         for (path, range, ty) in &alternatives {
             // Whether a value that may be null is null is looked at below, and found when the program runs.
@@ -200,7 +205,7 @@ impl Given<'_, '_> {
                 }
             } else if let Some(lack) = value.lack(target) {
                 let what = if is_single { text.trim().to_owned() } else { path.to_string() };
-                lacking(self.facts.place(&place(range)), &lack, whose, &format!("`{what}`"), diagnostics);
+                lacking(self.analysis.model.place(&place(range)), &lack, whose, &format!("`{what}`"), diagnostics);
                 return;
             }
         }
@@ -213,7 +218,7 @@ impl Given<'_, '_> {
             _ => ty.nullable,
         };
         let is_certain = alternatives.iter().any(|(_, _, ty)| !ty.nullable)
-            || self.facts.is_one_something(self.node, self.site, &expression.paths);
+            || self.analysis.type_env().is_one_something(self.node, self.site, &expression.paths);
         if !is_certain && alternatives.last().is_some_and(may_be_null) {
             self.report_missing(term, text, expression, target, whose, diagnostics);
         }
@@ -224,7 +229,8 @@ impl Given<'_, '_> {
         let TermKind::Template { template: Template::Mixed(pieces), .. } = &term.kind else { return };
         for piece in pieces {
             let Piece::Expression(expression) = piece else { continue };
-            let types = expression.paths.iter().map(|path| self.facts.type_of_path(self.node, self.site, path));
+            let types =
+                expression.paths.iter().map(|path| self.analysis.type_env().type_of_path(self.node, self.site, path));
             let types: Vec<Type> = types.collect();
             let is_known = types.last().is_some_and(|last| last.kind != Kind::Any);
             if is_known && types.iter().all(|ty| ty.nullable) {
@@ -246,18 +252,18 @@ impl Given<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
-        // A key that is not set on every way is another rule's, and this follows from it; but not where a key that is set may be
+        // A key that is not set on every path is another rule's, and this follows from it; but not where a key that is set may be
         // null all the same.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
-        let key = last.and_then(|path| self.facts.flow.key(self.facts, path.segments.first()?));
-        let is_unset = key.is_some_and(|key| !self.facts.is_set(self.node, self.site, key));
-        if is_unset && !self.facts.is_null_where_set(&expression.paths) {
+        let key = last.and_then(|path| self.analysis.model.key_or_last_error(path.segments.first()?));
+        let is_unset = key.is_some_and(|key| !self.analysis.type_env().is_set(self.node, self.site, key));
+        if is_unset && !self.analysis.type_env().is_null_where_set(&expression.paths) {
             return;
         }
         let diagnostic = diagnostics
             .lint(
                 code::MAYBE_NOTHING,
-                self.facts.place(&term.span),
+                self.analysis.model.place(&term.span),
                 format!("{whose} needs {}, and `{}` may be nothing", shown(target), text.trim()),
             )
             .label("may be null when the graph runs");
@@ -291,7 +297,7 @@ impl Given<'_, '_> {
             false if misfit.at.is_empty() => format!("{part} takes {wanted}, not {ty}"),
             false => format!("{part} takes {wanted}, not {found}"),
         };
-        let diagnostic = diagnostics.error(code::WRONG_TYPE, self.facts.place(span), message);
+        let diagnostic = diagnostics.error(code::WRONG_TYPE, self.analysis.model.place(span), message);
         diagnostic.label(format!("this is {ty}"));
         if let (TermKind::Literal(value), Kind::Enum(texts)) = (&term.kind, &target.kind) {
             diagnostic.suggest(value.as_str().unwrap_or_default(), texts.iter().map(String::as_str));
@@ -301,7 +307,7 @@ impl Given<'_, '_> {
             );
         } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), Kind::String)) {
             diagnostic.help("put it in quotes to make it a string");
-            let text = self.facts.definition.source().text.get(term.span.clone()).unwrap_or_default();
+            let text = self.analysis.model.definition.source().text.get(term.span.clone()).unwrap_or_default();
             if matches!(&term.kind, TermKind::Literal(Value::Number(_) | Value::Bool(_))) {
                 diagnostic.fix(format!("\"{text}\""), false);
             }

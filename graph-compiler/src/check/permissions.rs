@@ -3,15 +3,16 @@
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
 
-use super::facts::{Facts, Need, need, needs};
+use crate::analysis::Analysis;
+use crate::analysis::calls::{Need, need, needs};
 use crate::definition::Spanned;
 use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::hash::HashSet;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let definition = facts.definition;
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
     let needed: Vec<String> =
-        facts.tools.iter().filter_map(|tool| Some(tool.capability.as_ref()?.to_string())).collect();
+        analysis.model.tools.iter().filter_map(|tool| Some(tool.capability.as_ref()?.to_string())).collect();
     let Some(permissions) = definition.permissions.as_ref().filter(|list| !list.value.is_empty()) else {
         // A list whose entries could not be read was reported.
         if definition.permissions.is_none() || !diagnostics.has_errors() {
@@ -20,18 +21,20 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 None => "the graph declares no `permissions`, so it may not do anything",
                 Some(_) => "the graph's `permissions` are empty, so it may not do anything",
             };
-            diagnostics.error(code::NO_PERMISSIONS, facts.place(&span), message).help(match needed.as_slice() {
-                [] => "list the capabilities that it may use, as in `permissions: [rye.execute.tool.*]`".to_owned(),
-                _ => format!("write `permissions: [{}]`", needed.join(", ")),
-            });
+            diagnostics.error(code::NO_PERMISSIONS, analysis.model.place(&span), message).help(
+                match needed.as_slice() {
+                    [] => "list the capabilities that it may use, as in `permissions: [rye.execute.tool.*]`".to_owned(),
+                    _ => format!("write `permissions: [{}]`", needed.join(", ")),
+                },
+            );
         }
         return;
     };
     // There may be many calls and many permissions; most name one tool.
-    let exact: HashSet<&str> = facts.permissions().map(|pattern| pattern.value.as_str()).collect();
+    let exact: HashSet<&str> = analysis.model.permissions().map(|pattern| pattern.value.as_str()).collect();
     let is_wild = |pattern: &&Spanned<Pattern>| pattern.value.as_str().contains(['*', '?', '[']);
-    let wild: Vec<&Spanned<Pattern>> = facts.permissions().filter(is_wild).collect();
-    for (caller, call) in facts.calls() {
+    let wild: Vec<&Spanned<Pattern>> = analysis.model.permissions().filter(is_wild).collect();
+    for (caller, call) in analysis.model.calls() {
         let (needed, added, covered) = match need(call) {
             Need::Nothing => continue,
             Need::Capability(capability) => {
@@ -43,37 +46,39 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                 (format!("needs `{capability}`"), added, covered)
             }
             Need::Beginning(beginning) => {
-                let covered = facts.permissions().any(|pattern| may_grant(&pattern.value, &beginning));
+                let covered = analysis.model.permissions().any(|pattern| may_grant(&pattern.value, &beginning));
                 (format!("needs what begins with `{beginning}`"), format!("{beginning}*"), covered)
             }
         };
         // A permission that is written with slashes, as ids are, was refused, and was meant.
-        let text = facts.definition.source().text.get(permissions.span.clone()).unwrap_or_default();
+        let text = analysis.model.definition.source().text.get(permissions.span.clone()).unwrap_or_default();
         let is_refused = || call.id().is_some_and(|id| id.as_str().contains('/') && text.contains(&format!(".{id}")));
         if !covered && !is_refused() {
             let message = format!("{caller} may not call {}: the graph's permissions do not cover it", call.shown());
             diagnostics
-                .error(code::MISSING_PERMISSION, facts.place(&call.item.span), message)
+                .error(code::MISSING_PERMISSION, analysis.model.place(&call.item.span), message)
                 .label(needed)
-                .related(facts.place(&permissions.span), "these are its permissions")
+                .related(analysis.model.place(&permissions.span), "these are its permissions")
                 .help(format!("add `{added}` to `permissions`"))
-                .fix = addition(&facts.definition.source().text, permissions, &added);
+                .fix = addition(&analysis.model.definition.source().text, permissions, &added);
         }
     }
 }
 
 /// Reports ids that a call may compute and that the graph does not permit.
-pub(super) fn check_computed(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let Some(permissions) = &facts.definition.permissions else { return };
-    for (caller, call) in facts.calls() {
+pub(super) fn check_computed(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let Some(permissions) = &analysis.model.definition.permissions else { return };
+    for (caller, call) in analysis.model.calls() {
         let (node, site) = caller.site();
-        let Some(ids) = facts.ids(node, site, call).filter(|_| matches!(need(call), Need::Beginning(_))) else {
+        let Some(ids) = analysis.type_env().ids(node, site, call).filter(|_| matches!(need(call), Need::Beginning(_)))
+        else {
             continue;
         };
         let denied = |id: &String| {
             let id = ItemId::new(id.as_str()).ok()?;
             let capability = Capability::new(call.verb, call.item_type, Some(&id));
-            (!facts.permissions().any(|pattern| pattern.value.grants(&capability))).then(|| capability.to_string())
+            (!analysis.model.permissions().any(|pattern| pattern.value.grants(&capability)))
+                .then(|| capability.to_string())
         };
         let denied: Vec<(&String, String)> = ids.iter().filter_map(|id| Some((id, denied(id)?))).collect();
         if denied.is_empty() {
@@ -83,28 +88,28 @@ pub(super) fn check_computed(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         let needed: Vec<&str> = denied.iter().map(|(_, capability)| capability.as_str()).collect();
         let message = format!("{caller} may call {}, which the graph's permissions do not cover", shown.join(" and "));
         diagnostics
-            .lint(code::DENIED_ID, facts.place(&call.item.span), message)
+            .lint(code::DENIED_ID, analysis.model.place(&call.item.span), message)
             .label("computed of words that are all known")
-            .related(facts.place(&permissions.span), "these are its permissions")
+            .related(analysis.model.place(&permissions.span), "these are its permissions")
             .help(format!("add `{}` to `permissions`", needed.join(", ")));
     }
 }
 
 /// Reports graphs that would run inside this one and need what it does not permit.
-pub(super) fn check_inside(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let Some(permissions) = &facts.definition.permissions else { return };
-    for (caller, call) in facts.calls() {
-        let Some(graph) = facts.tool(call).graph else { continue };
-        let grants = |needed: &&String| facts.permissions().any(|pattern| covers(&pattern.value, needed));
+pub(super) fn check_inside(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let Some(permissions) = &analysis.model.definition.permissions else { return };
+    for (caller, call) in analysis.model.calls() {
+        let Some(graph) = analysis.model.tool(call).graph else { continue };
+        let grants = |needed: &&String| analysis.model.permissions().any(|pattern| covers(&pattern.value, needed));
         let missing: Vec<&str> = graph.needs.iter().filter(|needed| !grants(needed)).map(String::as_str).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
             let message =
                 format!("{caller} runs `{}`, which needs what the graph's permissions do not cover", graph.file);
             diagnostics
-                .lint(code::MISSING_INSIDE, facts.place(&call.item.span), message)
+                .lint(code::MISSING_INSIDE, analysis.model.place(&call.item.span), message)
                 .label(format!("needs `{missing}`"))
-                .related(facts.place(&permissions.span), "these are its permissions")
+                .related(analysis.model.place(&permissions.span), "these are its permissions")
                 .note("a graph that runs inside another may do what both permit")
                 .help(format!("add `{missing}` to `permissions`"));
         }
@@ -120,19 +125,19 @@ fn covers(pattern: &Pattern, needed: &str) -> bool {
 }
 
 /// Reports permissions that grant more than a run of the graph needs.
-pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let mut needed = needs(facts.definition);
-    let inner = facts.tools.iter().filter_map(|tool| tool.graph).flat_map(|graph| &graph.needs);
+pub(super) fn check_excess(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let mut needed = needs(analysis.model.definition);
+    let inner = analysis.model.tools.iter().filter_map(|tool| tool.graph).flat_map(|graph| &graph.needs);
     let mut known: HashSet<String> = needed.iter().cloned().collect();
     needed.extend(inner.filter(|one| known.insert((*one).clone())).cloned());
     let beginnings: Vec<String> =
         needed.iter().filter_map(|needed| needed.strip_suffix('*')).map(str::to_owned).collect();
-    let source = facts.definition.source();
+    let source = analysis.model.definition.source();
     if needed.is_empty() {
         // The list must be there all the same.
         return;
     }
-    for permission in facts.permissions() {
+    for permission in analysis.model.permissions() {
         let pattern = permission.value.as_str();
         // Of what is known only at each call, part of it may be all that is meant.
         let is_part = |beginning: &String| pattern.starts_with(beginning.as_str());
@@ -142,7 +147,7 @@ pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         }
         if diagnostics.is_full(code::EXCESS_PERMISSION, source) {
             // It is only counted.
-            diagnostics.lint(code::EXCESS_PERMISSION, facts.place(&permission.span), String::new());
+            diagnostics.lint(code::EXCESS_PERMISSION, analysis.model.place(&permission.span), String::new());
             continue;
         }
         let covers = |needed: &&String| covers(&permission.value, needed);
@@ -151,7 +156,7 @@ pub(super) fn check_excess(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             [] => format!("the graph needs nothing that `{pattern}` grants"),
             _ => format!("`{pattern}` grants more than the graph needs"),
         };
-        let diagnostic = diagnostics.lint(code::EXCESS_PERMISSION, facts.place(&permission.span), message);
+        let diagnostic = diagnostics.lint(code::EXCESS_PERMISSION, analysis.model.place(&permission.span), message);
         match covered.as_slice() {
             [] => diagnostic.help("remove it"),
             _ => diagnostic.help(format!("write what it needs: {}", covered.join(", "))),

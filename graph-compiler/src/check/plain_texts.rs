@@ -1,13 +1,17 @@
 //! No template stands where none is read: it would be a text that looks computed.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for node in &facts.definition.nodes {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for node in &analysis.model.definition.nodes {
         for key in node.written().filter(|key| key.value.as_str().contains("${")) {
             diagnostics
-                .error(code::TEMPLATE_AS_TEXT, facts.place(&key.span), format!("the state key `{key}` is not computed"))
+                .error(
+                    code::TEMPLATE_AS_TEXT,
+                    analysis.model.place(&key.span),
+                    format!("the state key `{key}` is not computed"),
+                )
                 .label("taken as it is written")
                 .help("the keys of the state stand in the graph; write a value with computed names to one of them");
         }

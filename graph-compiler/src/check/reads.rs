@@ -3,7 +3,8 @@
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
-use super::facts::{Facts, Read, Site};
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Read, Site};
 use crate::definition::NodeKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
@@ -11,25 +12,25 @@ use crate::types::{Kind, Type};
 /// What the state that a hook sees has in it beside the graph's keys (R148).
 const STEP_COUNT: &str = "step_count";
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    facts.reads(&mut |read| match read.path.root {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    analysis.model.reads(&mut |read| match read.path.root {
         Root::Now | Root::Timestamp => {}
-        Root::Local => check_local(facts, &read, diagnostics),
-        Root::Visit => check_visit(facts, &read, diagnostics),
-        Root::Inputs => check_input(facts, &read, diagnostics),
-        Root::State => check_key(facts, &read, diagnostics),
-        Root::Result => check_result(facts, &read, diagnostics),
+        Root::Local => check_local(analysis, &read, diagnostics),
+        Root::Visit => check_visit(analysis, &read, diagnostics),
+        Root::Inputs => check_input(analysis, &read, diagnostics),
+        Root::State => check_key(analysis, &read, diagnostics),
+        Root::Result => check_result(analysis, &read, diagnostics),
     });
 }
 
-fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
-    let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &facts.types.inputs.kind) else { return };
-    if let Some(field) = facts.types.input(name) {
-        check_parts(facts, read, &field.ty, 1, diagnostics);
+fn check_input(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &analysis.model.inputs.kind) else { return };
+    if let Some(field) = analysis.model.input(name) {
+        check_parts(analysis, read, &field.ty, 1, diagnostics);
         return;
     }
     let message = format!("the graph has no input `{name}`");
-    let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, read.place(facts), message);
+    let diagnostic = diagnostics.error(code::UNKNOWN_INPUT, read.place(analysis.model.definition), message);
     diagnostic.label("not in `config_schema`").suggest(name, fields.iter().map(|field| field.name.as_str()));
     if diagnostic.help.is_none() {
         diagnostic.help(format!(
@@ -38,25 +39,25 @@ fn check_input(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
     }
 }
 
-fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_key(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     let Some(name) = read.path.segments.first() else { return };
     if let LAST_ERROR | RETRIES = name.as_str() {
-        let ty = facts.type_of_key(read.node, read.site, name);
-        return check_parts(facts, read, &ty, 1, diagnostics);
+        let ty = analysis.type_env().type_of_key(read.node, read.site, name);
+        return check_parts(analysis, read, &ty, 1, diagnostics);
     }
-    let keys = || facts.types.keys.iter().map(|key| key.name.as_str());
+    let keys = || analysis.types.keys.iter().map(|key| key.name.as_str());
     if name == "inputs" {
-        let (path, place) = (read.path.to_string(), read.place(facts));
+        let (path, place) = (read.path.to_string(), read.place(analysis.model.definition));
         let diagnostic = diagnostics.error(code::UNKNOWN_KEY, place, "inputs are not part of the state");
         let right = path.replacen("state.inputs", "inputs", 1);
         diagnostic.help(format!("write `{right}`")).replace(&path, &right, true);
-    } else if let Some(key) = facts.types.key(name) {
-        check_parts(facts, read, &facts.types.keys[key].ty, 1, diagnostics);
-    } else if facts.definition.is_complete {
+    } else if let Some(key) = analysis.model.key(name) {
+        check_parts(analysis, read, &analysis.types.keys[key].ty, 1, diagnostics);
+    } else if analysis.model.definition.is_complete {
         let message = format!("nothing sets the state key `{name}`");
-        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(facts), message);
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(analysis.model.definition), message);
         diagnostic.label("never assigned").suggest(name, keys());
-        if facts.types.input(name).is_some() {
+        if analysis.model.input(name).is_some() {
             let path = read.path.to_string();
             diagnostic.help(format!("did you mean `inputs.{name}`?"));
             diagnostic.replace(&path, &path.replacen("state.", "inputs.", 1), false);
@@ -64,11 +65,11 @@ fn check_key(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) 
     }
 }
 
-fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
-    if let Some(result) = facts.result_at(read.node, read.site) {
-        return check_parts(facts, read, &result, 0, diagnostics);
+fn check_result(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    if let Some(result) = analysis.model.result_at(read.node, read.site) {
+        return check_parts(analysis, read, &result, 0, diagnostics);
     }
-    let node = &facts.definition.nodes[read.node];
+    let node = &analysis.model.definition.nodes[read.node];
     let why = match (&node.kind, read.site) {
         (_, Site::Params | Site::Item) => "the tool is still to be called with these parameters",
         (_, Site::Over) => "the tool is still to be called for the items of this list",
@@ -80,29 +81,31 @@ fn check_result(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostic
         (NodeKind::Foreach(_), Site::Next) => "name a state key with `collect`, and look at that",
         _ => "assign what you need to a state key in the node that calls the tool, and read it from `state`",
     };
-    diagnostics.error(code::NO_RESULT, read.place(facts), format!("there is no `result` here: {why}")).help(help);
+    diagnostics
+        .error(code::NO_RESULT, read.place(analysis.model.definition), format!("there is no `result` here: {why}"))
+        .help(help);
 }
 
 /// Checks the way into an item of a foreach; what a hook is told has no known parts, but for the state.
-fn check_local(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_local(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
     if let (Site::Hook, [root, key, ..]) = (read.site, read.path.segments.as_slice())
         && root == Root::State.name()
         && ![STEP_COUNT, LAST_ERROR, RETRIES].contains(&key.as_str())
-        && facts.types.key(key).is_none()
-        && facts.definition.is_complete
+        && analysis.model.key(key).is_none()
+        && analysis.model.definition.is_complete
     {
-        let keys = facts.types.keys.iter().map(|key| key.name.as_str()).chain([STEP_COUNT]);
+        let keys = analysis.types.keys.iter().map(|key| key.name.as_str()).chain([STEP_COUNT]);
         let message = format!("nothing sets the state key `{key}`");
-        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(facts), message);
+        let diagnostic = diagnostics.error(code::UNKNOWN_KEY, read.place(analysis.model.definition), message);
         diagnostic.label("never assigned").suggest(key, keys);
         return;
     }
     let whole = Path { root: Root::Local, segments: read.path.segments.iter().take(1).cloned().collect() };
-    check_parts(facts, read, &facts.type_of_path(read.node, read.site, &whole), 1, diagnostics);
+    check_parts(analysis, read, &analysis.type_env().type_of_path(read.node, read.site, &whole), 1, diagnostics);
 }
 
-fn check_visit(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
-    let place = || read.place(facts);
+fn check_visit(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+    let place = || read.place(analysis.model.definition);
     if read.site == Site::Output {
         diagnostics
             .error(code::NO_VISIT, place(), "there is no `visit` here: a return node is visited once")
@@ -110,9 +113,9 @@ fn check_visit(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
         return;
     }
     match read.path.segments.first().map(String::as_str) {
-        Some("number") => check_parts(facts, read, &Type::of(Kind::Integer), 1, diagnostics),
-        Some("previous") => match facts.previous_at(read.node) {
-            Ok(previous) => check_parts(facts, read, &previous, 1, diagnostics),
+        Some("number") => check_parts(analysis, read, &Type::of(Kind::Integer), 1, diagnostics),
+        Some("previous") => match analysis.model.previous_at(read.node) {
+            Ok(previous) => check_parts(analysis, read, &previous, 1, diagnostics),
             Err(why) => {
                 diagnostics
                     .error(code::NO_VISIT, place(), format!("there is no `visit.previous` here: {why}"))
@@ -134,7 +137,7 @@ fn check_visit(facts: &Facts<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics
 }
 
 /// Follows the parts of a path from `ty`, the type of what its first `done` parts lead to.
-fn check_parts(facts: &Facts<'_>, read: &Read<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
+fn check_parts(analysis: &Analysis<'_>, read: &Read<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
     let mut ty = ty.clone();
     let mut way = read.path.root.name().to_owned();
     let mut parts = read.path.segments.iter().enumerate();
@@ -154,7 +157,8 @@ fn check_parts(facts: &Facts<'_>, read: &Read<'_>, ty: &Type, done: usize, diagn
                         _ => format!("`{way}` has no field `{part}`"),
                     };
                     let fields = nothing.fields.clone();
-                    let diagnostic = diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, read.place(facts), message);
+                    let diagnostic =
+                        diagnostics.error(code::UNKNOWN_FIELD_OF_VALUE, read.place(analysis.model.definition), message);
                     diagnostic.suggest(part, fields.iter().copied());
                     if diagnostic.help.is_none() && !fields.is_empty() {
                         let list: Vec<String> = fields.iter().take(12).map(|field| format!("`{field}`")).collect();

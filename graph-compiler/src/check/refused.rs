@@ -3,22 +3,22 @@
 use graph_model::path::Path;
 use graph_model::template::Template;
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::definition::{Rule, Schema, SchemaKind, Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (_, call) in facts.calls() {
-        let Some(graph) = facts.tool(call).graph else { continue };
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (_, call) in analysis.model.calls() {
+        let Some(graph) = analysis.model.tool(call).graph else { continue };
         let Some(schema) = &graph.schema else { continue };
         let whose = call.shown().to_string();
-        Given { facts, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
+        Given { analysis, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
     }
 }
 
 /// What a nested graph is given.
 struct Given<'f, 'd> {
-    facts: &'f Facts<'d>,
+    analysis: &'f Analysis<'d>,
     /// The graph's file.
     file: &'f str,
 }
@@ -71,12 +71,12 @@ impl Given<'_, '_> {
 
     /// Compares the rules of an input with those of the input of this graph that it is given.
     fn compare(&self, term: &Term, path: &Path, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
-        let Some(own) = self.facts.schema_of_input(path) else { return };
+        let Some(own) = self.analysis.model.schema_of_input(path) else { return };
         let constant = own.rules.iter().find(|rule| rule.keyword == "const");
         let breaks = |constant: &&Rule| schema.rules.iter().find(|rule| !rule.holds(&constant.value));
         let both = constant.and_then(|constant| Some((constant, breaks(&constant)?))).or_else(|| own.excludes(schema));
         if let Some((own, rule)) = both {
-            let place = self.facts.place(&own.span);
+            let place = self.analysis.model.place(&own.span);
             self.report(term, rule, whose, diagnostics)
                 .label(format!("no value keeps both `{own}` and `{rule}`"))
                 .related(place, format!("`{path}` is declared with `{own}`"));
@@ -91,7 +91,7 @@ impl Given<'_, '_> {
         diagnostics: &'r mut Diagnostics,
     ) -> &'r mut crate::diagnostic::Diagnostic {
         let message = format!("{whose} is refused: the graph asks for `{rule}`");
-        let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.facts.place(&term.span), message);
+        let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.analysis.model.place(&term.span), message);
         diagnostic.note(format!("the graph is `{}`", self.file));
         diagnostic
     }

@@ -1,15 +1,19 @@
 //! Lists of which each entry counts once name nothing twice.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let text = &facts.definition.source().text;
-    for repeated in &facts.definition.repeated {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let text = &analysis.model.definition.source().text;
+    for repeated in &analysis.model.definition.repeated {
         let written = text.get(repeated.again.clone()).unwrap_or_default();
         diagnostics
-            .lint(code::REPEATED, facts.place(&repeated.again), format!("{} lists `{written}` twice", repeated.whose))
-            .related(facts.place(&repeated.first), "the first")
+            .lint(
+                code::REPEATED,
+                analysis.model.place(&repeated.again),
+                format!("{} lists `{written}` twice", repeated.whose),
+            )
+            .related(analysis.model.place(&repeated.first), "the first")
             .help("remove it, or write what was meant in its place");
     }
 }

@@ -7,35 +7,35 @@ use graph_model::secret::Secrets;
 use graph_model::template::Template;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, terms, tests};
-use super::infer::type_of_term;
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Site, terms, tests};
 use crate::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // A graph that nobody gives a secret has none to keep.
-    if !facts.types.inputs.has_secret() && !facts.tools.iter().any(|tool| tool.result.has_secret()) {
+    if !analysis.model.inputs.has_secret() && !analysis.model.tools.iter().any(|tool| tool.result.has_secret()) {
         return;
     }
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
             // What is given to a tool is looked at with what the tool takes.
             if !matches!(site, Site::Params | Site::Item) {
-                check_texts(facts, (at, site), term, diagnostics);
+                check_texts(analysis, (at, site), term, diagnostics);
             }
         }
-        tests(node).into_iter().for_each(|test| check_test(facts, (at, Site::Next), test, diagnostics));
+        tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }
-    for (caller, call) in facts.calls() {
-        check_call(facts, caller.site(), call, diagnostics);
+    for (caller, call) in analysis.model.calls() {
+        check_call(analysis, caller.site(), call, diagnostics);
     }
-    for (at, hook) in facts.definition.hooks.iter().enumerate() {
-        hook.condition.tests(&mut |test| check_test(facts, (at, Site::Hook), test, diagnostics));
+    for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
+        hook.condition.tests(&mut |test| check_test(analysis, (at, Site::Hook), test, diagnostics));
         if let Reaction::Steer(params) = &hook.reaction {
             let given = Given {
-                facts,
+                analysis,
                 node: at,
                 site: Site::Hook,
                 promise: Promise::None("what a hook wishes is shown to everybody"),
@@ -46,18 +46,23 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Says where a graph has secrets that returns `output`.
-pub(super) fn of(facts: &Facts<'_>, output: &Type) -> Secrets {
-    let keys = facts.types.keys.iter().filter_map(|key| Some((key.name.clone(), key.ty.mask()?)));
-    let tools = (0_u16..).zip(&facts.tools).filter_map(|(at, tool)| Some((at, tool.result.mask()?)));
-    Secrets { inputs: facts.types.inputs.mask(), keys: keys.collect(), tools: tools.collect(), output: output.mask() }
+pub(super) fn of(analysis: &Analysis<'_>, output: &Type) -> Secrets {
+    let keys = analysis.types.keys.iter().filter_map(|key| Some((key.name.clone(), key.ty.mask()?)));
+    let tools = (0_u16..).zip(&analysis.model.tools).filter_map(|(at, tool)| Some((at, tool.result.mask()?)));
+    Secrets {
+        inputs: analysis.model.inputs.mask(),
+        keys: keys.collect(),
+        tools: tools.collect(),
+        output: output.mask(),
+    }
 }
 
 /// Reports texts with a secret among other things.
-fn check_texts(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) {
+fn check_texts(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) {
     term.templates(&mut |term, template, text| {
-        if let (Template::Mixed(_), Some((path, span))) = (template, first_secret(facts, (node, site), term)) {
+        if let (Template::Mixed(_), Some((path, span))) = (template, first_secret(analysis, (node, site), term)) {
             let message = format!("`{path}` is a secret, and becomes a part of a text");
-            let diagnostic = diagnostics.error(code::SECRET_IN_TEXT, facts.place(&span), message);
+            let diagnostic = diagnostics.error(code::SECRET_IN_TEXT, analysis.model.place(&span), message);
             diagnostic.label("a secret").help(format!(
                 "keep the secret by itself, and make the text where it is given to a parameter that is secret too, as in {}",
                 shortened(text)
@@ -77,11 +82,11 @@ fn shortened(text: &str) -> String {
 }
 
 /// Returns the first path of a template that leads to a secret, and where it stands.
-fn first_secret(facts: &Facts<'_>, (node, site): (usize, Site), term: &Term) -> Option<(String, Span)> {
+fn first_secret(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &Term) -> Option<(String, Span)> {
     let TermKind::Template { text, template } = &term.kind else { return None };
     let mut paths = template.expressions().flat_map(|expression| expression.paths.iter().zip(&expression.ranges));
-    let (path, range) = paths.find(|(path, _)| facts.type_of_path(node, site, path).has_secret())?;
-    Some((path.to_string(), locate(facts.definition.source(), &term.span, text, range)))
+    let (path, range) = paths.find(|(path, _)| analysis.type_env().type_of_path(node, site, path).has_secret())?;
+    Some((path.to_string(), locate(analysis.model.definition.source(), &term.span, text, range)))
 }
 
 /// What is known of whether a call keeps what it gets to itself.
@@ -93,8 +98,8 @@ enum Promise<'f> {
     None(&'f str),
 }
 
-fn check_call(facts: &Facts<'_>, (node, site): (usize, Site), call: &Call, diagnostics: &mut Diagnostics) {
-    let tool = facts.tool(call);
+fn check_call(analysis: &Analysis<'_>, (node, site): (usize, Site), call: &Call, diagnostics: &mut Diagnostics) {
+    let tool = analysis.model.tool(call);
     let whose = call.shown();
     let promise = match (tool.contract, tool.graph) {
         (Some(contract), _) => Promise::Said(&contract.source.name),
@@ -102,7 +107,7 @@ fn check_call(facts: &Facts<'_>, (node, site): (usize, Site), call: &Call, diagn
         _ if call.computed().is_some() => Promise::None("which tool it is shows only when the graph runs"),
         _ => Promise::None("no contract says that it keeps one"),
     };
-    let given = Given { facts, node, site, promise };
+    let given = Given { analysis, node, site, promise };
     if let Some((term, _)) = call.computed() {
         let given = Given { promise: Promise::None("an id is shown to everybody"), ..given };
         given.check(term, &Type::of(Kind::String), &"the id of an item", diagnostics);
@@ -114,7 +119,7 @@ fn check_call(facts: &Facts<'_>, (node, site): (usize, Site), call: &Call, diagn
 /// Values that are given to something.
 #[derive(Clone, Copy)]
 struct Given<'f, 'd> {
-    facts: &'f Facts<'d>,
+    analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
     promise: Promise<'f>,
@@ -158,7 +163,7 @@ impl Given<'_, '_> {
                 list.iter().for_each(|term| self.check(term, &part(target), whose, diagnostics));
             }
             (TermKind::Template { .. }, _) => {
-                let ty = type_of_term(self.facts, self.node, self.site, term);
+                let ty = self.analysis.type_env().type_of_term(self.node, self.site, term);
                 if ty.reveals(target) {
                     self.report(term, whose, diagnostics);
                 }
@@ -168,7 +173,7 @@ impl Given<'_, '_> {
     }
 
     fn report(&self, term: &Term, whose: &dyn Display, diagnostics: &mut Diagnostics) {
-        let Some((path, span)) = first_secret(self.facts, (self.node, self.site), term) else { return };
+        let Some((path, span)) = first_secret(self.analysis, (self.node, self.site), term) else { return };
         let is_text = matches!(&term.kind, TermKind::Template { template: Template::Mixed(_), .. });
         let (code, message) = match is_text {
             true => (
@@ -180,7 +185,7 @@ impl Given<'_, '_> {
                 format!("`{path}` is, or holds, a secret, and is given to {whose}, which is none"),
             ),
         };
-        let diagnostic = diagnostics.error(code, self.facts.place(&span), message);
+        let diagnostic = diagnostics.error(code, self.analysis.model.place(&span), message);
         diagnostic.label("a secret");
         match self.promise {
             Promise::Said(file) => {
@@ -201,18 +206,18 @@ fn part(target: &Type) -> Type {
     }
 }
 
-fn check_test(facts: &Facts<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
     let asks_whether = match test.operator {
         Operator::Exists => true,
         Operator::Eq | Operator::Ne => test.value.value == Value::Null,
         _ => false,
     };
-    if asks_whether || !facts.type_of_path(node, site, &test.path.value).has_secret() {
+    if asks_whether || !analysis.type_env().type_of_path(node, site, &test.path.value).has_secret() {
         return;
     }
     let message = format!("`{}` is, or holds, a secret, and the way of the run would tell what it is", test.path.value);
     diagnostics
-        .error(code::SECRET_COMPARED, facts.place(&test.path.span), message)
+        .error(code::SECRET_COMPARED, analysis.model.place(&test.path.span), message)
         .label("a secret")
         .help("ask whether there is one with `op: exists`, or have a tool say what must be known of it");
 }

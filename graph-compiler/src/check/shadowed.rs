@@ -1,22 +1,23 @@
 //! No edge stands behind one that always matches (R90).
 
-use super::facts::{Facts, edges};
+use crate::analysis::Analysis;
+use crate::analysis::edges::edges;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for node in &facts.definition.nodes {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for node in &analysis.model.definition.nodes {
         let edges = edges(node.next());
         let Some(always) = edges.iter().position(|edge| edge.always) else { continue };
         let Some(first) = edges[always].edge else { continue };
         let mut behind = edges[always + 1..].iter().filter_map(|edge| edge.edge);
         let Some(edge) = behind.next() else { continue };
         let message = format!("this edge of node `{}` is never followed", node.name);
-        let diagnostic = diagnostics.error(code::SHADOWED_EDGE, facts.place(&edge.span), message);
+        let diagnostic = diagnostics.error(code::SHADOWED_EDGE, analysis.model.place(&edge.span), message);
         diagnostic
-            .related(facts.place(&first.span), "this one has no `when`, so it always matches")
+            .related(analysis.model.place(&first.span), "this one has no `when`, so it always matches")
             .help("move the edge without `when` to the end of the list");
         behind.for_each(|edge| {
-            diagnostic.related(facts.place(&edge.span), "nor is this");
+            diagnostic.related(analysis.model.place(&edge.span), "nor is this");
         });
     }
 }

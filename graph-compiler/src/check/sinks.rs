@@ -8,30 +8,31 @@ use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Expression, Template};
 use graph_model::value::Value;
 
-use super::Reachable;
-use super::facts::{Facts, Site};
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
 use crate::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
 use crate::diagnostic::{Diagnostics, code};
+use crate::items::Reachable;
 use crate::source::Span;
 use crate::types::{Kind, Type};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (caller, call) in facts.calls() {
-        let tool = facts.tool(call);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (caller, call) in analysis.model.calls() {
+        let tool = analysis.model.tool(call);
         let schema = tool
             .contract
             .map(|contract| &contract.params)
             .or_else(|| tool.graph.and_then(|graph| graph.schema.as_ref()));
         let (node, site) = caller.site();
         if let Some(schema) = schema {
-            let given = Given { facts, node, site, call, whole: schema, whose: call.shown().to_string() };
+            let given = Given { analysis, node, site, call, whole: schema, whose: call.shown().to_string() };
             given.check(&call.params, schema, None, diagnostics);
         }
         for Reachable { id, schema, .. } in
-            facts.items.reachable.iter().filter(|one| may_be(facts, call, one.id.as_str()))
+            analysis.model.items.reachable.iter().filter(|one| may_be(analysis, call, one.id.as_str()))
         {
             let whose = format!("`{id}`, which {} may be", call.shown());
-            let given = Given { facts, node, site, call, whole: schema, whose };
+            let given = Given { analysis, node, site, call, whole: schema, whose };
             given.check(&call.params, schema, None, diagnostics);
         }
     }
@@ -41,27 +42,27 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
 const MOST_IDS: usize = 1000;
 
 /// Whether a computed id may be this one, as far as its template, the types in it and the graph's permissions say.
-pub(super) fn may_be(facts: &Facts<'_>, call: &Call, id: &str) -> bool {
+pub(super) fn may_be(analysis: &Analysis<'_>, call: &Call, id: &str) -> bool {
     let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
     if !is_tool || call.computed().is_none() || !id.starts_with(call.beginning()) {
         return false;
     }
     let Ok(item) = graph_model::name::ItemId::new(id) else { return false };
     let capability = graph_model::capability::Capability::new(Verb::Execute, ItemType::Tool, Some(&item));
-    facts.permissions().any(|pattern| pattern.value.grants(&capability))
-        && ids(facts, call).is_none_or(|ids| ids.iter().any(|one| one == id))
+    analysis.model.permissions().any(|pattern| pattern.value.grants(&capability))
+        && ids(analysis, call).is_none_or(|ids| ids.iter().any(|one| one == id))
 }
 
 /// Returns the ids that a template yields, where all that is in it are words of enums.
-fn ids(facts: &Facts<'_>, call: &Call) -> Option<Vec<String>> {
-    let (caller, _) = facts.calls().find(|(_, one)| std::ptr::eq(*one, call))?;
+fn ids(analysis: &Analysis<'_>, call: &Call) -> Option<Vec<String>> {
+    let (caller, _) = analysis.model.calls().find(|(_, one)| std::ptr::eq(*one, call))?;
     let (node, site) = caller.site();
     let (term, _) = call.computed()?;
     let TermKind::Template { template, .. } = &term.kind else { return None };
     let words = |expression: &Expression| {
         let mut words = Vec::new();
         for path in &expression.paths {
-            match facts.type_of_path(node, site, path).kind {
+            match analysis.type_env().type_of_path(node, site, path).kind {
                 Kind::Enum(texts) => words.extend(texts),
                 _ => return None,
             }
@@ -107,7 +108,7 @@ fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
 
 /// What a call gives to its tool.
 pub(super) struct Given<'f, 'd> {
-    pub(super) facts: &'f Facts<'d>,
+    pub(super) analysis: &'f Analysis<'d>,
     pub(super) node: usize,
     pub(super) site: Site,
     pub(super) call: &'f Call,
@@ -192,7 +193,7 @@ impl Given<'_, '_> {
             // The author wrote all that can stand there.
             _ if self.constants(path).is_some() => Type::never(),
             Root::Local if self.site == Site::Hook => of_event(path),
-            _ => self.facts.type_of_path(self.node, self.site, path),
+            _ => self.analysis.type_env().type_of_path(self.node, self.site, path),
         }
     }
 
@@ -203,12 +204,14 @@ impl Given<'_, '_> {
     pub(super) fn constants(&self, path: &Path) -> Option<Vec<Value>> {
         let values = match (path.root, self.site) {
             (Root::Inputs, _) => {
-                let rules = &self.facts.schema_of_input(path)?.rules;
+                let rules = &self.analysis.model.schema_of_input(path)?.rules;
                 let constant = rules.iter().find(|rule| rule.keyword == "const")?;
                 vec![constant.value.clone(), Value::Null]
             }
             (Root::Local, Site::Item) => {
-                let NodeKind::Foreach(each) = &self.facts.definition.nodes[self.node].kind else { return None };
+                let NodeKind::Foreach(each) = &self.analysis.model.definition.nodes[self.node].kind else {
+                    return None;
+                };
                 let part = path.segments.get(1..).unwrap_or_default();
                 let items = each.over.literal()?;
                 items.as_array()?.iter().map(|item| part_of(item, part)).collect::<Option<_>>()?
@@ -221,13 +224,13 @@ impl Given<'_, '_> {
 
     /// Whether a graph's input is declared as code of this kind itself, so that who gives it answers for it.
     pub(super) fn is_declared(&self, path: &Path, sink: Sink) -> bool {
-        let mut schema = self.facts.definition.inputs.as_ref();
+        let mut schema = self.analysis.model.definition.inputs.as_ref();
         for part in &path.segments {
             if schema.is_some_and(|schema| schema.sink.is_some()) {
                 break;
             }
             schema = schema.and_then(|schema| match &schema.kind {
-                SchemaKind::Object(_) => self.facts.definition.property(schema, part),
+                SchemaKind::Object(_) => self.analysis.model.definition.property(schema, part),
                 SchemaKind::Map(inner) | SchemaKind::List(inner) => Some(&**inner),
                 _ => None,
             });
@@ -249,7 +252,7 @@ impl Given<'_, '_> {
         let Some((path, range)) = expression.paths.iter().zip(&expression.ranges).find(|(path, _)| risky(path)) else {
             return;
         };
-        let span = locate(self.facts.definition.source(), &term.span, text, range);
+        let span = locate(self.analysis.model.definition.source(), &term.span, text, range);
         let is_whole = matches!(template, Template::Whole(_));
         let (parameter, whose) = (target.parameter, &self.whose);
         let message = match is_whole {
@@ -261,7 +264,7 @@ impl Given<'_, '_> {
             false => self.help(text, place_of(text, expression), path, target),
         };
         diagnostics
-            .lint(code::INJECTION, self.facts.place(&span), message)
+            .lint(code::INJECTION, self.analysis.model.place(&span), message)
             .label(format!("this is {}", self.type_of(path).not_null()))
             .help(help);
     }

@@ -1,20 +1,20 @@
 //! `config.start` names a node.
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // A missing `start` was reported when the file was parsed.
-    let Some(start) = &facts.definition.start else { return };
+    let Some(start) = &analysis.model.definition.start else { return };
     let name = start.value.as_str();
-    if !facts.is_node(name) {
+    if !analysis.model.is_node(name) {
         diagnostics
             .error(
                 code::NO_START,
-                facts.place(&start.span),
+                analysis.model.place(&start.span),
                 format!("the graph starts at `{name}`, which does not exist"),
             )
             .label("no node with this name")
-            .suggest(name, facts.node_names());
+            .suggest(name, analysis.model.node_names());
     }
 }

@@ -1,31 +1,32 @@
 //! Edges lead to nodes that exist.
 
-use super::facts::{Facts, edges};
+use crate::analysis::Analysis;
+use crate::analysis::edges::edges;
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for node in &facts.definition.nodes {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for node in &analysis.model.definition.nodes {
         let name = &node.name;
         for to in edges(node.next()).iter().filter_map(|edge| edge.to) {
             let target = to.value.as_str();
-            if !facts.is_node(target) {
+            if !analysis.model.is_node(target) {
                 let message = format!("node `{name}` sends the run to `{target}`, which does not exist");
                 diagnostics
-                    .error(code::UNKNOWN_TARGET, facts.place(&to.span), message)
+                    .error(code::UNKNOWN_TARGET, analysis.model.place(&to.span), message)
                     .label("no node with this name")
-                    .suggest(target, facts.node_names());
+                    .suggest(target, analysis.model.node_names());
             }
         }
         if let Some(to) = node.on_error() {
             let target = to.value.as_str();
-            if !facts.is_node(target) {
+            if !analysis.model.is_node(target) {
                 let message = format!("a failure of node `{name}` leads to `{target}`, which does not exist");
-                let diagnostic = diagnostics.error(code::UNKNOWN_ERROR_TARGET, facts.place(&to.span), message);
+                let diagnostic = diagnostics.error(code::UNKNOWN_ERROR_TARGET, analysis.model.place(&to.span), message);
                 diagnostic.label("no node with this name");
                 if matches!(target, "fail" | "continue") {
                     diagnostic.help(format!("the policy is set for the whole graph: `config.on_error: {target}`"));
                 } else {
-                    diagnostic.suggest(target, facts.node_names());
+                    diagnostic.suggest(target, analysis.model.node_names());
                 }
             }
         }

@@ -2,21 +2,23 @@
 
 use graph_model::path::Root;
 
-use super::cases::Judgement;
-use super::facts::{Facts, Site};
-use super::flow::backwards;
-use super::set::Set;
+use crate::analysis::Analysis;
+use crate::analysis::coverage::Coverage;
+use crate::analysis::flow::backwards;
+use crate::analysis::reads::Site;
+use crate::analysis::set::Set;
 use crate::definition::{Next, NodeKind};
 use crate::diagnostic::{Diagnostics, code};
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Where steps run out the run returns its state, wherever it is; what is returned is read.
-    if !facts.is_whole() || facts.may_end_anywhere() {
+    if !analysis.model.is_whole() || analysis.model.may_end_anywhere() {
         return;
     }
-    let live = Live::analyse(facts);
-    for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
-        let mut after = live.behind_assignments(facts, at);
+    let live = Live::analyse(analysis);
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))
+    {
+        let mut after = live.behind_assignments(analysis, at);
         let written: Vec<_> = node.written().collect();
         let mut reads: Vec<Vec<Slot>> = vec![Vec::new(); written.len()];
         for &(site, slot) in &live.reads[at] {
@@ -27,7 +29,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
             }
         }
         for (index, key) in written.iter().enumerate().rev() {
-            let Some(slot) = facts.types.key(key.value.as_str()) else { continue };
+            let Some(slot) = analysis.model.key(key.value.as_str()) else { continue };
             if !after.contains(slot) {
                 let never = !live.anywhere.contains(slot);
                 let message = if never {
@@ -39,7 +41,7 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
                     )
                 };
                 diagnostics
-                    .lint(code::UNREAD, facts.place(&key.span), message)
+                    .lint(code::UNREAD, analysis.model.place(&key.span), message)
                     .help("remove it, read it, or return it in an `output`");
             }
             after.remove(slot);
@@ -48,13 +50,13 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     }
     let mut at_some = live.always.clone();
     live.before.iter().for_each(|before| at_some.unite(before));
-    for (key, _) in &facts.definition.state {
+    for (key, _) in &analysis.model.definition.state {
         // One that is written before it is read declares the key, and is no mistake.
-        if facts.types.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
+        if analysis.model.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
             diagnostics
                 .lint(
                     code::UNREAD,
-                    facts.place(&key.span),
+                    analysis.model.place(&key.span),
                     format!("`state.{key}` has a first value, and nothing reads it"),
                 )
                 .help("remove it, read it, or return it in an `output`");
@@ -83,17 +85,17 @@ struct Live {
 
 impl Live {
     /// Analyses the graph backwards, from its ends.
-    fn analyse(facts: &Facts<'_>) -> Self {
-        let (count, keys) = (facts.definition.nodes.len(), facts.types.keys.len());
+    fn analyse(analysis: &Analysis<'_>) -> Self {
+        let (count, keys) = (analysis.model.definition.nodes.len(), analysis.types.keys.len());
         let mut live = Self {
             reads: vec![Vec::new(); count],
-            returns_state: (0..count).map(|node| returns_state(facts, node)).collect(),
+            returns_state: (0..count).map(|node| returns_state(analysis, node)).collect(),
             before: vec![Set::empty(keys); count],
             all: Set::full(keys),
             always: Set::empty(keys),
             anywhere: Set::empty(keys),
         };
-        facts.reads(&mut |read| {
+        analysis.model.reads(&mut |read| {
             let name = match (read.path.root, read.site, read.path.segments.as_slice()) {
                 (Root::State, _, []) => None,
                 (Root::Local, Site::Hook, [root]) if root == "state" => None,
@@ -104,7 +106,7 @@ impl Live {
             let slot: Slot = match name {
                 // The state as a whole.
                 None => None,
-                Some(name) => match facts.types.key(name) {
+                Some(name) => match analysis.model.key(name) {
                     Some(key) => Some(key),
                     None => return,
                 },
@@ -117,12 +119,12 @@ impl Live {
             }
         });
         // Backwards along the edges; only what leads back needs a second look.
-        let order = backwards(facts);
+        let order = backwards(&analysis.model);
         let mut changed = true;
         while changed {
             changed = false;
             for &node in &order {
-                let before = live.in_front(facts, node);
+                let before = live.in_front(analysis, node);
                 if before != live.before[node] {
                     live.before[node] = before;
                     changed = true;
@@ -137,12 +139,12 @@ impl Live {
     }
 
     /// Returns the keys that matter once a node has written.
-    fn behind_assignments(&self, facts: &Facts<'_>, node: usize) -> Set {
+    fn behind_assignments(&self, analysis: &Analysis<'_>, node: usize) -> Set {
         let mut live = self.always.clone();
         if self.returns_state[node] {
             live.unite(&self.all);
         }
-        for next in facts.successors(node) {
+        for next in analysis.model.successors(node) {
             live.unite(&self.before[next]);
         }
         let reads = self.reads[node].iter().filter(|(site, _)| *site == Site::Next);
@@ -150,19 +152,19 @@ impl Live {
         live
     }
 
-    fn in_front(&self, facts: &Facts<'_>, node: usize) -> Set {
-        let definition = &facts.definition.nodes[node];
-        let mut live = self.behind_assignments(facts, node);
-        if !facts.may_skip_assign(node) {
+    fn in_front(&self, analysis: &Analysis<'_>, node: usize) -> Set {
+        let definition = &analysis.model.definition.nodes[node];
+        let mut live = self.behind_assignments(analysis, node);
+        if !analysis.model.may_skip_assign(node) {
             definition
                 .written()
-                .filter_map(|key| facts.types.key(key.value.as_str()))
+                .filter_map(|key| analysis.model.key(key.value.as_str()))
                 .for_each(|slot| live.remove(slot));
         }
         // An assignment that reads a key that one before it wrote reads that; counting it here too says less, never more.
         let early = |site: Site| site != Site::Next;
         self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
-        if let Some(next) = facts.error_successor(node) {
+        if let Some(next) = analysis.model.error_successor(node) {
             live.unite(&self.before[next]);
         }
         live
@@ -176,21 +178,21 @@ fn add(all: &Set, set: &mut Set, slot: Slot) {
     }
 }
 
-fn returns_state(facts: &Facts<'_>, node: usize) -> bool {
-    match &facts.definition.nodes[node].kind {
+fn returns_state(analysis: &Analysis<'_>, node: usize) -> bool {
+    match &analysis.model.definition.nodes[node].kind {
         NodeKind::Return(returns) => returns.output.is_none(),
-        _ => ends_without_return(facts, node),
+        _ => ends_without_return(analysis, node),
     }
 }
 
 /// Whether the run may end at a node that is no return node: some case is left open, or an edge leads nowhere.
-fn ends_without_return(facts: &Facts<'_>, node: usize) -> bool {
+fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
     // The cheap question first: of most nodes it is the answer.
-    if !facts.may_end(node) {
+    if !analysis.model.may_end(node) {
         return false;
     }
-    let Next::List(list) = facts.definition.nodes[node].next() else { return true };
-    let Some(Judgement { ways, .. }) = facts.judgement(node) else { return true };
-    let mut edges = list.edges.iter().zip(&ways.can_follow);
-    ways.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())
+    let Next::List(list) = analysis.model.definition.nodes[node].next() else { return true };
+    let Some(Coverage { followed, .. }) = &analysis.coverage[node] else { return true };
+    let mut edges = list.edges.iter().zip(&followed.can_follow);
+    followed.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())
 }

@@ -4,15 +4,16 @@ use graph_model::input::references;
 use graph_model::path::Root;
 use graph_model::value::Value;
 
-use super::facts::{Facts, hook_terms, terms};
+use crate::analysis::Analysis;
+use crate::analysis::reads::{hook_terms, terms};
 use crate::definition::{Term, TermKind};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashSet;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let Some(schema) = &facts.definition.inputs else { return };
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let Some(schema) = &analysis.model.definition.inputs else { return };
     let (mut read, mut all) = (HashSet::default(), false);
-    facts.reads(&mut |one| {
+    analysis.model.reads(&mut |one| {
         if one.path.root == Root::Inputs {
             match one.path.segments.first() {
                 Some(name) => drop(read.insert(name.as_str())),
@@ -24,15 +25,16 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
     if schema.properties().all(|property| is_read(&property.name.value, &read)) {
         return;
     }
-    let of_nodes = facts.definition.nodes.iter().flat_map(|node| terms(node).into_iter().map(|(_, term)| term));
-    for term in of_nodes.chain(facts.definition.hooks.iter().flat_map(hook_terms)) {
+    let of_nodes =
+        analysis.model.definition.nodes.iter().flat_map(|node| terms(node).into_iter().map(|(_, term)| term));
+    for term in of_nodes.chain(analysis.model.definition.hooks.iter().flat_map(hook_terms)) {
         referred(term, &mut read);
     }
     for property in schema.properties().filter(|property| !is_read(&property.name.value, &read)) {
         diagnostics
             .lint(
                 code::UNREAD_INPUT,
-                facts.place(&property.name.span),
+                analysis.model.place(&property.name.span),
                 format!("nothing reads the input `{}`", property.name),
             )
             .help("read it, or remove it");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::Facts;
+use crate::analysis::Analysis;
 use crate::definition::TermKind;
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::HashSet;
@@ -58,10 +58,10 @@ const OF_BASH: [&str; 44] = [
     "UID",
 ];
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    let required: HashSet<&str> = facts.definition.env.iter().map(String::as_str).collect();
-    for (_, call) in facts.calls() {
-        let tool = facts.tool(call);
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let required: HashSet<&str> = analysis.model.definition.env.iter().map(String::as_str).collect();
+    for (_, call) in analysis.model.calls() {
+        let tool = analysis.model.tool(call);
         if call.id().is_none_or(|id| id.as_str() != "rye/bash")
             || tool.contract.is_none_or(|contract| !contract.builtin())
         {
@@ -91,10 +91,11 @@ pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
         for name in used.iter().filter(|name| !is_known(name)) {
             let diagnostic = diagnostics.lint(
                 code::UNKNOWN_VARIABLE,
-                facts.place(&command.span),
+                analysis.model.place(&command.span),
                 format!("the command reads the variable `{name}`, which nothing sets"),
             );
-            diagnostic.suggest(name, names.iter().copied().chain(facts.definition.env.iter().map(String::as_str)));
+            diagnostic
+                .suggest(name, names.iter().copied().chain(analysis.model.definition.env.iter().map(String::as_str)));
             if diagnostic.help.is_none() {
                 diagnostic.help(format!(
                     "pass it in `env`, or require it with `env_requires: [{name}]`; if it may be unset, say so: `${{{name}:-}}`"

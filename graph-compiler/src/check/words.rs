@@ -5,7 +5,8 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, Performer, RETRIES};
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site, tests};
+use crate::analysis::Analysis;
+use crate::analysis::reads::{Site, tests};
 use crate::definition::Test;
 use crate::diagnostic::{Diagnostics, code};
 
@@ -24,46 +25,46 @@ enum Words {
     Nodes,
 }
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate() {
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for test in tests(node) {
-            if let Some(words) = words_of_node(facts, at, &test.path.value) {
-                check_test(facts, test, &words, diagnostics);
+            if let Some(words) = words_of_node(analysis, at, &test.path.value) {
+                check_test(analysis, test, &words, diagnostics);
             }
         }
     }
-    for hook in &facts.definition.hooks {
+    for hook in &analysis.model.definition.hooks {
         hook.condition.tests(&mut |test| {
             if let Some(words) = words_of_hook(hook.event, &test.path.value) {
-                check_test(facts, test, &words, diagnostics);
+                check_test(analysis, test, &words, diagnostics);
             }
         });
     }
-    facts.reads(&mut |read| {
+    analysis.model.reads(&mut |read| {
         let segments: Vec<&str> = read.path.segments.iter().map(String::as_str).collect();
         let name = match (read.path.root, read.site, segments.as_slice()) {
             (Root::State, _, [RETRIES, name, ..]) => *name,
             (Root::Local, Site::Hook, ["state", RETRIES, name, ..]) => *name,
             _ => return,
         };
-        if facts.definition.is_complete && !facts.is_node(name) {
+        if analysis.model.definition.is_complete && !analysis.model.is_node(name) {
             let message = format!("no node is called `{name}`, so nothing is counted under that name");
             diagnostics
-                .lint(code::UNKNOWN_WORD, read.place(facts), message)
+                .lint(code::UNKNOWN_WORD, read.place(analysis.model.definition), message)
                 .label("no node with this name")
-                .suggest(name, facts.node_names());
+                .suggest(name, analysis.model.node_names());
         }
     });
 }
 
 /// Returns the words that the value at a path in the edges of a node can be.
-fn words_of_node(facts: &Facts<'_>, node: usize, path: &Path) -> Option<Words> {
+fn words_of_node(analysis: &Analysis<'_>, node: usize, path: &Path) -> Option<Words> {
     let segments: Vec<&str> = path.segments.iter().map(String::as_str).collect();
     match (path.root, segments.as_slice()) {
         (Root::State, [LAST_ERROR, "node"]) => Some(Words::Nodes),
         (Root::Result, ["status"]) => {
-            let call = facts.definition.nodes[node].call()?;
-            (facts.tool(call).by == Performer::Graph).then_some(Words::Ends)
+            let call = analysis.model.definition.nodes[node].call()?;
+            (analysis.model.tool(call).by == Performer::Graph).then_some(Words::Ends)
         }
         _ => None,
     }
@@ -81,7 +82,7 @@ fn words_of_hook(event: Event, path: &Path) -> Option<Words> {
     }
 }
 
-fn check_test(facts: &Facts<'_>, test: &Test, words: &Words, diagnostics: &mut Diagnostics) {
+fn check_test(analysis: &Analysis<'_>, test: &Test, words: &Words, diagnostics: &mut Diagnostics) {
     let compared: Vec<&Value> = match (test.operator, &test.value.value) {
         (Operator::Eq | Operator::Ne, value) => vec![value],
         (Operator::In, Value::Array(list)) => list.iter().collect(),
@@ -91,13 +92,13 @@ fn check_test(facts: &Facts<'_>, test: &Test, words: &Words, diagnostics: &mut D
         Words::Ends => &ENDS,
         Words::Categories => &CATEGORIES,
         Words::Limits => &LIMITS,
-        Words::Nodes if !facts.definition.is_complete => return,
+        Words::Nodes if !analysis.model.definition.is_complete => return,
         Words::Nodes => &[],
     };
     let is_known = |value: &Value| match value {
         Value::Null => true,
         Value::String(text) => match words {
-            Words::Nodes => facts.is_node(text),
+            Words::Nodes => analysis.model.is_node(text),
             _ => known.contains(&text.as_str()),
         },
         _ => false,
@@ -106,7 +107,7 @@ fn check_test(facts: &Facts<'_>, test: &Test, words: &Words, diagnostics: &mut D
     let path = &test.path.value;
     let diagnostic = diagnostics.lint(
         code::UNKNOWN_WORD,
-        facts.place(&test.value.span),
+        analysis.model.place(&test.value.span),
         format!(
             "`{path}` is never {}",
             wrong.as_str().map_or_else(|| format!("`{wrong}`"), |text| format!("`{text}`"))
@@ -115,7 +116,7 @@ fn check_test(facts: &Facts<'_>, test: &Test, words: &Words, diagnostics: &mut D
     let wrong = wrong.as_str().unwrap_or_default();
     match words {
         Words::Nodes => {
-            diagnostic.label("no node with this name").suggest(wrong, facts.node_names());
+            diagnostic.label("no node with this name").suggest(wrong, analysis.model.node_names());
         }
         _ => {
             let listed: Vec<String> = known.iter().map(|word| format!("`{word}`")).collect();

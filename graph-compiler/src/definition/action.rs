@@ -97,7 +97,7 @@ impl Display for Shown<'_> {
 }
 
 /// The fields of an action.
-pub(crate) const FIELDS: [&str; 4] = ["primary", "item_type", "item_id", "params"];
+pub const FIELDS: [&str; 4] = ["primary", "item_type", "item_id", "params"];
 
 /// Reads `action`.
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Call> {

@@ -25,7 +25,7 @@ pub struct Test {
 }
 
 /// The fields of a condition.
-pub(crate) const FIELDS: [&str; 7] = ["path", "op", "operator", "value", "any", "all", "not"];
+pub const FIELDS: [&str; 7] = ["path", "op", "operator", "value", "any", "all", "not"];
 
 /// Reads a condition; an empty one holds always (R77).
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Condition<Test>> {

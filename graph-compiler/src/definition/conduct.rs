@@ -34,13 +34,13 @@ impl Conduct {
 }
 
 /// The fields of `retry`.
-pub(crate) const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
+pub const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
 
 /// How often a call may be tried in all.
-pub(crate) const MOST_ATTEMPTS: u32 = 100;
+pub const MOST_ATTEMPTS: u32 = 100;
 
 /// The categories of failures, and `any` for all of them.
-pub(crate) const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
+pub const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
 
 /// Reads the fields of a node that say how its calls are made.
 pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {

@@ -39,13 +39,13 @@ pub enum Reaction {
 }
 
 /// The fields of a hook.
-pub(crate) const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
+pub const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
 
 /// What a control may be.
-pub(crate) const CONTROLS: [&str; 4] = ["retry", "fail", "abort", "continue"];
+pub const CONTROLS: [&str; 4] = ["retry", "fail", "abort", "continue"];
 
 /// The controls that stand in an action by themselves, each with what may stand beside it.
-pub(crate) const INLINE: [(&str, &[&str]); 4] =
+pub const INLINE: [(&str, &[&str]); 4] =
     [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
 
 /// Reads `config.hooks`.
@@ -208,7 +208,7 @@ fn unsupported(reader: &mut Reader<'_>, control: &str, span: &Span) {
 
 /// Whether a control does something about an event: only what failed is tried again, only a limit is raised, and a run that ended
 /// cannot be ended.
-pub(crate) fn is_useful(control: &str, event: Event) -> bool {
+pub fn is_useful(control: &str, event: Event) -> bool {
     event_of(control).map_or(event != Event::GraphCompleted, |needed| needed == event)
 }
 
@@ -236,7 +236,7 @@ fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Ev
 }
 
 /// Returns the least and the most that a number of a control may be.
-pub(crate) fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
+pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
     match parameter {
         "max_retries" => Some((1, 100)),
         "additional_steps" => Some((1, i64::from(u32::MAX))),

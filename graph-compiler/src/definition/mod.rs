@@ -35,8 +35,7 @@ pub(crate) use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind, Sink};
-pub(crate) use template::locate;
-pub use template::{Term, TermKind};
+pub use template::{Term, TermKind, locate};
 
 use crate::diagnostic::{Diagnostics, Place, code};
 use crate::hash::{HashMap, HashSet};
@@ -171,7 +170,7 @@ impl Definition {
 }
 
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
-pub(crate) const EXECUTORS: [&str; 2] =
+pub const EXECUTORS: [&str; 2] =
     ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
 
 /// Reads a graph, of which `file` is the YAML.
@@ -184,7 +183,7 @@ pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Dia
 }
 
 /// Reads as much of a graph as can be read, for an author who is in the midst of writing it. What is wrong is not said.
-pub(crate) fn parse_unfinished(source: &Arc<Source>, file: &tree::File) -> Option<Definition> {
+pub fn parse_unfinished(source: &Arc<Source>, file: &tree::File) -> Option<Definition> {
     let mut reading = Reading { is_unfinished: true, ..Reading::default() };
     read(Origin::Draft(Arc::clone(source)), file, &mut Diagnostics::new(), &mut reading)
 }
@@ -270,8 +269,10 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
 }
 
 /// The fields of `config` beside its settings.
-pub(crate) const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
-pub(crate) const TOP_LEVEL: [&str; 10] = [
+pub const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
+
+/// The fields of a graph beside those of other tools.
+pub const TOP_LEVEL: [&str; 10] = [
     "version",
     "tool_type",
     "executor_id",

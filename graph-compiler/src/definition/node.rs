@@ -198,19 +198,19 @@ const CALLING: [&str; 9] =
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
 
 /// The fields of an edge.
-pub(crate) const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
+pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
 
 /// The types of nodes, as they are written.
-pub(crate) const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
+pub const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
 
 /// How many calls may be made at a time.
-pub(crate) const MOST_AT_A_TIME: u32 = 10_000;
+pub const MOST_AT_A_TIME: u32 = 10_000;
 
 /// How many nodes a graph may have: their indices are 16 bits wide.
-pub(crate) const MOST_NODES: usize = 60_000;
+pub const MOST_NODES: usize = 60_000;
 
 /// Returns the fields of the nodes of a type; of what is no type, those that every node has.
-pub(crate) fn fields_of(kind: &str) -> Vec<&'static str> {
+pub fn fields_of(kind: &str) -> Vec<&'static str> {
     let own: &[&[&str]] = match kind {
         "action" => &[&CALLING, &["assign"]],
         "foreach" => &[&CALLING, &EACH],
@@ -346,7 +346,7 @@ fn parse_foreach(
 }
 
 /// What an item is called where `as` does not say (R105).
-pub(crate) const ITEM: &str = "item";
+pub const ITEM: &str = "item";
 
 /// Reads `as`.
 fn parse_variable(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Spanned<String>> {

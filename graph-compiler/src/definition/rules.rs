@@ -25,29 +25,41 @@ pub struct Rule {
 }
 
 /// The type of values that a rule is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// Numbers.
     Number,
+    /// Texts.
     Text,
+    /// Lists.
     List,
+    /// Objects.
     Object,
+    /// Values of every type.
     All,
 }
 
 /// What a rule's keyword is followed by.
-#[derive(Clone, Copy)]
-pub(crate) enum Argument {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Argument {
+    /// A number.
     Number,
+    /// A number above 0.
     Positive,
+    /// A whole number that is not negative.
     Count,
+    /// A boolean.
     Flag,
+    /// A regular expression.
     Pattern,
+    /// One of [`FORMATS`].
     Format,
+    /// Any value.
     Value,
 }
 
-/// The keywords.
-pub(crate) const KEYWORDS: [(&str, About, Argument); 15] = [
+/// The keywords that say more than a type: what they are about, and what they are followed by.
+pub const KEYWORDS: [(&str, About, Argument); 15] = [
     ("minimum", About::Number, Argument::Number),
     ("maximum", About::Number, Argument::Number),
     ("exclusiveMinimum", About::Number, Argument::Number),
@@ -77,7 +89,7 @@ const BOUNDS: [(&str, &str, bool); 7] = [
 ];
 
 /// The formats that the runtime knows.
-pub(crate) const FORMATS: [&str; 13] = [
+pub const FORMATS: [&str; 13] = [
     "date",
     "date-time",
     "duration",

@@ -216,7 +216,7 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Sche
 }
 
 /// The keywords that give types, and those that mean nothing here.
-pub(crate) const KNOWN: [&str; 10] = [
+pub const KNOWN: [&str; 10] = [
     "type",
     "properties",
     "required",
@@ -230,16 +230,16 @@ pub(crate) const KNOWN: [&str; 10] = [
 ];
 
 /// The names of types.
-pub(crate) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+pub const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 /// The keywords that need a `type` beside them, and which.
-pub(crate) const NEEDS: [(&str, &str); 4] =
+pub const NEEDS: [(&str, &str); 4] =
     [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")];
 
 /// The keyword of texts that are read as code.
-pub(crate) const SINK: &str = "x-sink";
+pub const SINK: &str = "x-sink";
 /// The keyword of what is shown to nobody but who needs it.
-pub(crate) const SECRET: &str = "x-secret";
+pub const SECRET: &str = "x-secret";
 
 /// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
 fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {

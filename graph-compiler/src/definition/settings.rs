@@ -7,26 +7,26 @@ use super::{duration, node};
 use crate::tree::Tree;
 
 /// The fields of `config` that are read here.
-pub(crate) const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
+pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
 
 /// The fields of `limits`.
-pub(crate) const LIMITS: [&str; 2] = ["depth", "timeout"];
+pub const LIMITS: [&str; 2] = ["depth", "timeout"];
 
 /// What `on_error` of a graph may be.
-pub(crate) const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
+pub const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
 
 /// What `on_max_steps` may be.
-pub(crate) const ON_MAX_STEPS: [(&str, OnMaxSteps); 3] = [
+pub const ON_MAX_STEPS: [(&str, OnMaxSteps); 3] = [
     ("fail", OnMaxSteps::Fail),
     ("return_last", OnMaxSteps::ReturnLast),
     ("return_with_flag", OnMaxSteps::ReturnWithFlag),
 ];
 
 /// What `on_no_match` may be.
-pub(crate) const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
+pub const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
 
 /// How many graphs may stand one in the other.
-pub(crate) const MOST_LEVELS: u32 = 100;
+pub const MOST_LEVELS: u32 = 100;
 
 /// Reads the settings but for hooks: those of `config`, and `limits` of the top level.
 pub(super) fn parse(reader: &mut Reader<'_>, config: &Fields<'_>, limits: Option<&Tree>) -> Settings {

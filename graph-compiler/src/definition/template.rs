@@ -254,7 +254,7 @@ const LONGEST_SEARCHED: usize = 16 * 1024;
 ///
 /// Escapes and folded lines make the text differ from what is in the file, and shorter. There the part is looked up by its
 /// words; where they are not found as they are, or the text is long, the whole scalar is the place.
-pub(crate) fn locate(source: &Arc<Source>, scalar: &Span, text: &str, part: &Span) -> Span {
+pub fn locate(source: &Arc<Source>, scalar: &Span, text: &str, part: &Span) -> Span {
     let quotes = match scalar.len().checked_sub(text.len()) {
         Some(0) => Some(0),
         Some(2) if source.text[scalar.clone()].starts_with(['"', '\'']) => Some(1),

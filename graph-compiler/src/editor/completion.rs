@@ -6,7 +6,8 @@ use graph_model::program::{Event, ItemType, Verb};
 
 use super::Document;
 use super::reading::{At, Thing};
-use crate::check::{Site, TypesAt};
+use crate::analysis::Site;
+use crate::analysis::TypesAt;
 use crate::definition::node;
 use crate::project::Project;
 use crate::source::Span;

@@ -6,7 +6,7 @@ use graph_model::name::ItemId;
 
 use super::Document;
 use super::reading::{Mark, Thing};
-use crate::check::TypesAt;
+use crate::analysis::TypesAt;
 use crate::definition::{Contract, SchemaKind};
 use crate::types::{Field, Kind, Type};
 
@@ -46,7 +46,7 @@ impl Document {
             Thing::Variable { node, name } => {
                 let whole =
                     graph_model::path::Path { root: graph_model::path::Root::Local, segments: vec![name.clone()] };
-                let of_item = || types?.of_path(Some(node.as_str()), crate::check::Site::Item, &whole);
+                let of_item = || types?.of_path(Some(node.as_str()), crate::analysis::Site::Item, &whole);
                 let ty = at(mark).or_else(of_item)?;
                 let text = typed(&path.unwrap_or_else(|| name.clone()), &ty);
                 Some((text + &format!("\n\nthe element of the list that {} goes over", code(node)), Some(ty)))

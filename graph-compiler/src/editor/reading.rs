@@ -11,7 +11,7 @@ use graph_model::program::{Event, ItemType, Verb};
 use graph_model::template::Template;
 
 use super::{Symbol, SymbolKind};
-use crate::check::Site;
+use crate::analysis::Site;
 use crate::definition::locate;
 use crate::definition::node::ITEM;
 use crate::json_schema::{field, fields, texts};

@@ -13,11 +13,13 @@ use graph_model::name::ItemId;
 use graph_model::program::OnError;
 
 use super::{Examined, Project, display_name};
-use crate::check::{self, Nested, Wanted};
+use crate::analysis::calls::needs;
+use crate::check::Wanted;
 use crate::definition::{self, Definition, Next, NodeDefinition, NodeKind, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
 use crate::hash::HashMap;
+use crate::items::Nested;
 use crate::types::Type;
 use crate::verify::{Origin, verify};
 use crate::{expand, tree};
@@ -215,7 +217,7 @@ impl Project {
             id: Some(definition.id.to_string()),
             calls: definition.executed().into_iter().cloned().collect(),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
-            needs: check::needs(&definition),
+            needs: needs(&definition),
             schema: inputs.cloned(),
             env: definition.env.clone(),
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),

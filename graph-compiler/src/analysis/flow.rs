@@ -1,13 +1,13 @@
-//! What is sure before each node: which state keys are set, and which paths lead to something, on every way that leads there.
+//! What is sure before each node: which state keys are set, and which paths lead to something, on every path that leads there.
 
 use std::borrow::Cow;
 
 use graph_model::path::{Path, Root};
-use graph_model::program::LAST_ERROR;
 use graph_model::template::Template;
 
-use super::facts::{Facts, Site};
 use super::guards;
+use super::model::Model;
+use super::reads::{ProgramPoint, Site};
 use super::set::Set;
 use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
 use crate::hash::{HashMap, HashSet};
@@ -25,10 +25,10 @@ const MOST_COPIES_OF_ONE: usize = 16;
 /// In how many edges of a node it is looked for what they prove together: each looks at all before it.
 const MOST_EDGES: usize = 200;
 
-/// The result of a forward analysis over the graph: an intersection over all ways.
+/// The result of a forward analysis over the graph: an intersection over all paths.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
-    /// For each node, what is sure on all ways to it; `None` where no way leads.
+pub(crate) struct Flow {
+    /// For each node, what is sure on all paths to it; `None` where no path leads.
     before: Vec<Option<Set>>,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
@@ -63,9 +63,9 @@ pub(super) struct Flow {
 struct Gains {
     /// What is proven by edges that are not followed, in their order, each fact once.
     passed: Vec<usize>,
-    /// For each edge that can be followed, in the order of [`Facts::ways`]: how many of `passed` hold there, and what it proves
+    /// For each edge that can be followed, in the order of [`Model::edge_indices`]: how many of `passed` hold there, and what it proves
     /// itself.
-    ways: Vec<(usize, Vec<usize>)>,
+    edges: Vec<(usize, Vec<usize>)>,
 }
 
 /// The facts that an assignment hands on, each with the one that it follows from, if it does not hold in any case.
@@ -74,37 +74,15 @@ type Carried = Vec<(Option<usize>, usize)>;
 /// A node, one of its assignments, and the path that it copies.
 type Copied<'d> = (usize, usize, &'d Path);
 
-/// A place between the steps of a node, for what is known there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// Before the node does anything.
-    Before,
-    /// In its assignments, when the first so many were made.
-    Assigned(usize),
-    /// When its edges are chosen.
-    After,
-}
-
-impl Moment {
-    /// How many assignments were made, at most.
-    fn made(self) -> usize {
-        match self {
-            Self::Before => 0,
-            Self::Assigned(count) => count,
-            Self::After => usize::MAX,
-        }
-    }
-}
-
 impl Flow {
     /// Analyses a graph whose names are resolved; types are not needed.
-    pub(super) fn analyse(facts: &Facts<'_>) -> Self {
-        let nodes = &facts.definition.nodes;
-        let (count, keys) = (nodes.len(), facts.types.keys.len());
+    pub(crate) fn analyse(model: &Model<'_>) -> Self {
+        let nodes = &model.definition.nodes;
+        let (count, keys) = (nodes.len(), model.keys.len());
         let mut flow = Self {
             before: vec![None; count],
-            writes: (0..count).map(|node| writes(facts, node)).collect(),
-            touches: (0..count).map(|node| touches(facts, node)).collect(),
+            writes: (0..count).map(|node| writes(model, node)).collect(),
+            touches: (0..count).map(|node| touches(model, node)).collect(),
             gains: Vec::new(),
             keys,
             paths: HashMap::default(),
@@ -116,36 +94,36 @@ impl Flow {
                 flow.first_touch.entry((node, key)).or_insert(at);
             }
         }
-        flow.gains = (0..count).map(|node| flow.gains_of(facts, node)).collect();
-        flow.carry(facts);
-        flow.gather_alternatives(facts);
-        flow.prove_alternatives(facts);
-        let Some(start) = facts.start else { return flow };
+        flow.gains = (0..count).map(|node| flow.gains_of(model, node)).collect();
+        flow.carry(model);
+        flow.gather_alternatives(model);
+        flow.prove_alternatives(model);
+        let Some(start) = model.start else { return flow };
         let mut first = Set::empty(flow.size());
-        for (at, key) in facts.types.keys.iter().enumerate() {
+        for (at, key) in model.keys.iter().enumerate() {
             if key.initial.is_some() {
                 flow.learn(&mut first, at);
             }
         }
         flow.before[start] = Some(first);
-        let order = order(facts, start);
+        let order = order(model, start);
         let mut changed = true;
         while changed {
             changed = false;
             // What comes before a node in this order needs no second look, but for what leads back.
             for &node in &order {
-                let Some(after) = flow.at(node, Moment::After) else { continue };
+                let Some(after) = flow.at(node, ProgramPoint::After) else { continue };
                 let (mut passed, mut done) = (after, 0);
-                for (way, next) in facts.successors(node).enumerate() {
+                for (edge, next) in model.successors(node).enumerate() {
                     let gains = &flow.gains[node];
-                    let (count, own) = &gains.ways[way];
+                    let (count, own) = &gains.edges[edge];
                     gains.passed[done..*count].iter().for_each(|&fact| flow.learn(&mut passed, fact));
                     done = *count;
                     let mut known = passed.clone();
                     own.iter().for_each(|&fact| flow.learn(&mut known, fact));
                     changed |= flow.reach(next, &known);
                 }
-                if let (Some(next), Some(mut known)) = (facts.error_successor(node), flow.before[node].clone()) {
+                if let (Some(next), Some(mut known)) = (model.error_successor(node), flow.before[node].clone()) {
                     flow.learn(&mut known, flow.keys);
                     changed |= flow.reach(next, &known);
                 }
@@ -165,8 +143,8 @@ impl Flow {
     }
 
     /// Works out what assignments hand on: what is known of a value is known of its copy.
-    fn carry(&mut self, facts: &Facts<'_>) {
-        let nodes = &facts.definition.nodes;
+    fn carry(&mut self, model: &Model<'_>) {
+        let nodes = &model.definition.nodes;
         self.carried = nodes.iter().map(|node| vec![Vec::new(); node.assign().len()]).collect();
         // The copies of what a key or an input holds.
         let mut copies: HashMap<(Root, &str), Vec<Copied<'_>>> = HashMap::default();
@@ -196,7 +174,7 @@ impl Flow {
                     segments: std::iter::once(key.to_string()).chain(rest.iter().cloned()).collect(),
                 };
                 let is_new = !self.paths.contains_key(&copy);
-                let Some(fact) = self.fact(facts, &copy) else { continue };
+                let Some(fact) = self.fact(model, &copy) else { continue };
                 self.carried[node][at].push((Some(from), fact));
                 if is_new {
                     waiting.push(copy);
@@ -207,7 +185,7 @@ impl Flow {
             for (at, assignment) in definition.assign().iter().enumerate() {
                 let whole = Path { root: Root::State, segments: vec![assignment.key.to_string()] };
                 if let Some(&fact) = self.paths.get(&whole)
-                    && is_something(facts, node, at, &assignment.value)
+                    && is_something(model, node, at, &assignment.value)
                 {
                     self.carried[node][at].push((None, fact));
                 }
@@ -216,9 +194,9 @@ impl Flow {
     }
 
     /// Gathers the expressions with `||` of which a state key is a part.
-    fn gather_alternatives(&mut self, facts: &Facts<'_>) {
+    fn gather_alternatives(&mut self, model: &Model<'_>) {
         let mut found: Vec<&[Path]> = Vec::new();
-        facts.reads(&mut |read| {
+        model.reads(&mut |read| {
             if read.has_fallback || read.alternatives.len() < 2 {
                 return;
             }
@@ -234,7 +212,7 @@ impl Flow {
                 self.alternatives_at.insert(paths.as_ptr().addr(), fact);
                 continue;
             }
-            let members: Vec<usize> = paths.iter().filter_map(|path| self.member(facts, path)).collect();
+            let members: Vec<usize> = paths.iter().filter_map(|path| self.member(model, path)).collect();
             let fact = first + self.members.len();
             for &member in &members {
                 self.member_of.entry(member).or_default().push(fact);
@@ -246,15 +224,15 @@ impl Flow {
     }
 
     /// Returns the fact that what a path begins with is set: a state key, or the input at the path.
-    fn member(&self, facts: &Facts<'_>, path: &Path) -> Option<usize> {
+    fn member(&self, model: &Model<'_>, path: &Path) -> Option<usize> {
         match path.root {
-            Root::State => self.key(facts, path.segments.first()?),
+            Root::State => model.key_or_last_error(path.segments.first()?),
             _ => self.paths.get(path).copied(),
         }
     }
 
     /// Adds to what edges prove the alternatives of which each case of an `any` proves one.
-    fn prove_alternatives(&mut self, facts: &Facts<'_>) {
+    fn prove_alternatives(&mut self, model: &Model<'_>) {
         if self.alternatives.is_empty() {
             return;
         }
@@ -263,12 +241,12 @@ impl Flow {
             paths.iter().for_each(|path| by_path.entry(path).or_default().push((paths, fact)));
         }
         let mut proven: Vec<(usize, usize, usize)> = Vec::new();
-        for (node, definition) in facts.definition.nodes.iter().enumerate() {
+        for (node, definition) in model.definition.nodes.iter().enumerate() {
             let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
             if edges.len() > MOST_EDGES {
                 continue;
             }
-            for (way, edge) in facts.ways(node).enumerate() {
+            for (place, edge) in model.edge_indices(node).enumerate() {
                 let mut candidates = Vec::new();
                 edges[..=edge].iter().for_each(|edge| {
                     edge.when.tests(&mut |test| candidates.extend(by_path.get(&test.path.value).into_iter().flatten()));
@@ -278,15 +256,15 @@ impl Flow {
                 for (paths, fact) in candidates {
                     let holds = guards::proves_one(&edges[edge].when, true, paths);
                     if holds || edges[..edge].iter().any(|edge| guards::proves_one(&edge.when, false, paths)) {
-                        proven.push((node, way, fact));
+                        proven.push((node, place, fact));
                     }
                 }
             }
         }
-        proven.into_iter().for_each(|(node, way, fact)| self.gains[node].ways[way].1.push(fact));
+        proven.into_iter().for_each(|(node, place, fact)| self.gains[node].edges[place].1.push(fact));
     }
 
-    /// Takes what one way to a node leaves of what was sure there; says whether that is news.
+    /// Takes what one path to a node leaves of what was sure there; says whether that is news.
     fn reach(&mut self, node: usize, known: &Set) -> bool {
         match &mut self.before[node] {
             Some(before) => before.intersect(known),
@@ -298,46 +276,46 @@ impl Flow {
     }
 
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
-    fn gains_of(&mut self, facts: &Facts<'_>, node: usize) -> Gains {
-        let Next::List(EdgeList { edges, .. }) = facts.definition.nodes[node].next() else {
-            return Gains { passed: Vec::new(), ways: vec![(0, Vec::new()); facts.successors(node).count()] };
+    fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
+        let Next::List(EdgeList { edges, .. }) = model.definition.nodes[node].next() else {
+            return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
         };
-        let followed: Vec<usize> = facts.ways(node).collect();
+        let followed: Vec<usize> = model.edge_indices(node).collect();
         let (mut gains, mut known) = (Gains::default(), HashSet::default());
         for (at, edge) in edges.iter().enumerate() {
-            if followed.get(gains.ways.len()) == Some(&at) {
-                let own = self.proven_by(facts, node, edge, true);
-                gains.ways.push((gains.passed.len(), own));
+            if followed.get(gains.edges.len()) == Some(&at) {
+                let own = self.proven_by(model, node, edge, true);
+                gains.edges.push((gains.passed.len(), own));
             }
             // Behind it in the list, it did not hold.
             gains
                 .passed
-                .extend(self.proven_by(facts, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
+                .extend(self.proven_by(model, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
         }
         gains
     }
 
     /// Returns the facts that an edge's condition proves if it holds, or if it does not.
-    fn proven_by(&mut self, facts: &Facts<'_>, node: usize, edge: &Edge, holds: bool) -> Vec<usize> {
+    fn proven_by(&mut self, model: &Model<'_>, node: usize, edge: &Edge, holds: bool) -> Vec<usize> {
         let proven = guards::proven(&edge.when, holds);
         // What only a failure tells of is there because the node has failed.
-        let failed = proven.iter().any(|path| facts.is_of_failure(node, path)).then_some(self.keys);
-        let copies: Vec<Path> = proven.iter().flat_map(|path| copies_of(facts, node, path)).collect();
+        let failed = proven.iter().any(|path| model.is_of_failure(node, path)).then_some(self.keys);
+        let copies: Vec<Path> = proven.iter().flat_map(|path| copies_of(model, node, path)).collect();
         let mut found: Vec<usize> =
-            proven.into_iter().chain(&copies).flat_map(|path| self.facts_of(facts, path)).chain(failed).collect();
+            proven.into_iter().chain(&copies).flat_map(|path| self.facts_of(model, path)).chain(failed).collect();
         for path in guards::not_empty(&edge.when, holds) {
             let mut list = path.clone();
             list.segments.push(NOT_EMPTY.to_owned());
-            let copies = copies_of(facts, node, &list);
-            found.extend(copies.iter().chain([&list]).filter_map(|list| self.fact(facts, list)));
+            let copies = copies_of(model, node, &list);
+            found.extend(copies.iter().chain([&list]).filter_map(|list| self.fact(model, list)));
         }
         found
     }
 
     /// Returns the index of the fact that a path leads to something.
-    fn fact(&mut self, facts: &Facts<'_>, path: &Path) -> Option<usize> {
+    fn fact(&mut self, model: &Model<'_>, path: &Path) -> Option<usize> {
         let key = match (path.root, path.segments.first()) {
-            (Root::State, Some(name)) => Some(self.key(facts, name)?),
+            (Root::State, Some(name)) => Some(model.key_or_last_error(name)?),
             (Root::Inputs, Some(_)) => None,
             _ => return None,
         };
@@ -354,9 +332,9 @@ impl Flow {
     }
 
     /// Returns the facts that a path which is not null means: itself, all on the way to it, and that its key is set.
-    fn facts_of(&mut self, facts: &Facts<'_>, path: &Path) -> Vec<usize> {
+    fn facts_of(&mut self, model: &Model<'_>, path: &Path) -> Vec<usize> {
         let key = match (path.root, path.segments.first()) {
-            (Root::State, Some(name)) => match self.key(facts, name) {
+            (Root::State, Some(name)) => match model.key_or_last_error(name) {
                 Some(key) => Some(key),
                 None => return Vec::new(),
             },
@@ -367,22 +345,17 @@ impl Flow {
         let mut found: Vec<usize> = key.into_iter().collect();
         for length in 1..=path.segments.len() {
             let part = Path { root: path.root, segments: path.segments[..length].to_vec() };
-            found.extend(self.fact(facts, &part));
+            found.extend(self.fact(model, &part));
         }
         found
     }
 
-    /// Returns the index of a key, or of the last error.
-    pub(super) fn key(&self, facts: &Facts<'_>, name: &str) -> Option<usize> {
-        if name == LAST_ERROR { Some(self.keys) } else { facts.types.key(name) }
-    }
-
-    /// Returns what is sure at a moment of a node; `None` where no way leads to it.
-    pub(super) fn at(&self, node: usize, moment: Moment) -> Option<Set> {
+    /// Returns what is sure at a point of a node; `None` where no path leads to it.
+    pub(crate) fn at(&self, node: usize, point: ProgramPoint) -> Option<Set> {
         let mut known = self.before[node].clone()?;
-        let made = moment.made();
+        let made = point.made();
         // The assignments themselves are made one after the other; whether the edges see them is another matter.
-        let is_written = moment != Moment::After || self.writes[node].len() == self.touches[node].len();
+        let is_written = point != ProgramPoint::After || self.writes[node].len() == self.touches[node].len();
         for (at, &key) in self.touches[node].iter().enumerate().take(made) {
             let holds = |from: &Option<usize>| is_written && from.is_none_or(|from| known.contains(from));
             let carried = self.carried[node].get(at).into_iter().flatten();
@@ -405,62 +378,62 @@ impl Flow {
     }
 
     /// Whether one of the paths of an expression is sure to be set.
-    pub(super) fn is_one_set(&self, node: usize, moment: Moment, paths: &[Path]) -> bool {
+    pub(crate) fn is_one_set(&self, node: usize, point: ProgramPoint, paths: &[Path]) -> bool {
         let Some(&fact) = self.alternatives_at.get(&paths.as_ptr().addr()) else { return false };
-        self.at(node, moment).is_some_and(|known| known.contains(fact))
+        self.at(node, point).is_some_and(|known| known.contains(fact))
     }
 
-    /// Whether a list is sure to have an element, if it is there, because a condition on every way to here says so.
-    pub(super) fn is_not_empty(&self, node: usize, moment: Moment, list: &Path) -> bool {
+    /// Whether a list is sure to have an element, if it is there, because a condition on every path to here says so.
+    pub(crate) fn is_not_empty(&self, node: usize, point: ProgramPoint, list: &Path) -> bool {
         let mut list = list.clone();
         list.segments.push(NOT_EMPTY.to_owned());
-        self.is_something(node, moment, &list)
+        self.is_something(node, point, &list)
     }
 
-    /// Whether a path is sure to lead to something, because a condition on every way to here says so.
-    pub(super) fn is_something(&self, node: usize, moment: Moment, path: &Path) -> bool {
+    /// Whether a path is sure to lead to something, because a condition on every path to here says so.
+    pub(crate) fn is_something(&self, node: usize, point: ProgramPoint, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
-        let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, moment, key));
+        let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, point, key));
         match is_touched() {
             false => self.before[node].as_ref().is_some_and(|known| known.contains(fact)),
-            true => self.at(node, moment).is_some_and(|known| known.contains(fact)),
+            true => self.at(node, point).is_some_and(|known| known.contains(fact)),
         }
     }
 
-    /// Whether a node may have written a key when it has come to a moment.
-    fn touches_within(&self, node: usize, moment: Moment, key: usize) -> bool {
-        self.first_touch.get(&(node, key)).is_some_and(|&first| first < moment.made())
+    /// Whether a node may have written a key when it has come to a point.
+    fn touches_within(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
+        self.first_touch.get(&(node, key)).is_some_and(|&first| first < point.made())
     }
 
     /// Whether any condition proves that a path leads to something.
-    pub(super) fn knows_paths(&self) -> bool {
+    pub(crate) fn knows_paths(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Whether a key is sure to be set at a moment of a node. Where no way leads to the node, nothing is missed.
-    pub(super) fn is_set(&self, node: usize, moment: Moment, key: usize) -> bool {
-        let may_be_skipped = moment == Moment::After && self.writes[node].is_empty();
-        (!may_be_skipped && self.touches_within(node, moment, key))
+    /// Whether a key is sure to be set at a point of a node. Where no path leads to the node, nothing is missed.
+    pub(crate) fn is_set(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
+        let may_be_skipped = point == ProgramPoint::After && self.writes[node].is_empty();
+        (!may_be_skipped && self.touches_within(node, point, key))
             || self.before[node].as_ref().is_none_or(|known| known.contains(key))
     }
 
-    /// Whether any way leads to a node.
-    pub(super) fn is_reached(&self, node: usize) -> bool {
+    /// Whether any path leads to a node.
+    pub(crate) fn is_reached(&self, node: usize) -> bool {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest way from the start to a node on which nothing sets one of the keys: the nodes in order, the last
-    /// one included. An edge that `is_closed`, by its node and its place among the ways of that, is not taken. `None` if every
-    /// way sets one.
-    pub(super) fn way_without(
+    /// Returns the shortest path from the start to a node on which nothing sets one of the keys: the nodes in order, the last
+    /// one included. An edge that `is_closed`, by its node and its place among its followed edges, is not taken. `None` if every
+    /// path sets one.
+    pub(crate) fn path_without(
         &self,
-        facts: &Facts<'_>,
+        model: &Model<'_>,
         keys: &[usize],
         to: usize,
         is_closed: impl Fn(usize, usize) -> bool,
     ) -> Option<Vec<usize>> {
-        let start = facts.start?;
-        if keys.iter().any(|&key| facts.types.keys.get(key).is_some_and(|key| key.initial.is_some())) {
+        let start = model.start?;
+        if keys.iter().any(|&key| model.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
         let keys: HashSet<usize> = keys.iter().copied().collect();
@@ -470,23 +443,25 @@ impl Flow {
         seen[start] = true;
         while let Some(node) = waiting.pop_front() {
             if node == to {
-                let mut way = vec![node];
+                let mut path = vec![node];
                 let mut at = node;
                 while let Some(before) = from[at] {
-                    way.push(before);
+                    path.push(before);
                     at = before;
                 }
-                way.reverse();
-                return Some(way);
+                path.reverse();
+                return Some(path);
             }
             let sets = self.writes[node].iter().any(|key| keys.contains(key));
-            let ways = facts.successors(node).enumerate();
+            let edges = model.successors(node).enumerate();
             let gains = &self.gains[node];
             let passed = gains.passed.iter().position(|fact| keys.contains(fact)).unwrap_or(usize::MAX);
-            let proves =
-                |way: usize| passed < gains.ways[way].0 || gains.ways[way].1.iter().any(|fact| keys.contains(fact));
-            let onward = ways.filter(|&(way, _)| !sets && !proves(way) && !is_closed(node, way)).map(|(_, next)| next);
-            let failed = facts.error_successor(node).filter(|_| !keys.contains(&self.keys));
+            let proves = |edge: usize| {
+                passed < gains.edges[edge].0 || gains.edges[edge].1.iter().any(|fact| keys.contains(fact))
+            };
+            let onward =
+                edges.filter(|&(edge, _)| !sets && !proves(edge) && !is_closed(node, edge)).map(|(_, next)| next);
+            let failed = model.error_successor(node).filter(|_| !keys.contains(&self.keys));
             for next in onward.chain(failed) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
@@ -497,13 +472,13 @@ impl Flow {
         None
     }
 
-    /// Returns the nodes that may set a key and from which a way leads to a node.
-    pub(super) fn setters_before(&self, facts: &Facts<'_>, key: usize, to: usize) -> Vec<usize> {
+    /// Returns the nodes that may set a key and from which a path leads to a node.
+    pub(crate) fn setters_before(&self, model: &Model<'_>, key: usize, to: usize) -> Vec<usize> {
         let count = self.before.len();
         let mut leads = vec![false; count];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
         for node in 0..count {
-            for next in facts.successors(node).chain(facts.error_successor(node)) {
+            for next in model.successors(node).chain(model.error_successor(node)) {
                 before[next].push(node);
             }
         }
@@ -514,7 +489,7 @@ impl Flow {
             }
         }
         let sets = |node: usize| match key == self.keys {
-            true => facts.error_successor(node).is_some() || facts.may_skip_assign(node),
+            true => model.error_successor(node).is_some() || model.may_skip_assign(node),
             false => self.touches[node].contains(&key),
         };
         (0..count).filter(|&node| leads[node] && self.is_reached(node) && sets(node)).collect()
@@ -522,13 +497,13 @@ impl Flow {
 }
 
 /// Returns the keys that a node is sure to have written when it is left along its edges.
-fn writes(facts: &Facts<'_>, node: usize) -> Vec<usize> {
-    if facts.may_skip_assign(node) { Vec::new() } else { touches(facts, node) }
+fn writes(model: &Model<'_>, node: usize) -> Vec<usize> {
+    if model.may_skip_assign(node) { Vec::new() } else { touches(model, node) }
 }
 
 /// Returns the keys that a node may write, in the order in which it does.
-fn touches(facts: &Facts<'_>, node: usize) -> Vec<usize> {
-    facts.definition.nodes[node].written().filter_map(|key| facts.types.key(key.value.as_str())).collect()
+fn touches(model: &Model<'_>, node: usize) -> Vec<usize> {
+    model.definition.nodes[node].written().filter_map(|key| model.key(key.value.as_str())).collect()
 }
 
 /// Returns the path that an assignment copies, if it does nothing else.
@@ -541,7 +516,7 @@ fn copied(term: &Term) -> Option<&Path> {
 }
 
 /// Whether the value that a node's assignment writes is never null.
-fn is_something(facts: &Facts<'_>, node: usize, at: usize, term: &Term) -> bool {
+fn is_something(model: &Model<'_>, node: usize, at: usize, term: &Term) -> bool {
     match &term.kind {
         TermKind::Unreadable => false,
         TermKind::Literal(value) => !value.is_null(),
@@ -549,11 +524,11 @@ fn is_something(facts: &Facts<'_>, node: usize, at: usize, term: &Term) -> bool 
         TermKind::Template { .. } => match copied(term) {
             Some(Path { root: Root::Now | Root::Timestamp, .. }) => true,
             Some(Path { root: Root::Inputs, segments }) => match segments.as_slice() {
-                [name] => facts.types.input(name).is_some_and(|field| !field.ty.nullable),
+                [name] => model.input(name).is_some_and(|field| !field.ty.nullable),
                 _ => false,
             },
             Some(Path { root: Root::Result, segments }) => {
-                let result = facts.result_at(node, Site::Assign(at)).map(Cow::into_owned);
+                let result = model.result_at(node, Site::Assign(at)).map(Cow::into_owned);
                 let value =
                     result.and_then(|result| segments.iter().try_fold(result, |value, part| value.step(part).ok()));
                 value.is_some_and(|value| !value.nullable && !matches!(value.kind, Kind::Any | Kind::Never))
@@ -564,12 +539,12 @@ fn is_something(facts: &Facts<'_>, node: usize, at: usize, term: &Term) -> bool 
 }
 
 /// Returns the paths into the state at which, behind a node's assignments, there is what stands at a path: its copies.
-fn copies_of(facts: &Facts<'_>, node: usize, path: &Path) -> Vec<Path> {
+fn copies_of(model: &Model<'_>, node: usize, path: &Path) -> Vec<Path> {
     // Where a failure leads along the edges, nothing was assigned.
-    if facts.may_skip_assign(node) {
+    if model.may_skip_assign(node) {
         return Vec::new();
     }
-    let assign = facts.definition.nodes[node].assign();
+    let assign = model.definition.nodes[node].assign();
     let is_same = |at: usize, source: &Path| match source.segments.first() {
         Some(key) if source.root == Root::State => {
             !assign[at..].iter().any(|assignment| assignment.key.value.as_str() == key)
@@ -586,21 +561,21 @@ fn copies_of(facts: &Facts<'_>, node: usize, path: &Path) -> Vec<Path> {
 }
 
 /// Orders the nodes that can be reached so that, loops aside, each comes after all that lead to it.
-fn order(facts: &Facts<'_>, start: usize) -> Vec<usize> {
-    let mut order = finished(facts, std::iter::once(start));
+fn order(model: &Model<'_>, start: usize) -> Vec<usize> {
+    let mut order = finished(model, std::iter::once(start));
     order.reverse();
     order
 }
 
 /// Orders all nodes so that, loops aside, each comes after all that it leads to.
-pub(super) fn backwards(facts: &Facts<'_>) -> Vec<usize> {
-    finished(facts, facts.start.into_iter().chain(0..facts.definition.nodes.len()))
+pub(crate) fn backwards(model: &Model<'_>) -> Vec<usize> {
+    finished(model, model.start.into_iter().chain(0..model.definition.nodes.len()))
 }
 
 /// Returns the nodes that can be reached from others, in the order in which a search in depth is done with them.
-fn finished(facts: &Facts<'_>, from: impl Iterator<Item = usize>) -> Vec<usize> {
-    let onward = |node| facts.successors(node).chain(facts.error_successor(node));
-    let mut seen = vec![false; facts.definition.nodes.len()];
+fn finished(model: &Model<'_>, from: impl Iterator<Item = usize>) -> Vec<usize> {
+    let onward = |node| model.successors(node).chain(model.error_successor(node));
+    let mut seen = vec![false; model.definition.nodes.len()];
     let mut order = Vec::new();
     for start in from {
         if std::mem::replace(&mut seen[start], true) {

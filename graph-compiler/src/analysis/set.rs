@@ -12,40 +12,40 @@ const NUMBERS: usize = WORDS * 64;
 /// Sets of neighbouring nodes differ in few numbers, and there may be as many numbers as nodes. So parts that are the same are
 /// kept once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Set(Vec<Arc<[u64; WORDS]>>);
+pub(crate) struct Set(Vec<Arc<[u64; WORDS]>>);
 
 impl Set {
     /// A set that can hold the numbers below `count`, and holds none.
-    pub(super) fn empty(count: usize) -> Self {
+    pub(crate) fn empty(count: usize) -> Self {
         let none = Arc::new([0; WORDS]);
         Self((0..count.div_ceil(NUMBERS)).map(|_| Arc::clone(&none)).collect())
     }
 
     /// A set that holds all numbers below `count`.
-    pub(super) fn full(count: usize) -> Self {
+    pub(crate) fn full(count: usize) -> Self {
         let mut set = Self::empty(count);
         (0..count).for_each(|number| set.insert(number));
         set
     }
 
-    pub(super) fn insert(&mut self, number: usize) {
+    pub(crate) fn insert(&mut self, number: usize) {
         if !self.contains(number) {
             Arc::make_mut(&mut self.0[number / NUMBERS])[number % NUMBERS / 64] |= 1 << (number % 64);
         }
     }
 
-    pub(super) fn remove(&mut self, number: usize) {
+    pub(crate) fn remove(&mut self, number: usize) {
         if self.contains(number) {
             Arc::make_mut(&mut self.0[number / NUMBERS])[number % NUMBERS / 64] &= !(1 << (number % 64));
         }
     }
 
-    pub(super) fn contains(&self, number: usize) -> bool {
+    pub(crate) fn contains(&self, number: usize) -> bool {
         self.0[number / NUMBERS][number % NUMBERS / 64] >> (number % 64) & 1 == 1
     }
 
     /// Keeps what `other` has too; says whether that took anything away.
-    pub(super) fn intersect(&mut self, other: &Self) -> bool {
+    pub(crate) fn intersect(&mut self, other: &Self) -> bool {
         let mut changed = false;
         for (one, two) in self.0.iter_mut().zip(&other.0) {
             if Arc::ptr_eq(one, two) || is_part(one, two) {
@@ -62,7 +62,7 @@ impl Set {
     }
 
     /// Adds what `other` has.
-    pub(super) fn unite(&mut self, other: &Self) {
+    pub(crate) fn unite(&mut self, other: &Self) {
         for (one, two) in self.0.iter_mut().zip(&other.0) {
             if Arc::ptr_eq(one, two) || is_part(two, one) {
                 continue;

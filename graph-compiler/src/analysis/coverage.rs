@@ -1,117 +1,114 @@
-//! Conditions as logic: the edges of a node leave no case open, each of them can be followed, and comparisons can come out
-//! either way.
+//! Conditions as logic: which edges of a node can be followed, and in which cases none is.
 //!
 //! The values of every path that the edges look at are cut into cases that the comparisons do not tell apart further. Then
 //! all combinations of cases are tried. Paths are taken to be independent of each other, so more combinations are looked at
 //! than there may be: an edge that is said never to be followed never is.
 
-mod domain;
+pub(crate) mod domain;
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
-use graph_model::program::{OnNoMatch, RETRIES};
+use graph_model::program::RETRIES;
 use graph_model::value::Value;
 
-use super::facts::{Facts, Site};
 use super::guards;
-use crate::definition::{Edge, EdgeList, Next, Rule, Test, compiled};
-use crate::diagnostic::{Diagnostics, code};
+use super::reads::Site;
+use super::type_env::TypeEnv;
+use crate::definition::{Edge, Next, Test, compiled};
 use domain::{Case, Domain, Known, Outcome};
 
-/// How many combinations of cases are looked at; a list of edges with more of them is not judged.
+/// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
 const MOST_COMBINATIONS: usize = 20_000;
 
 /// How many comparisons of one node are looked at: each of them cuts the values into more cases, and is decided in all of them.
 const MOST_TESTS: usize = 200;
 
-pub(super) fn check(facts: &Facts<'_>, diagnostics: &mut Diagnostics) {
-    for (at, node) in facts.definition.nodes.iter().enumerate().filter(|&(at, _)| facts.flow.is_reached(at)) {
-        let Next::List(list) = node.next() else { continue };
-        let Some(Judgement { table, judged, .. }) = facts.judgement(at) else { continue };
-        if !same(facts, table, judged, diagnostics) && !shadowed(facts, at, list, judged, diagnostics) {
-            uncovered(facts, at, list, table, judged, diagnostics);
-            needless(facts, at, list, judged, diagnostics);
-        }
-    }
-}
-
 /// What the conditions of a node's edges come to.
-pub(super) struct Judgement<'d> {
-    table: Table<'d>,
-    judged: Judged,
-    pub(super) ways: Ways,
+pub(crate) struct Coverage<'d> {
+    pub(crate) table: Table<'d>,
+    pub(crate) verdicts: Verdicts,
+    pub(crate) followed: Followed,
 }
 
 /// What the conditions of a node's edges allow.
-pub(super) struct Ways {
+pub(crate) struct Followed {
     /// For each edge, whether it can be followed.
-    pub(super) can_follow: Vec<bool>,
+    pub(crate) can_follow: Vec<bool>,
     /// For each edge, the number of the last visit on which it can be followed; `None` where there is no last one.
-    pub(super) last_visit: Vec<Option<u64>>,
+    pub(crate) last_visit: Vec<Option<u64>>,
     /// Whether it can be that none is.
-    pub(super) is_open: bool,
+    pub(crate) is_open: bool,
     /// For each edge, the number of the first visit on which it can be followed, or a lower one.
-    pub(super) first_visit: Vec<u64>,
+    pub(crate) first_visit: Vec<u64>,
     /// The number of the first visit on which it can be that none is, or a lower one.
-    pub(super) first_open: u64,
+    pub(crate) first_open: u64,
 }
 
-/// Works out what the conditions of a node's edges come to; `None` where they say nothing, or too much.
-pub(super) fn judge<'d>(facts: &Facts<'d>, node: usize) -> Option<Judgement<'d>> {
-    let Next::List(list) = facts.definition.nodes[node].next() else { return None };
-    let table = Table::of(facts, node, &list.edges)?;
-    let judged = table.judge();
-    let ways = Ways {
-        can_follow: judged.edges.iter().map(|edge| edge.is_followed).collect(),
-        last_visit: judged.edges.iter().map(|edge| table.last_visit(edge)).collect(),
-        is_open: judged.open.is_some(),
-        first_visit: judged.edges.iter().map(|edge| table.first_visit(&edge.cases)).collect(),
-        first_open: table.first_visit(&judged.open_cases),
+/// Works out, for each node, what the conditions of its edges come to; `None` where they say nothing, or too much.
+pub(crate) fn analyse<'d>(env: TypeEnv<'_, 'd>) -> Vec<Option<Coverage<'d>>> {
+    let cyclic = LazyCell::new(|| env.model.cyclic());
+    let is_cyclic = |node: usize| cyclic[node];
+    (0..env.model.definition.nodes.len()).map(|node| coverage_of(env, node, &is_cyclic)).collect()
+}
+
+/// Works out what the conditions of a node's edges come to; `is_cyclic` says of nodes whether their edges lead back to them in
+/// the end, whatever their conditions say.
+fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) -> bool) -> Option<Coverage<'d>> {
+    let Next::List(list) = env.model.definition.nodes[node].next() else { return None };
+    let table = Table::of(env, node, &list.edges, is_cyclic)?;
+    let verdicts = table.judge();
+    let followed = Followed {
+        can_follow: verdicts.edges.iter().map(|edge| edge.is_followed).collect(),
+        last_visit: verdicts.edges.iter().map(|edge| table.last_visit(edge)).collect(),
+        is_open: verdicts.open.is_some(),
+        first_visit: verdicts.edges.iter().map(|edge| table.first_visit(&edge.cases)).collect(),
+        first_open: table.first_visit(&verdicts.open_cases),
     };
-    Some(Judgement { table, judged, ways })
+    Some(Coverage { table, verdicts, followed })
 }
 
 /// The conditions of a list of edges, with how every comparison comes out in every case of its path.
-struct Table<'d> {
-    paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
+pub(crate) struct Table<'d> {
+    pub(crate) paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
     /// The comparisons: which one, its path, and how it comes out in each case of that.
-    tests: Vec<(&'d Test, usize, Vec<Outcome>)>,
+    pub(crate) tests: Vec<(&'d Test, usize, Vec<Outcome>)>,
     /// The conditions of the edges, over the comparisons' indices.
-    conditions: Vec<Condition<usize>>,
+    pub(crate) conditions: Vec<Condition<usize>>,
     /// Where the edges lead; nowhere where the run ends.
     targets: Vec<Option<&'d str>>,
 }
 
 /// What all combinations together say.
-struct Judged {
-    edges: Vec<Verdict>,
+pub(crate) struct Verdicts {
+    pub(crate) edges: Vec<Verdict>,
     /// The first combination in which no edge is followed: a case of each path.
-    open: Option<Vec<usize>>,
+    pub(crate) open: Option<Vec<usize>>,
     /// For each path, the cases in which none is.
     open_cases: Vec<Vec<bool>>,
 }
 
 /// What all combinations say of an edge.
 #[derive(Default)]
-struct Verdict {
+pub(crate) struct Verdict {
     /// Whether its condition holds in any.
-    can_hold: bool,
+    pub(crate) can_hold: bool,
     /// Whether it is followed in any.
-    is_followed: bool,
+    pub(crate) is_followed: bool,
     /// Whether the run would go elsewhere without it, where it is followed.
-    matters: bool,
+    pub(crate) matters: bool,
     /// The edges that were followed where its condition held too.
-    instead: Vec<usize>,
+    pub(crate) instead: Vec<usize>,
     /// For each path, the cases in which it is followed.
     cases: Vec<Vec<bool>>,
 }
 
 impl<'d> Table<'d> {
     /// Looks at the edges of a node. `None` where there is nothing to decide, or too much.
-    fn of(facts: &Facts<'d>, node: usize, edges: &'d [Edge]) -> Option<Self> {
+    fn of(env: TypeEnv<'_, 'd>, node: usize, edges: &'d [Edge], is_cyclic: &dyn Fn(usize) -> bool) -> Option<Self> {
         let mut tests: Vec<&'d Test> = Vec::new();
         let number = |test: &'d Test, tests: &mut Vec<&'d Test>| {
             tests.push(test);
@@ -140,11 +137,11 @@ impl<'d> Table<'d> {
                 continue;
             }
             let of_path: Vec<&Test> = tests.iter().filter(|test| test.path.value == *path).copied().collect();
-            let ty = facts.type_of_path(node, Site::Next, path);
+            let ty = env.type_of_path(node, Site::Next, path);
             let nullable = ty.nullable
-                && !facts.is_something(node, Site::Next, path, path.segments.len())
-                && !is_missed(facts, node, path, &of_path);
-            let domain = Domain::cut(&ty, nullable, known(facts, node, path), &of_path)?;
+                && !env.is_something(node, Site::Next, path, path.segments.len())
+                && !is_missed(env, node, path, &of_path);
+            let domain = Domain::cut(&ty, nullable, known(env, node, path, is_cyclic), &of_path)?;
             let cases = domain.cases();
             combinations = combinations.checked_mul(cases.len().max(1)).filter(|&count| count <= MOST_COMBINATIONS)?;
             paths.push((path, domain, cases));
@@ -168,20 +165,20 @@ impl<'d> Table<'d> {
     }
 
     /// Tries all combinations of cases.
-    fn judge(&self) -> Judged {
+    fn judge(&self) -> Verdicts {
         let edges = self.conditions.iter().map(|_| Verdict::default()).collect();
-        let mut judged = Judged { edges, open: None, open_cases: Vec::new() };
+        let mut verdicts = Verdicts { edges, open: None, open_cases: Vec::new() };
         if self.paths.iter().any(|(_, _, cases)| cases.is_empty()) {
-            return judged;
+            return verdicts;
         }
         let mut combination = vec![0; self.paths.len()];
         loop {
             if self.is_possible(&combination) {
-                self.try_one(&combination, &mut judged);
+                self.try_one(&combination, &mut verdicts);
             }
             // The next one, as one counts.
             let Some(at) = (0..combination.len()).find(|&at| combination[at] + 1 < self.paths[at].2.len()) else {
-                return judged;
+                return verdicts;
             };
             combination[at] += 1;
             combination[..at].fill(0);
@@ -205,7 +202,7 @@ impl<'d> Table<'d> {
     }
 
     /// Returns which of the paths is `visit.number`.
-    fn number_of_visits(&self) -> Option<usize> {
+    pub(crate) fn number_of_visits(&self) -> Option<usize> {
         let is_number =
             |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
         self.paths.iter().position(|(path, ..)| is_number(path))
@@ -233,7 +230,7 @@ impl<'d> Table<'d> {
         })
     }
 
-    fn try_one(&self, combination: &[usize], judged: &mut Judged) {
+    fn try_one(&self, combination: &[usize], verdicts: &mut Verdicts) {
         let decide = |condition: &Condition<usize>| {
             condition.holds(&mut |&test| {
                 let (_, path, outcomes) = &self.tests[test];
@@ -254,15 +251,15 @@ impl<'d> Table<'d> {
             }
             match (decided, followed) {
                 (Ok(true), None) => {
-                    judged.edges[at].can_hold = true;
-                    judged.edges[at].is_followed = true;
-                    self.mark(&mut judged.edges[at].cases, combination);
+                    verdicts.edges[at].can_hold = true;
+                    verdicts.edges[at].is_followed = true;
+                    self.mark(&mut verdicts.edges[at].cases, combination);
                     followed = Some(at);
                 }
                 (Ok(true), Some(instead)) => {
-                    judged.edges[at].can_hold = true;
-                    if !judged.edges[at].instead.contains(&instead) {
-                        judged.edges[at].instead.push(instead);
+                    verdicts.edges[at].can_hold = true;
+                    if !verdicts.edges[at].instead.contains(&instead) {
+                        verdicts.edges[at].instead.push(instead);
                     }
                 }
                 // The node fails, and no edge is followed.
@@ -273,36 +270,36 @@ impl<'d> Table<'d> {
         if let Some(followed) = followed {
             let target = |edge: usize| self.targets[edge];
             let is_same = matches!(otherwise, Some(Ok(other)) if target(other) == target(followed));
-            judged.edges[followed].matters |= !is_same;
+            verdicts.edges[followed].matters |= !is_same;
         } else {
-            judged.open.get_or_insert_with(|| combination.to_vec());
-            self.mark(&mut judged.open_cases, combination);
+            verdicts.open.get_or_insert_with(|| combination.to_vec());
+            self.mark(&mut verdicts.open_cases, combination);
         }
     }
 }
 
-/// Whether a key may be nothing only because it is not set on every way, which is reported where it is read.
-fn is_missed(facts: &Facts<'_>, node: usize, path: &Path, tests: &[&Test]) -> bool {
+/// Whether a key may be nothing only because it is not set on every path, which is reported where it is read.
+fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&Test]) -> bool {
     let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
-    let Some(key) = facts.flow.key(facts, name).filter(|_| name != RETRIES) else { return false };
-    let can_be_null = facts.types.keys.get(key).is_some_and(|key| key.ty.nullable);
-    !can_be_null && !facts.is_set(node, Site::Next, key) && !tests.iter().any(|test| guards::asks_for_null(test))
+    let Some(key) = env.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return false };
+    let can_be_null = env.types.keys.get(key).is_some_and(|key| key.ty.nullable);
+    !can_be_null && !env.is_set(node, Site::Next, key) && !tests.iter().any(|test| guards::asks_for_null(test))
 }
 
 /// Returns what is known of the values at a path beyond their type.
-fn known<'d>(facts: &Facts<'d>, node: usize, path: &Path) -> Known<'d> {
+fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(usize) -> bool) -> Known<'d> {
     match (path.root, path.segments.as_slice()) {
         (Root::State, [name]) => {
-            let values = facts.types.key(name).and_then(|key| facts.types.values[key].clone());
+            let values = env.model.key(name).and_then(|key| env.types.values[key].clone());
             Known { values: values.map(Cow::Owned), ..Known::default() }
         }
         (Root::Visit, [number]) if number == "number" => {
             // A node that nothing leads back to is visited once.
-            let once = (facts.is_whole() && !facts.is_in_circle(node)).then(|| Cow::Owned(vec![Value::from(1)]));
+            let once = (env.model.is_whole() && !is_cyclic(node)).then(|| Cow::Owned(vec![Value::from(1)]));
             Known { bounds: (Some(Value::from(1)), None), values: once, ..Known::default() }
         }
         (Root::Inputs, _) => {
-            let Some(schema) = facts.schema_of_input(path) else { return Known::default() };
+            let Some(schema) = env.model.schema_of_input(path) else { return Known::default() };
             let rule = |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
             let value = |keyword: &str| rule(keyword).map(|rule| rule.value.clone());
             Known {
@@ -316,173 +313,6 @@ fn known<'d>(facts: &Facts<'d>, node: usize, path: &Path) -> Known<'d> {
         }
         _ => Known::default(),
     }
-}
-
-/// Reports comparisons that come out the same whatever the value is; says whether there was one.
-fn same(facts: &Facts<'_>, table: &Table<'_>, judged: &Judged, diagnostics: &mut Diagnostics) -> bool {
-    let mut found = false;
-    for (test, at, outcomes) in &table.tests {
-        let (path, domain, cases) = &table.paths[*at];
-        let Some(&first) = outcomes.first() else { continue };
-        if !domain.is_known() || first == Outcome::Fails || outcomes.iter().any(|outcome| *outcome != first) {
-            continue;
-        }
-        found = true;
-        let shown = cases.iter().map(|case| domain.show(case));
-        let mut shown: Vec<String> = shown.take(4).collect();
-        shown.dedup();
-        let always = if first == Outcome::Holds { "always holds" } else { "never holds" };
-        let diagnostic = diagnostics.lint(
-            code::ALWAYS_SAME,
-            facts.place(&test.span),
-            format!("this comparison of `{path}` {always}"),
-        );
-        diagnostic.label(format!("`{path}` is {}", shown.join(" or ")));
-        if let Some(rule) = refused_by(facts, test) {
-            diagnostic.related(facts.place(&rule.span), format!("`{path}` is declared with `{rule}`"));
-        } else if table.number_of_visits() == Some(*at) {
-            diagnostic.note("no edge leads back to the node, so a run visits it once");
-        }
-        diagnostic.help("remove it, or compare with what the value can be");
-    }
-    let listed = table.tests.iter().filter(|(test, ..)| test.operator == Operator::In && !found);
-    for (test, ..) in listed {
-        let list = test.value.value.as_array().into_iter().flatten();
-        let refused = list.filter_map(|value| Some((value, broken_rule(facts, &test.path.value, value)?))).next();
-        let Some((value, rule)) = refused else { continue };
-        let path = &test.path.value;
-        diagnostics
-            .lint(code::ALWAYS_SAME, facts.place(&test.value.span), format!("`{path}` is never `{value}`"))
-            .related(facts.place(&rule.span), format!("it is declared with `{rule}`"))
-            .help("take it out of the list, or write what the value can be");
-    }
-    if found {
-        return true;
-    }
-    // Comparisons that come out either way, and a condition made of them that does not.
-    for (edge, condition) in judged.edges.iter().zip(&table.conditions) {
-        let mut first = None;
-        condition.tests(&mut |&test| first = first.or(Some(test)));
-        let (false, Some(first)) = (edge.can_hold, first) else { continue };
-        let mut last = first;
-        condition.tests(&mut |&test| last = test);
-        let (one, two) = (&table.tests[first].0.span, &table.tests[last].0.span);
-        diagnostics
-            .lint(
-                code::NEVER_FOLLOWED,
-                facts.place(one),
-                "this condition never holds: its comparisons contradict each other",
-            )
-            .related(facts.place(two), "the other")
-            .help("remove the edge, or mend the comparison that is not meant");
-        found = true;
-    }
-    found
-}
-
-/// Returns the rule of an input because of which it is never equal to what it is compared with.
-fn refused_by<'d>(facts: &Facts<'d>, test: &Test) -> Option<&'d Rule> {
-    match test.operator {
-        Operator::Eq | Operator::Ne => broken_rule(facts, &test.path.value, &test.value.value),
-        _ => None,
-    }
-}
-
-/// Returns a rule of the input at a path that a value breaks.
-fn broken_rule<'d>(facts: &Facts<'d>, path: &Path, value: &Value) -> Option<&'d Rule> {
-    facts.schema_of_input(path)?.rules.iter().find(|rule| !rule.holds(value))
-}
-
-/// Reports edges that are never followed, because those before them are wherever their conditions hold.
-fn shadowed(facts: &Facts<'_>, node: usize, list: &EdgeList, judged: &Judged, diagnostics: &mut Diagnostics) -> bool {
-    let name = &facts.definition.nodes[node].name;
-    let mut found = false;
-    for (at, edge) in judged.edges.iter().enumerate() {
-        let is_behind_default = list.edges[..at].iter().any(|edge| matches!(edge.when, Condition::Always));
-        if edge.is_followed || !edge.can_hold || is_behind_default {
-            continue;
-        }
-        found = true;
-        let is_default = matches!(list.edges[at].when, Condition::Always);
-        let (code, message) = if is_default {
-            (
-                code::NEEDLESS_DEFAULT,
-                format!("this edge of node `{name}` is never followed: the edges before it cover every case"),
-            )
-        } else {
-            (code::NEVER_FOLLOWED, format!("this edge of node `{name}` is never followed"))
-        };
-        let diagnostic = diagnostics.lint(code, facts.place(&list.edges[at].span), message);
-        if !is_default {
-            for &instead in edge.instead.iter().take(2) {
-                diagnostic
-                    .related(facts.place(&list.edges[instead].span), "this one is followed where its condition holds");
-            }
-            diagnostic.help("move it in front, or remove it");
-        }
-    }
-    found
-}
-
-/// Reports the first edge without which the run would go where it goes with it.
-fn needless(facts: &Facts<'_>, node: usize, list: &EdgeList, judged: &Judged, diagnostics: &mut Diagnostics) {
-    let mut edges = list.edges.iter().zip(&judged.edges).enumerate();
-    // Who describes an edge on its own wants to see it in the history of a run.
-    let found =
-        edges.find(|(_, (edge, verdict))| verdict.is_followed && !verdict.matters && edge.description.is_none());
-    let Some((at, (edge, _))) = found else { return };
-    let target = |edge: &Edge| edge.to.as_ref().map(|to| to.value.clone());
-    let name = &facts.definition.nodes[node].name;
-    let leads = target(edge).map_or_else(|| "the run ends".to_owned(), |to| format!("the run goes to `{to}`"));
-    let diagnostic = diagnostics.lint(
-        code::SAME_TARGET,
-        facts.place(&edge.span),
-        format!("this edge of node `{name}` makes no difference: {leads} without it too"),
-    );
-    if let Some(other) = list.edges[at + 1..].iter().find(|other| target(other) == target(edge)) {
-        diagnostic.related(facts.place(&other.span), "this one leads there too");
-    }
-    diagnostic.help("remove it, or let one of the two lead elsewhere");
-}
-
-/// Reports a case in which no edge is followed, so that the run ends.
-fn uncovered(
-    facts: &Facts<'_>,
-    node: usize,
-    list: &EdgeList,
-    table: &Table<'_>,
-    judged: &Judged,
-    diagnostics: &mut Diagnostics,
-) {
-    // An edge without target is the author's word that the run ends; so is a failure.
-    if facts.definition.settings.on_no_match == OnNoMatch::Fail {
-        return;
-    }
-    let Some(open) = &judged.open else { return };
-    let name = &facts.definition.nodes[node].name;
-    let shown = table
-        .paths
-        .iter()
-        .zip(open)
-        .map(|((path, domain, cases), &case)| format!("`{path}` is {}", domain.show(&cases[case])));
-    let shown: Vec<String> = shown.collect();
-    let is_finite = table.paths.iter().all(|(_, domain, _)| domain.is_finite());
-    let code = if is_finite { code::UNCOVERED } else { code::OPEN_CASE };
-    let span = first_line(facts, list);
-    diagnostics
-        .lint(
-            code,
-            facts.place(&span),
-            format!("the edges of node `{name}` do not cover every case: the run ends there"),
-        )
-        .label(format!("none is followed where {}", shown.join(" and ")))
-        .help("add a last edge without `when`; one without `to` says that the run is to end: `- {}`");
-}
-
-/// The place of a list of edges: its first edge, for the whole is too much to point at.
-fn first_line(facts: &Facts<'_>, list: &EdgeList) -> crate::source::Span {
-    let text = &facts.definition.source().text[list.span.clone()];
-    list.span.start..list.span.start + text.find('\n').unwrap_or(text.len())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::definition::{Edge, Test};
 use crate::hash::HashSet;
 
 /// Returns the paths that are not null if the condition holds, or if it does not.
-pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+pub(crate) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
     match (condition, holds) {
         (Condition::Always, _) => Vec::new(),
         (Condition::Not(inner), _) => proven(inner, !holds),
@@ -30,7 +30,7 @@ pub(super) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
 }
 
 /// Returns the paths at which there is not an empty list if the condition holds, or if it does not. There may be nothing at all.
-pub(super) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+pub(crate) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
     let is_empty = |value: &Value| matches!(value, Value::Array(list) if list.is_empty());
     decided(condition, holds)
         .into_iter()
@@ -46,7 +46,7 @@ pub(super) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> 
 }
 
 /// Returns the comparisons of which it is known how they came out if the condition holds, or if it does not.
-pub(super) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, bool)> {
+pub(crate) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, bool)> {
     match (condition, holds) {
         (Condition::Always, _) => Vec::new(),
         (Condition::Not(inner), _) => decided(inner, !holds),
@@ -63,7 +63,7 @@ pub(super) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, b
 }
 
 /// Whether one of `paths` is not null if the condition holds, or if it does not; which one may be open.
-pub(super) fn proves_one(condition: &Condition<Test>, holds: bool, paths: &[Path]) -> bool {
+pub(crate) fn proves_one(condition: &Condition<Test>, holds: bool, paths: &[Path]) -> bool {
     match (condition, holds) {
         (Condition::Always, _) => false,
         (Condition::Not(inner), _) => proves_one(inner, !holds, paths),
@@ -99,7 +99,7 @@ fn proven_by_test(test: &Test, holds: bool) -> bool {
 }
 
 /// Whether a comparison asks only if there is a value, so that it may well look at a key that is not set.
-pub(super) fn asks_for_null(test: &Test) -> bool {
+pub(crate) fn asks_for_null(test: &Test) -> bool {
     match test.operator {
         Operator::Exists => true,
         Operator::Eq | Operator::Ne => test.value.value.is_null(),
@@ -109,14 +109,14 @@ pub(super) fn asks_for_null(test: &Test) -> bool {
 }
 
 /// Returns the comparisons of which it is known how they came out where an edge of a list is followed.
-pub(super) fn decided_on_edge(edges: &[Edge], edge: usize) -> Vec<(&Test, bool)> {
+pub(crate) fn decided_on_edge(edges: &[Edge], edge: usize) -> Vec<(&Test, bool)> {
     let before = edges[..edge].iter().flat_map(|edge| decided(&edge.when, false));
     before.chain(decided(&edges[edge].when, true)).collect()
 }
 
 /// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those in
 /// `known`, and what the tests before it prove.
-pub(super) fn walk<'c>(
+pub(crate) fn walk<'c>(
     condition: &'c Condition<Test>,
     known: &mut Vec<&'c Path>,
     visit: &mut impl FnMut(&'c Test, &[&'c Path]),

@@ -14,21 +14,21 @@ use crate::types::{Kind, Type};
 const MOST_OPEN: usize = 4;
 
 /// The minimum and the maximum of a number, as the schema writes them; both may occur.
-pub(super) type Bounds = (Option<Value>, Option<Value>);
+pub(crate) type Bounds = (Option<Value>, Option<Value>);
 
 /// What is known of the values at a path beyond their type.
 #[derive(Default)]
-pub(super) struct Known<'d> {
+pub(crate) struct Known<'d> {
     /// The least and the greatest number.
-    pub(super) bounds: Bounds,
+    pub(crate) bounds: Bounds,
     /// All values that there can be.
-    pub(super) values: Option<Cow<'d, [Value]>>,
+    pub(crate) values: Option<Cow<'d, [Value]>>,
     /// What the schema of the inputs says.
-    pub(super) rules: &'d [Rule],
+    pub(crate) rules: &'d [Rule],
 }
 
 /// What is known of the values at a path, and how comparisons cut them.
-pub(super) struct Domain<'d> {
+pub(crate) struct Domain<'d> {
     kind: Kind,
     nullable: bool,
     /// The least and the greatest number, where the inputs' schema says so; both may occur.
@@ -48,7 +48,7 @@ pub(super) struct Domain<'d> {
 
 /// One case. What is between two constants is told by the index of the upper one.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Case {
+pub(crate) enum Case {
     /// There is nothing.
     Null,
     /// Exactly this value.
@@ -63,7 +63,7 @@ pub(super) enum Case {
 
 /// How a comparison comes out in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Holds,
     Not,
     /// The two cannot be compared: the node fails.
@@ -78,7 +78,7 @@ impl From<bool> for Outcome {
 
 impl<'d> Domain<'d> {
     /// Cuts the values of a type by all comparisons of one path. `None` if too much of them would be left open.
-    pub(super) fn cut(ty: &Type, nullable: bool, known: Known<'d>, tests: &[&Test]) -> Option<Self> {
+    pub(crate) fn cut(ty: &Type, nullable: bool, known: Known<'d>, tests: &[&Test]) -> Option<Self> {
         let mut domain = Self {
             kind: ty.kind.clone(),
             nullable,
@@ -130,17 +130,17 @@ impl<'d> Domain<'d> {
     }
 
     /// Whether the type has so few values that all of them can be named.
-    pub(super) fn is_finite(&self) -> bool {
+    pub(crate) fn is_finite(&self) -> bool {
         matches!(self.kind, Kind::Boolean | Kind::Enum(_) | Kind::Never) || self.values.is_some()
     }
 
     /// Whether something is known of the values.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         !matches!(self.kind, Kind::Any) || self.values.is_some()
     }
 
     /// Returns every case, the usual ones first and nothing last.
-    pub(super) fn cases(&self) -> Vec<Case> {
+    pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         if let Some(values) = &self.values {
             let some = values.iter().filter(|value| !value.is_null()).cloned().map(Case::Exactly);
@@ -223,7 +223,7 @@ impl<'d> Domain<'d> {
     }
 
     /// Returns the greatest whole number of a case; `None` where there is none.
-    pub(super) fn most(&self, case: &Case) -> Option<u64> {
+    pub(crate) fn most(&self, case: &Case) -> Option<u64> {
         let whole = |value: &Value| value.is_number().then(|| u64::try_from(ceil(value).max(0)).unwrap_or(u64::MAX));
         match case {
             Case::Exactly(value) => whole(value),
@@ -233,7 +233,7 @@ impl<'d> Domain<'d> {
     }
 
     /// Returns a whole number that no number of a case is less than, 1 or more.
-    pub(super) fn least(&self, case: &Case) -> u64 {
+    pub(crate) fn least(&self, case: &Case) -> u64 {
         let whole = |value: &Value, round: fn(f64) -> f64| value.as_f64().map(|value| round(value).max(0.0) as u64);
         let least = match case {
             Case::Exactly(value) => whole(value, f64::ceil),
@@ -247,7 +247,7 @@ impl<'d> Domain<'d> {
     }
 
     /// Decides a comparison in a case.
-    pub(super) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Outcome {
+    pub(crate) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Outcome {
         let value = &test.value.value;
         let concretely = |view: View<'_>| match test.operator.holds(view, value, &pattern) {
             Ok(holds) => holds.into(),
@@ -309,7 +309,7 @@ impl<'d> Domain<'d> {
     }
 
     /// Writes a case in words: `` `maybe` ``, `nothing`, `a number above 10`.
-    pub(super) fn show(&self, case: &Case) -> String {
+    pub(crate) fn show(&self, case: &Case) -> String {
         let number = |at: usize| &self.numbers[at];
         let what = if matches!(self.kind, Kind::Integer) { "an integer" } else { "a number" };
         match case {

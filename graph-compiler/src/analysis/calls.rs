@@ -1,0 +1,144 @@
+//! What nodes and hooks call, and what they need to be allowed to.
+
+use graph_model::capability::Capability;
+use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
+
+use super::provided;
+use super::reads::Site;
+use crate::definition::{Call, Contract, Definition, HookDefinition, Item, NodeDefinition, NodeKind, Reaction};
+use crate::hash::HashSet;
+use crate::items::{Items, Nested};
+use crate::types::Type;
+
+/// By what calls are told apart: what is done, with what kind of item, and its id, empty where that is not known.
+pub(crate) type ToolKey<'d> = (Verb, ItemType, &'d str);
+
+pub(crate) fn tool_key(call: &Call) -> ToolKey<'_> {
+    (call.verb, call.item_type, call.id().map_or("", |id| id.as_str()))
+}
+
+/// What nodes and hooks call.
+pub(crate) struct CalledTool<'d> {
+    pub(crate) key: ToolKey<'d>,
+    pub(crate) by: Performer,
+    pub(crate) capability: Option<Capability>,
+    pub(crate) contract: Option<&'d Contract>,
+    pub(crate) graph: Option<&'d Nested>,
+    /// What it takes, where that is known.
+    pub(crate) params: Option<Type>,
+    /// What it returns.
+    pub(crate) result: Type,
+}
+
+impl<'d> CalledTool<'d> {
+    /// Gathers what is known of what a call calls.
+    pub(crate) fn new(call: &'d Call, items: &'d Items) -> Self {
+        let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+        let id = call.id().filter(|_| is_tool);
+        let graph = id.and_then(|id| items.graphs.get(id));
+        let contract =
+            id.filter(|_| graph.is_none()).and_then(|id| items.contracts.get(id)).map(|contract| &**contract);
+        Self {
+            key: tool_key(call),
+            by: match graph {
+                Some(_) => Performer::Graph,
+                None if is_tool => Performer::Program,
+                None => Performer::Items,
+            },
+            capability: None,
+            params: contract
+                .map(|contract| Type::of_schema(&contract.params))
+                .or_else(|| graph.map(|graph| graph.inputs.clone())),
+            result: match graph {
+                Some(graph) => provided::run_of(&graph.output),
+                None => contract.and_then(|contract| contract.result.as_ref()).map_or_else(Type::any, Type::of_schema),
+            },
+            contract,
+            graph,
+        }
+    }
+}
+
+/// What a call needs to be allowed (R169).
+pub(crate) enum Need {
+    /// Nothing: the engine's own tools (R173).
+    Nothing,
+    /// This.
+    Capability(Capability),
+    /// Something that begins like this; the rest is known at each call.
+    Beginning(String),
+}
+
+/// Returns what a call needs.
+pub(crate) fn need(call: &Call) -> Need {
+    let capability = |id| Need::Capability(Capability::new(call.verb, call.item_type, id));
+    match &call.item.value {
+        Item::Named(id) if id.as_str().starts_with(INTERNAL) => Need::Nothing,
+        Item::Named(id) => capability(Some(id)),
+        Item::Found => capability(None),
+        Item::Computed(_) if call.beginning().starts_with(INTERNAL) => Need::Nothing,
+        Item::Computed(_) => {
+            let kind = Capability::new(call.verb, call.item_type, None);
+            Need::Beginning(format!("{kind}.{}", call.beginning().replace('/', ".")))
+        }
+    }
+}
+
+/// Returns the capability patterns that a graph's own calls need, each once, in the order of the file: of an id that is known
+/// only at each call, what it begins with and a star.
+pub(crate) fn needs(definition: &Definition) -> Vec<String> {
+    let (mut needs, mut known) = (Vec::new(), HashSet::default());
+    for (_, call) in calls(definition) {
+        let needed = match need(call) {
+            Need::Nothing => continue,
+            Need::Capability(capability) => capability.to_string(),
+            Need::Beginning(beginning) => format!("{beginning}*"),
+        };
+        if known.insert(needed.clone()) {
+            needs.push(needed);
+        }
+    }
+    needs
+}
+
+/// Who makes a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Caller<'d> {
+    /// A node, with its index.
+    Node(usize, &'d NodeDefinition),
+    /// A hook, with its index.
+    Hook(usize, &'d HookDefinition),
+}
+
+impl std::fmt::Display for Caller<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(_, node) => write!(f, "node `{}`", node.name),
+            Self::Hook(at, hook) => match &hook.id {
+                Some(id) => write!(f, "the hook `{id}`"),
+                None => write!(f, "hook {}", at + 1),
+            },
+        }
+    }
+}
+
+impl Caller<'_> {
+    /// Returns where the parameters of its call stand.
+    pub(crate) fn site(&self) -> (usize, Site) {
+        match self {
+            Self::Node(at, NodeDefinition { kind: NodeKind::Foreach(_), .. }) => (*at, Site::Item),
+            Self::Node(at, _) => (*at, Site::Params),
+            Self::Hook(at, _) => (*at, Site::Hook),
+        }
+    }
+}
+
+/// Returns what nodes and hooks call, in the order of the file.
+pub(crate) fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &Call)> {
+    let nodes = definition.nodes.iter().enumerate();
+    let hooks = definition.hooks.iter().enumerate().filter_map(|(at, hook)| match &hook.reaction {
+        Reaction::Call(call) => Some((Caller::Hook(at, hook), call)),
+        Reaction::Steer(_) => None,
+    });
+    nodes.filter_map(|(at, node)| Some((Caller::Node(at, node), node.call()?))).chain(hooks)
+}

@@ -1,0 +1,238 @@
+//! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a path can be.
+
+use super::components::strongly_connected;
+use super::coverage::{Coverage, Followed};
+use super::edges::edges;
+use super::model::Model;
+use crate::hash::{HashMap, HashSet};
+
+/// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
+const MOST_LATE: usize = 64;
+
+/// Where each node can lead, and which nodes lead to each other.
+pub(crate) struct ControlFlow {
+    /// For each node, the nodes that its edges and its failure can lead to.
+    pub(crate) next: Vec<Vec<usize>>,
+    /// Whether a run can end at a node.
+    pub(crate) ends: Vec<bool>,
+    /// For each node, on which of its visits it can lead to each of the nodes in `next` for the first time, or an earlier one.
+    first: Vec<Vec<u64>>,
+    /// For each node, on which of its visits a run can end there for the first time, or an earlier one.
+    first_end: Vec<u64>,
+    /// The components of nodes that lead to each other, those that are led to first.
+    pub(crate) components: Vec<Vec<usize>>,
+    /// For each node, its component.
+    pub(crate) component_of: Vec<usize>,
+}
+
+impl ControlFlow {
+    /// Finds where each node can lead, by what its conditions come to.
+    pub(crate) fn analyse(model: &Model<'_>, coverage: &[Option<Coverage<'_>>]) -> Self {
+        let count = model.definition.nodes.len();
+        let followed = |node: usize| coverage[node].as_ref().map(|coverage| &coverage.followed);
+        let can_follow = |node: usize, edge: usize| followed(node).is_none_or(|followed| followed.can_follow[edge]);
+        let (next, first): (Vec<Vec<usize>>, Vec<Vec<u64>>) = (0..count)
+            .map(|node| {
+                let first = |edge: usize| followed(node).map_or(1, |followed| followed.first_visit[edge]);
+                let open =
+                    model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
+                let open = open.map(|(edge, to)| (to, first(edge)));
+                // A failure may come on any visit.
+                let mut next: Vec<(usize, u64)> = open.chain(model.error_successor(node).map(|to| (to, 1))).collect();
+                next.sort_unstable();
+                next.dedup_by_key(|(to, _)| *to);
+                next.into_iter().unzip()
+            })
+            .unzip();
+        let first_end = (0..count)
+            .map(|node| {
+                let first = |followed: &Followed| {
+                    let list = edges(model.definition.nodes[node].next());
+                    let out = list.iter().zip(followed.can_follow.iter().zip(&followed.first_visit));
+                    let out = out.filter(|(edge, (can, _))| **can && edge.to.is_none()).map(|(_, (_, first))| *first);
+                    out.chain(followed.is_open.then_some(followed.first_open)).min().unwrap_or(1)
+                };
+                followed(node).map_or(1, first)
+            })
+            .collect();
+        let ends = (0..count)
+            .map(|node| {
+                let leads_nowhere = |followed: &Followed| {
+                    let list = edges(model.definition.nodes[node].next());
+                    followed.is_open
+                        || list.iter().zip(&followed.can_follow).any(|(edge, can)| *can && edge.to.is_none())
+                };
+                model.may_end(node) && followed(node).is_none_or(leads_nowhere)
+            })
+            .collect();
+        let components = strongly_connected(&next);
+        let mut component_of = vec![0; count];
+        for (at, component) in components.iter().enumerate() {
+            component.iter().for_each(|&node| component_of[node] = at);
+        }
+        Self { next, ends, first, first_end, components, component_of }
+    }
+
+    /// Whether the nodes of a component go round: there are several, or the one leads to itself.
+    pub(crate) fn is_cyclic(&self, component: &[usize]) -> bool {
+        component.len() > 1 || component.iter().any(|&node| self.next[node].contains(&node))
+    }
+
+    /// Whether the nodes of a component go round even if they may not lead to `without`.
+    pub(crate) fn is_cyclic_without(&self, component: &[usize], without: &[usize]) -> bool {
+        self.longest(component, without).is_none()
+    }
+
+    /// Returns how many nodes of a component, but for `without`, can follow each other; `None` if there is no end to it.
+    pub(crate) fn longest(&self, component: &[usize], without: &[usize]) -> Option<u64> {
+        // A graph may have many components: nothing here is about all nodes.
+        let without: HashSet<usize> = without.iter().copied().collect();
+        let own: Vec<usize> = component.iter().copied().filter(|node| !without.contains(node)).collect();
+        let place: HashMap<usize, usize> = own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
+        let inner: Vec<Vec<usize>> = own
+            .iter()
+            .map(|&node| self.next[node].iter().filter_map(|next| place.get(next).copied()).collect())
+            .collect();
+        let mut longest = vec![0_u64; own.len()];
+        // Each component comes after those that it leads to.
+        for part in strongly_connected(&inner) {
+            let [node] = part.as_slice() else { return None };
+            if inner[*node].contains(node) {
+                return None;
+            }
+            let behind = inner[*node].iter().map(|&next| longest[next]).max().unwrap_or_default();
+            longest[*node] = behind + 1;
+        }
+        Some(longest.into_iter().max().unwrap_or_default())
+    }
+
+    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest path that can be
+    /// taken in so many; `None` if no path leads to an end.
+    ///
+    /// Where an edge can be followed only on a later visit of its node, the run goes round until then.
+    pub(crate) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
+        let bounds = self.bounds(from);
+        let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
+        let mut most: Vec<u64> = bounds.values().copied().chain([0]).collect();
+        most.sort_unstable();
+        most.dedup();
+        most.into_iter().filter(|most| *most < u64::MAX).find_map(|most| {
+            let path = self.shortest(
+                &[from],
+                |node| self.ends[node] && bound(node, None) <= most,
+                |node, to| bound(node, Some(to)) <= most,
+            )?;
+            Some((most.max(path.len() as u64), path))
+        })
+    }
+
+    /// Returns how many steps a run takes at least that follows an edge which needs several visits of its node; without a
+    /// target for an end.
+    fn bounds(&self, from: usize) -> HashMap<(usize, Option<usize>), u64> {
+        let edges = |node: usize| {
+            let next = self.next[node].iter().zip(&self.first[node]).map(|(&to, &first)| (Some(to), first));
+            next.chain([(None, self.first_end[node])]).filter(|(_, first)| *first > 1)
+        };
+        let late: Vec<usize> = (0..self.next.len()).filter(|&node| edges(node).next().is_some()).collect();
+        if late.len() > MOST_LATE {
+            return HashMap::default();
+        }
+        if late.is_empty() {
+            return HashMap::default();
+        }
+        let steps = |path: Option<Vec<usize>>| path.map_or(u64::MAX, |path| path.len() as u64);
+        let to_end = self.steps_to_end();
+        let mut bounds = HashMap::default();
+        for node in late {
+            let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
+            // From the node to itself: as many nodes as are visited between two of its visits, and one of these.
+            let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
+            for (to, first) in edges(node) {
+                let behind = to.map_or(0, |to| to_end[to]);
+                let again = (first - 1).saturating_mul(round);
+                bounds.insert((node, to), before.saturating_add(again).saturating_add(behind));
+            }
+        }
+        bounds
+    }
+
+    /// Returns, for each node, how many nodes are visited from it to where a run can end, both included; where no path leads to
+    /// an end, `u64::MAX`.
+    fn steps_to_end(&self) -> Vec<u64> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
+        for (node, next) in self.next.iter().enumerate() {
+            next.iter().for_each(|&next| before[next].push(node));
+        }
+        let mut steps = vec![u64::MAX; self.next.len()];
+        let mut waiting: std::collections::VecDeque<usize> =
+            (0..self.next.len()).filter(|&node| self.ends[node]).collect();
+        waiting.iter().for_each(|&node| steps[node] = 1);
+        while let Some(node) = waiting.pop_front() {
+            for &earlier in &before[node] {
+                if steps[earlier] == u64::MAX {
+                    steps[earlier] = steps[node] + 1;
+                    waiting.push_back(earlier);
+                }
+            }
+        }
+        steps
+    }
+
+    /// Returns the shortest path from one of several nodes to one that is looked for, along the edges that may be followed.
+    fn shortest(
+        &self,
+        from: &[usize],
+        is_found: impl Fn(usize) -> bool,
+        may_follow: impl Fn(usize, usize) -> bool,
+    ) -> Option<Vec<usize>> {
+        let mut before: Vec<Option<usize>> = vec![None; self.next.len()];
+        let mut waiting: std::collections::VecDeque<usize> = from.iter().copied().collect();
+        let mut seen = vec![false; self.next.len()];
+        from.iter().for_each(|&node| seen[node] = true);
+        while let Some(node) = waiting.pop_front() {
+            if is_found(node) {
+                let mut path = vec![node];
+                while let Some(earlier) = path.last().and_then(|&node| before[node]) {
+                    path.push(earlier);
+                }
+                path.reverse();
+                return Some(path);
+            }
+            for &next in &self.next[node] {
+                if may_follow(node, next) && !std::mem::replace(&mut seen[next], true) {
+                    before[next] = Some(node);
+                    waiting.push_back(next);
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_through_a_component_is_as_long_as_what_does_not_go_round() {
+        let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
+        let mut flow = ControlFlow {
+            components: strongly_connected(&next),
+            first: next.iter().map(|next| vec![1; next.len()]).collect(),
+            first_end: vec![1; next.len()],
+            ends: vec![false, false, false, true],
+            next,
+            component_of: Vec::new(),
+        };
+        assert!(flow.is_cyclic_without(&[0, 1, 2], &[]));
+        assert_eq!(flow.longest(&[0, 1, 2], &[2]), Some(2));
+        assert_eq!(flow.longest(&[0, 1, 2], &[0]), Some(2));
+        assert_eq!(flow.fewest_steps(0), Some((3, vec![0, 2, 3])));
+        // The way out is open on the third visit, and a round takes two steps.
+        flow.first[2][1] = 3;
+        assert_eq!(flow.fewest_steps(0), Some((7, vec![0, 2, 3])));
+        // A node that nothing leads back to is never visited twice.
+        flow.first_end[3] = 2;
+        assert_eq!(flow.fewest_steps(0), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! The edges of a node, as rules look at them.
+
+use graph_model::condition::Condition;
+use graph_model::name::NodeName;
+
+use crate::definition::{Edge, EdgeList, Next, NodeDefinition, Spanned};
+use crate::hash::HashMap;
+
+/// Where a node may lead, by index.
+pub(crate) struct Onward {
+    /// The targets of its edges, in order, without those behind an edge that always matches.
+    pub(crate) next: Vec<usize>,
+    /// Which edges these are.
+    pub(crate) edges: Vec<usize>,
+    pub(crate) on_error: Option<usize>,
+}
+
+/// Returns where a node may lead; `by_name` are the indices of the nodes.
+pub(crate) fn onward(node: &NodeDefinition, by_name: &HashMap<&str, usize>) -> Onward {
+    let index = |to: &Spanned<NodeName>| by_name.get(to.value.as_str()).copied();
+    let targets = followed(node.next()).into_iter().enumerate().filter_map(|(at, edge)| Some((index(edge.to?)?, at)));
+    let (next, edges) = targets.unzip();
+    Onward { next, edges, on_error: node.on_error().and_then(index) }
+}
+
+/// An edge as the rules see it.
+#[derive(Clone, Copy)]
+pub(crate) struct EdgeView<'d> {
+    pub(crate) to: Option<&'d Spanned<NodeName>>,
+    /// Whether it has no condition.
+    pub(crate) always: bool,
+    /// The edge of a list.
+    pub(crate) edge: Option<&'d Edge>,
+}
+
+/// Returns the edges of a node, in order.
+pub(crate) fn edges<'n>(next: &'n Next) -> Vec<EdgeView<'n>> {
+    match next {
+        Next::End => Vec::new(),
+        Next::To(to) => vec![EdgeView { to: Some(to), always: true, edge: None }],
+        Next::List(EdgeList { edges, .. }) => {
+            let view = |edge: &'n Edge| {
+                let always = matches!(edge.when, Condition::Always);
+                EdgeView { to: edge.to.as_ref(), always, edge: Some(edge) }
+            };
+            edges.iter().map(view).collect()
+        }
+    }
+}
+
+/// Returns the edges up to the first that always matches.
+pub(crate) fn followed(next: &Next) -> Vec<EdgeView<'_>> {
+    let mut edges = edges(next);
+    if let Some(last) = edges.iter().position(|edge| edge.always) {
+        edges.truncate(last + 1);
+    }
+    edges
+}

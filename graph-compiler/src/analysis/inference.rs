@@ -1,0 +1,142 @@
+//! Inference: the types of state keys from what is assigned to them.
+
+use std::collections::BTreeSet;
+
+use graph_model::path::Root;
+use graph_model::template::Template;
+
+use super::flow::Flow;
+use super::losses::{self, loses};
+use super::model::Model;
+use super::reads::Site;
+use super::type_env::TypeEnv;
+use super::types::Types;
+use crate::definition::{Foreach, NodeKind, Term, TermKind};
+use crate::source::Span;
+use crate::types::Type;
+
+/// Something that writes a key: a node and its assignment, or its `collect`.
+type Writer = (usize, Option<usize>);
+
+/// Learns the types of keys until nothing new is learned. Types only grow, and not beyond `any`, so this ends.
+///
+/// The writers are looked at in the order of the file, again and again; from the second time on, only those that read a key
+/// whose type has grown.
+pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> Types {
+    let mut types = Types::new(model);
+    let (mut writers, mut readers): (Vec<Writer>, Vec<Vec<usize>>) = (Vec::new(), vec![Vec::new(); types.keys.len()]);
+    // Those that read the state as a whole: they take of it whether there is a secret in it.
+    let mut readers_of_all = Vec::new();
+    for (at, node) in model.definition.nodes.iter().enumerate() {
+        let over = match &node.kind {
+            NodeKind::Foreach(each) => Some(&each.over),
+            _ => None,
+        };
+        for (index, assignment) in node.assign().iter().enumerate() {
+            for term in std::iter::once(&assignment.value).chain(over) {
+                term.templates(&mut |_, template, _| {
+                    let paths = template.expressions().flat_map(|expression| &expression.paths);
+                    for path in paths.filter(|path| path.root == Root::State) {
+                        match path.segments.first() {
+                            Some(name) => {
+                                model.key(name).into_iter().for_each(|key| readers[key].push(writers.len()));
+                            }
+                            None => readers_of_all.push(writers.len()),
+                        }
+                    }
+                });
+            }
+            writers.push((at, Some(index)));
+        }
+        if matches!(&node.kind, NodeKind::Foreach(Foreach { collect: Some(_), .. })) {
+            writers.push((at, None));
+        }
+    }
+    let (mut now, mut later): (BTreeSet<usize>, BTreeSet<usize>) = ((0..writers.len()).collect(), BTreeSet::new());
+    loop {
+        while let Some(writer) = now.pop_first() {
+            let Some((key, had_secret)) = learn_from(model, flow, &mut types, writers[writer]) else { continue };
+            let gained_secret = !had_secret && types.keys[key].ty.has_secret();
+            let of_all = readers_of_all.iter().filter(|_| gained_secret);
+            for &reader in readers[key].iter().chain(of_all) {
+                if reader > writer {
+                    now.insert(reader)
+                } else {
+                    later.insert(reader)
+                };
+            }
+        }
+        if later.is_empty() {
+            return types;
+        }
+        std::mem::swap(&mut now, &mut later);
+    }
+}
+
+/// Learns what one writer says; returns the key and whether that had a secret before, if its type has grown.
+fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut Types, (at, index): Writer) -> Option<(usize, bool)> {
+    let env = TypeEnv { model, flow, types };
+    let node = &model.definition.nodes[at];
+    let assignment = index.map(|index| (index, &node.assign()[index]));
+    let (name, span, learned) = match (assignment, &node.kind) {
+        (Some((index, assignment)), _) => {
+            let learned = alternatives(env, at, Site::Assign(index), &assignment.value);
+            (assignment.key.value.as_str(), &assignment.value.span, learned)
+        }
+        (None, NodeKind::Foreach(Foreach { collect: Some(key), .. })) => {
+            (key.value.as_str(), &key.span, vec![model.collected(at)])
+        }
+        (None, _) => return None,
+    };
+    let over = match &node.kind {
+        NodeKind::Foreach(each) => Some((Site::Over, &each.over)),
+        _ => None,
+    };
+    let mut losses = Vec::new();
+    let value = assignment.map(|(index, assignment)| (Site::Assign(index), &assignment.value));
+    for (site, term) in value.into_iter().chain(over) {
+        let mut inner = Vec::new();
+        losses::inside(env, (at, site), term, &mut inner);
+        losses.extend(inner.into_iter().next().map(|loss| (term.span.start, loss)));
+    }
+    for (start, loss) in losses {
+        types.inner_losses.entry(start).or_insert(loss);
+    }
+    let key = model.key(name)?;
+    let had_secret = types.keys[key].ty.has_secret();
+    let mut has_grown = false;
+    for ty in learned {
+        has_grown |= learn(types, key, ty, span);
+    }
+    has_grown.then_some((key, had_secret))
+}
+
+/// Adds what a key may be; says whether that is new.
+fn learn(types: &mut Types, key: usize, ty: Type, span: &Span) -> bool {
+    let known = &types.keys[key].ty;
+    let joined = known.clone().join(ty.clone());
+    let is_new = joined != *known;
+    if is_new && types.losses[key].is_none() && loses(known, &ty, &joined) {
+        types.losses[key] = Some((span.clone(), ty, known.clone()));
+    }
+    types.keys[key].ty = joined;
+    is_new
+}
+
+/// Returns the types that a value may have: of `a || b`, that of each path by itself.
+fn alternatives(env: TypeEnv<'_, '_>, node: usize, site: Site, term: &Term) -> Vec<Type> {
+    let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
+        return vec![env.type_of_term(node, site, term)];
+    };
+    let mut types = Vec::new();
+    for path in &expression.paths {
+        let ty = env.type_of_path(node, site, path);
+        let is_last = !ty.nullable;
+        types.push(ty.not_null());
+        if is_last {
+            return types;
+        }
+    }
+    types.push(Type::null());
+    types
+}

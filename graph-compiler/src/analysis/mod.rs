@@ -1,0 +1,115 @@
+//! What is known of a graph before rules look at it.
+//!
+//! Each pass is a function of the results of earlier passes:
+//!
+//! | pass | asks | says |
+//! |---|---|---|
+//! | [`model`], with [`calls`], [`edges`] and [`reads`] | | names resolved, edges, what is called, what is read |
+//! | [`flow`] | model | what is sure before each node, by what conditions prove ([`guards`]) |
+//! | [`inference`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
+//! | [`coverage`] | model, flow, types | which edges conditions allow, and the cases that they leave open |
+//! | [`control_flow`] | model, coverage | which nodes lead to each other, and how long paths are |
+//! | [`output`], [`budget`] | model, types, coverage, control flow | what a run returns, and what it can come to |
+
+pub(crate) mod budget;
+pub(crate) mod calls;
+mod components;
+pub(crate) mod control_flow;
+pub(crate) mod coverage;
+pub(crate) mod edges;
+pub(crate) mod flow;
+pub(crate) mod guards;
+pub(crate) mod inference;
+pub(crate) mod losses;
+pub(crate) mod model;
+pub(crate) mod output;
+mod provided;
+pub(crate) mod reads;
+pub(crate) mod set;
+pub(crate) mod type_env;
+pub(crate) mod types;
+mod types_at;
+
+use crate::items::Items;
+use calls::CalledTool;
+use control_flow::ControlFlow;
+use coverage::Coverage;
+use flow::Flow;
+use model::Model;
+use type_env::TypeEnv;
+use types::Types;
+
+pub use reads::Site;
+pub use types_at::TypesAt;
+
+use crate::definition::Definition;
+use crate::graph::{Inner, Key, Outline, Tool};
+use crate::types::{Kind, Type};
+
+/// The results of all passes, for rules and lints.
+pub(crate) struct Analysis<'d> {
+    /// Names and edges.
+    pub(crate) model: Model<'d>,
+    /// What is sure before each node.
+    pub(crate) flow: Flow,
+    /// The types of the state's keys.
+    pub(crate) types: Types,
+    /// For each node, what its conditions come to; `None` where they say nothing, or too much.
+    pub(crate) coverage: Vec<Option<Coverage<'d>>>,
+    /// Where the conditions let nodes lead.
+    pub(crate) control_flow: ControlFlow,
+}
+
+impl<'d> Analysis<'d> {
+    /// Runs all passes over a definition.
+    pub(crate) fn new(definition: &'d Definition, items: &'d Items) -> Self {
+        let model = Model::new(definition, items);
+        let flow = Flow::analyse(&model);
+        let types = inference::infer(&model, &flow);
+        let coverage = coverage::analyse(TypeEnv { model: &model, flow: &flow, types: &types });
+        let control_flow = ControlFlow::analyse(&model, &coverage);
+        Self { model, flow, types, coverage, control_flow }
+    }
+
+    /// Returns what answers for the type of what stands at a place.
+    pub(crate) fn type_env(&self) -> TypeEnv<'_, 'd> {
+        TypeEnv { model: &self.model, flow: &self.flow, types: &self.types }
+    }
+
+    /// Returns what the graph looks like from outside.
+    pub(crate) fn outline(&self) -> Outline {
+        let definition = self.model.definition;
+        let fields = |ty: &Type| match &ty.kind {
+            Kind::Object(fields) => Some(fields.clone()),
+            _ => None,
+        };
+        let tool = |tool: &CalledTool<'_>| Tool {
+            id: tool.key.2.to_owned(),
+            verb: tool.key.0,
+            item: tool.key.1,
+            by: tool.by,
+            typed: tool.graph.is_some() || tool.contract.is_some_and(|contract| contract.result.is_some()),
+            capability: tool.capability.as_ref().map(ToString::to_string),
+            builtin: tool.contract.is_some_and(|contract| contract.builtin() || contract.subprocess().is_some()),
+            subprocess: tool.contract.and_then(|contract| contract.subprocess()).cloned(),
+            module: tool.graph.map(|graph| graph.module.clone()),
+            description: tool.contract.and_then(|contract| contract.description.clone()),
+            // A graph takes its inputs as one object.
+            params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
+            result: tool.result.clone(),
+        };
+        let exits = output::exits(self.type_env(), &self.control_flow);
+        Outline {
+            id: definition.id.to_string(),
+            version: definition.version.clone(),
+            description: definition.description.clone(),
+            inputs: fields(&self.model.inputs),
+            keys: self.types.keys.iter().map(|key| Key { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
+            tools: self.model.tools.iter().map(tool).collect(),
+            output: output::output(self.type_env(), &exits),
+            exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
+            inner: self.model.items.inner.iter().map(Inner::clone).collect(),
+            budget: budget::budget(&self.model, &self.coverage, &self.control_flow),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A graph as it is read: names resolved, edges, what is called. Nothing here is worked out over paths.
+
+use std::borrow::Cow;
+
+use graph_model::capability::Pattern;
+use graph_model::path::{Path, Root};
+use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
+use graph_model::value::Value;
+
+use super::calls::{CalledTool, Caller, Need, calls, need, tool_key};
+use super::components::cyclic;
+use super::edges::{Onward, edges, followed, onward};
+use super::provided::or_failure;
+use super::reads::{Read, Site, reads};
+use crate::definition::{Call, Definition, Next, NodeDefinition, NodeKind, Schema, Spanned};
+use crate::diagnostic::Place;
+use crate::hash::{HashMap, HashSet};
+use crate::items::Items;
+use crate::source::Span;
+use crate::types::{Field, Kind, Type};
+
+/// A definition whose names are resolved.
+pub(crate) struct Model<'d> {
+    pub(crate) definition: &'d Definition,
+    /// What there is in the tree for actions to be about.
+    pub(crate) items: &'d Items,
+    /// The first node, if `start` names one.
+    pub(crate) start: Option<usize>,
+    /// The tools, each once, in the order of the file.
+    pub(crate) tools: Vec<CalledTool<'d>>,
+    /// What the inputs are.
+    pub(crate) inputs: Type,
+    /// The keys of the state: those of `config.state`, then those that are written, in the order of the file.
+    pub(crate) keys: Vec<StateKey<'d>>,
+    nodes_by_name: HashMap<&'d str, usize>,
+    keys_by_name: HashMap<&'d str, usize>,
+    /// Where each input is among the fields of `inputs`.
+    inputs_by_name: HashMap<String, usize>,
+    /// Where each call begins in the file, in that order, with its tool.
+    tools_by_place: Vec<(usize, usize)>,
+    /// For each node, where `next` and where `on_error` may lead.
+    onward: Vec<Onward>,
+    is_whole: bool,
+    /// The names of the nodes that could not be read.
+    unreadable: HashSet<&'d str>,
+}
+
+/// A key of the state.
+pub(crate) struct StateKey<'d> {
+    pub(crate) name: &'d str,
+    /// Its first value, where `config.state` gives one.
+    pub(crate) initial: Option<&'d Value>,
+}
+
+impl<'d> Model<'d> {
+    /// Resolves the names of a definition.
+    pub(crate) fn new(definition: &'d Definition, items: &'d Items) -> Self {
+        let nodes = &definition.nodes;
+        let nodes_by_name: HashMap<&str, usize> =
+            nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
+        let start = definition.start.as_ref().and_then(|start| nodes_by_name.get(start.value.as_str()).copied());
+        let (tools, tools_by_place) = called_tools(definition, items);
+        let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
+        let inputs_by_name = match &inputs.kind {
+            Kind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
+            _ => HashMap::default(),
+        };
+        let (keys, keys_by_name) = state_keys(definition);
+        let mut model = Self {
+            definition,
+            items,
+            start,
+            tools,
+            inputs,
+            keys,
+            onward: nodes.iter().map(|node| onward(node, &nodes_by_name)).collect(),
+            nodes_by_name,
+            keys_by_name,
+            inputs_by_name,
+            tools_by_place,
+            is_whole: false,
+            unreadable: definition.unreadable.iter().map(String::as_str).collect(),
+        };
+        model.is_whole = model.leads_to_nodes();
+        model
+    }
+
+    /// Returns an input, where the graph declares its inputs and it is one of them.
+    pub(crate) fn input(&self, name: &str) -> Option<&Field> {
+        let Kind::Object(fields) = &self.inputs.kind else { return None };
+        fields.get(*self.inputs_by_name.get(name)?)
+    }
+
+    /// Returns the index of a key.
+    pub(crate) fn key(&self, name: &str) -> Option<usize> {
+        self.keys_by_name.get(name).copied()
+    }
+
+    /// Returns the index of a key, or the one behind all keys for the last error.
+    pub(crate) fn key_or_last_error(&self, name: &str) -> Option<usize> {
+        if name == LAST_ERROR { Some(self.keys.len()) } else { self.key(name) }
+    }
+
+    /// Calls `visit` with each path that the graph reads.
+    pub(crate) fn reads(&self, visit: &mut impl FnMut(Read<'d>)) {
+        reads(self.definition, visit);
+    }
+
+    pub(crate) fn place(&self, span: &Span) -> Place {
+        self.definition.place(span)
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<usize> {
+        self.nodes_by_name.get(name).copied()
+    }
+
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &'d str> {
+        self.definition.nodes.iter().map(|node| node.name.value.as_str())
+    }
+
+    /// Whether an edge may lead to this name: a node that could not be read is not the edge's mistake.
+    pub(crate) fn is_node(&self, name: &str) -> bool {
+        self.nodes_by_name.contains_key(name) || self.unreadable.contains(name)
+    }
+
+    /// Whether every edge leads to a node that could be read, so that what no run can do can be told.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Says of each node whether its edges lead back to it in the end, whatever their conditions say.
+    pub(crate) fn cyclic(&self) -> Vec<bool> {
+        let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).collect();
+        let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
+        cyclic(&next)
+    }
+
+    fn leads_to_nodes(&self) -> bool {
+        let targets = |node: &NodeDefinition| {
+            edges(node.next())
+                .iter()
+                .filter_map(|edge| edge.to)
+                .chain(node.on_error())
+                .all(|to| self.node(to.value.as_str()).is_some())
+        };
+        self.definition.is_complete && self.start.is_some() && self.definition.nodes.iter().all(targets)
+    }
+
+    /// Returns the nodes that `next` may lead to, in order, leaving out edges behind one that always matches.
+    pub(crate) fn successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.onward[node].next.iter().copied()
+    }
+
+    /// Returns which edges lead to the nodes of [`Model::successors`]: their indices in the list.
+    pub(crate) fn edge_indices(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.onward[node].edges.iter().copied()
+    }
+
+    pub(crate) fn error_successor(&self, node: usize) -> Option<usize> {
+        self.onward[node].on_error
+    }
+
+    /// Whether the run may end at this node: it returns, has no `next`, or none of its edges need match.
+    pub(crate) fn may_end(&self, node: usize) -> bool {
+        let next = self.definition.nodes[node].next();
+        let edges = followed(next);
+        let ends_without_match = self.definition.settings.on_no_match == OnNoMatch::Return || edges.is_empty();
+        match next {
+            Next::End => true,
+            Next::To(_) => false,
+            Next::List(_) => {
+                edges.iter().any(|edge| edge.to.is_none())
+                    || (ends_without_match && !edges.iter().any(|edge| edge.always))
+            }
+        }
+    }
+
+    /// Whether a run that has taken all its steps ends as if the last node had led nowhere.
+    pub(crate) fn may_end_anywhere(&self) -> bool {
+        self.definition.settings.on_max_steps != OnMaxSteps::Fail
+    }
+
+    /// Returns what nodes and hooks call, in the order of the file.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d Call)> {
+        calls(self.definition)
+    }
+
+    pub(crate) fn tool_index(&self, call: &Call) -> usize {
+        let place = self.tools_by_place.binary_search_by_key(&call.span.start, |(start, _)| *start);
+        self.tools_by_place[place.expect("every call was gathered")].1
+    }
+
+    pub(crate) fn tool(&self, call: &Call) -> &CalledTool<'d> {
+        &self.tools[self.tool_index(call)]
+    }
+
+    pub(crate) fn permissions(&self) -> impl Iterator<Item = &'d Spanned<Pattern>> {
+        self.definition.permissions.iter().flat_map(|permissions| &permissions.value)
+    }
+
+    /// What `result` is at a place; `None` where there is none.
+    pub(crate) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
+        if site == Site::Hook {
+            return None;
+        }
+        let NodeKind::Action(action) = &self.definition.nodes[node].kind else { return None };
+        let result = &self.tool(&action.call).result;
+        match site {
+            Site::Params | Site::Output | Site::Over | Site::Item | Site::Hook => None,
+            Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(result))),
+            Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
+        }
+    }
+
+    /// What `visit.previous` is in a node: what its last visit that succeeded returned, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(crate) fn previous_at(&self, node: usize) -> Result<Type, &'static str> {
+        let definition = &self.definition.nodes[node];
+        if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
+            return Err("the node says `feedback: false`");
+        }
+        // A visit that failed leaves nothing to look back at.
+        let result = match &definition.kind {
+            NodeKind::Action(action) => self.tool(&action.call).result.clone(),
+            NodeKind::Foreach(each) if each.collect.is_some() => self.collected(node),
+            NodeKind::Foreach(_) => return Err("the foreach collects nothing"),
+            NodeKind::Gate(_) => return Err("a gate returns nothing"),
+            NodeKind::Return(_) => return Err("a return node is visited once"),
+        };
+        Ok(result.or_null())
+    }
+
+    /// Returns the schema of the input that a path leads to.
+    pub(crate) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
+        let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
+        path.segments.iter().try_fold(inputs, |schema, segment| self.definition.property(schema, segment))
+    }
+
+    /// Whether a failure of this node leads along its ordinary edges, without its assignments (R125).
+    pub(crate) fn may_skip_assign(&self, node: usize) -> bool {
+        let node = &self.definition.nodes[node];
+        self.definition.settings.on_error == OnError::Continue
+            && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
+    }
+
+    /// Whether a path leads to what `result` has only where the node has failed: to a field that its tool does not return (R125).
+    pub(crate) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
+        let (Root::Result, [field, ..]) = (path.root, path.segments.as_slice()) else { return false };
+        let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else {
+            return false;
+        };
+        let is_returned = self.tool(call).result.step(field).is_ok();
+        !is_returned && matches!(field.as_str(), "status" | "error")
+    }
+
+    /// Returns what a foreach collects: a list with a result an item. Where failures do not end the run, one that failed leaves
+    /// its failure in its place (R113).
+    pub(crate) fn collected(&self, node: usize) -> Type {
+        let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
+        let result = &self.tool(&each.call).result;
+        let failures_stay = self.definition.settings.on_error == OnError::Continue && each.on_error.is_none();
+        let element = match each.call.id() {
+            // Of a thread that goes on by itself only its id is collected (R108).
+            Some(id) if id.as_str() == THREAD_DIRECTIVE => Type::any(),
+            _ if failures_stay => or_failure(result),
+            _ => result.clone(),
+        };
+        Type::of(Kind::List(Box::new(element)))
+    }
+}
+
+/// Returns the tools that are called, each once, and where each call begins in the file, in that order, with its tool.
+fn called_tools<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<CalledTool<'d>>, Vec<(usize, usize)>) {
+    let (mut tools, mut by_key): (Vec<CalledTool<'d>>, HashMap<_, usize>) = Default::default();
+    let mut by_place = Vec::new();
+    for (_, call) in calls(definition) {
+        let at = *by_key.entry(tool_key(call)).or_insert_with(|| {
+            tools.push(CalledTool::new(call, items));
+            tools.len() - 1
+        });
+        by_place.push((call.span.start, at));
+        if let Need::Capability(capability) = need(call) {
+            tools[at].capability = Some(capability);
+        }
+    }
+    by_place.sort_unstable();
+    (tools, by_place)
+}
+
+/// Returns the keys of the state and their indices by name.
+fn state_keys(definition: &Definition) -> (Vec<StateKey<'_>>, HashMap<&str, usize>) {
+    let (mut keys, mut by_name) = (Vec::new(), HashMap::default());
+    let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(&value.value)));
+    let written = definition.nodes.iter().flat_map(|node| node.written()).map(|key| (key.value.as_str(), None));
+    for (name, initial) in initial.chain(written) {
+        by_name.entry(name).or_insert_with(|| {
+            keys.push(StateKey { name, initial });
+            keys.len() - 1
+        });
+    }
+    (keys, by_name)
+}

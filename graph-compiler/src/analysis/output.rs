@@ -1,0 +1,75 @@
+//! What a run returns: at each node where it can end, and wherever that is.
+
+use super::control_flow::ControlFlow;
+use super::model::Model;
+use super::provided::field;
+use super::reads::Site;
+use super::type_env::TypeEnv;
+use crate::definition::{NodeDefinition, NodeKind, Return};
+use crate::graph::{Exit, Key};
+use crate::types::{Kind, Type, join_all};
+
+/// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
+/// enough: they must leave a case open.
+pub(crate) fn exits(env: TypeEnv<'_, '_>, control_flow: &ControlFlow) -> Vec<Exit> {
+    if returned_keys(env.model, control_flow) > MOST_RETURNED {
+        return Vec::new();
+    }
+    let ends = (0..env.model.definition.nodes.len()).filter(|&at| control_flow.ends[at]);
+    let exit = |at: usize| Exit { node: env.model.definition.nodes[at].name.to_string(), ty: returned(env, at) };
+    ends.map(exit).collect()
+}
+
+/// How many keys the ends of a graph may return together: each end that returns the state has a type of all of them.
+pub(crate) const MOST_RETURNED: usize = 500_000;
+
+/// Returns how many keys the ends of a graph return together, where that is the state.
+pub(crate) fn returned_keys(model: &Model<'_>, control_flow: &ControlFlow) -> usize {
+    let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_) }));
+    let ends = model
+        .definition
+        .nodes
+        .iter()
+        .zip(&control_flow.ends)
+        .filter(|(node, ends)| **ends && returns_state(node))
+        .count();
+    ends.saturating_mul(model.keys.len())
+}
+
+/// Returns what a run returns, wherever it ends.
+pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
+    let mut ends: Vec<Type> = exits.iter().map(|exit| exit.ty.clone()).collect();
+    if env.model.may_end_anywhere() {
+        // The first node is always visited, before any other the steps may have run out.
+        let mut entered = vec![false; env.model.definition.nodes.len()];
+        for at in 0..entered.len() {
+            env.model.successors(at).chain(env.model.error_successor(at)).for_each(|next| entered[next] = true);
+        }
+        let entered = (0..entered.len()).filter(|&at| entered[at] && env.flow.is_reached(at));
+        let entered: Vec<usize> = entered.collect();
+        if entered.len().saturating_mul(env.types.keys.len()) > MOST_RETURNED {
+            return Type::any_of(env.types.keys.iter().any(|key| key.ty.has_secret()));
+        }
+        ends.extend(entered.into_iter().map(|at| state(env, at, Site::Params)));
+    }
+    let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
+    if !ends.is_empty() && ends.iter().all(is_object) {
+        join_all(ends)
+    } else {
+        Type::any_of(ends.iter().any(Type::has_secret))
+    }
+}
+
+/// Returns what a run returns that ends at a node: the output that the node declares, or else the state.
+fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
+    match &env.model.definition.nodes[at].kind {
+        NodeKind::Return(Return { output: Some(term) }) => env.type_of_term(at, Site::Output, term),
+        _ => state(env, at, Site::Next),
+    }
+}
+
+/// Returns the state at a place as an object: keys that are set on every path there are plain.
+fn state(env: TypeEnv<'_, '_>, at: usize, site: Site) -> Type {
+    let key = |key: &Key| field(&key.name, env.type_of_key(at, site, &key.name));
+    Type::of(Kind::Object(env.types.keys.iter().map(key).collect()))
+}

@@ -1,0 +1,170 @@
+//! What a graph reads, and where.
+
+use graph_model::path::Path;
+
+use crate::definition::{
+    Call, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Term, Test, locate,
+};
+use crate::diagnostic::Place;
+use crate::source::Span;
+
+/// Where in a node an expression stands; it decides what `result` and other names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Site {
+    /// In an action's parameters: before there is a result.
+    Params,
+    /// In `over`: before there is an item.
+    Over,
+    /// In the action of a foreach, which sees the item.
+    Item,
+    /// In `assign`; the assignments before this index were made.
+    Assign(usize),
+    /// In the condition of an edge.
+    Next,
+    /// In a return node's output.
+    Output,
+    /// In a hook, which is no part of a node.
+    Hook,
+}
+
+impl Site {
+    /// Returns the point of the node at which what stands here is looked at; a hook has none.
+    pub(crate) fn point(self) -> Option<ProgramPoint> {
+        match self {
+            Self::Params | Self::Over | Self::Item | Self::Output => Some(ProgramPoint::Before),
+            Self::Assign(count) => Some(ProgramPoint::Assigned(count)),
+            Self::Next => Some(ProgramPoint::After),
+            Self::Hook => None,
+        }
+    }
+}
+
+/// A point between the steps of a node, for what is known there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramPoint {
+    /// Before the node does anything.
+    Before,
+    /// In its assignments, when the first so many were made.
+    Assigned(usize),
+    /// When its edges are chosen.
+    After,
+}
+
+impl ProgramPoint {
+    /// How many assignments were made, at most.
+    pub(crate) fn made(self) -> usize {
+        match self {
+            Self::Before => 0,
+            Self::Assigned(count) => count,
+            Self::After => usize::MAX,
+        }
+    }
+}
+
+/// A path that is read somewhere.
+pub(crate) struct Read<'d> {
+    /// The node, or the hook where it stands in one.
+    pub(crate) node: usize,
+    pub(crate) site: Site,
+    pub(crate) path: &'d Path,
+    stands: Stands<'d>,
+    /// Whether another path stands behind it, for when it leads to nothing.
+    pub(crate) has_fallback: bool,
+    /// The paths that stand with it in one expression, with `||` between them; it is one of them.
+    pub(crate) alternatives: &'d [Path],
+}
+
+/// Where a path stands in the file.
+#[derive(Clone, Copy)]
+enum Stands<'d> {
+    At(&'d Span),
+    /// In a part of a value's text.
+    In(&'d Term, &'d str, &'d Span),
+}
+
+impl<'d> Read<'d> {
+    /// What a comparison of a node's edges reads, or of a hook's condition.
+    pub(crate) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
+        let path = &test.path.value;
+        let alternatives = std::slice::from_ref(path);
+        Self { node, site, path, stands: Stands::At(&test.path.span), has_fallback: false, alternatives }
+    }
+
+    /// Returns where the path stands.
+    pub(crate) fn place(&self, definition: &Definition) -> Place {
+        match self.stands {
+            Stands::At(span) => definition.place(span),
+            Stands::In(term, text, part) => definition.place(&locate(definition.source(), &term.span, text, part)),
+        }
+    }
+}
+
+/// Calls `visit` with each path that the graph reads.
+pub(crate) fn reads<'d>(definition: &'d Definition, visit: &mut impl FnMut(Read<'d>)) {
+    for (at, node) in definition.nodes.iter().enumerate() {
+        for (site, term) in terms(node) {
+            reads_of(at, site, term, visit);
+        }
+        for test in tests(node) {
+            visit(Read::of_test(at, Site::Next, test));
+        }
+    }
+    for (at, hook) in definition.hooks.iter().enumerate() {
+        for term in hook_terms(hook) {
+            reads_of(at, Site::Hook, term, visit);
+        }
+        hook.condition.tests(&mut |test| {
+            visit(Read::of_test(at, Site::Hook, test));
+        });
+    }
+}
+
+fn reads_of<'d>(node: usize, site: Site, term: &'d Term, visit: &mut impl FnMut(Read<'d>)) {
+    term.templates(&mut |term, template, text| {
+        for expression in template.expressions() {
+            for (at, (path, range)) in expression.paths.iter().zip(&expression.ranges).enumerate() {
+                let has_fallback = at + 1 < expression.paths.len();
+                let alternatives = expression.paths.as_slice();
+                visit(Read { node, site, path, stands: Stands::In(term, text, range), has_fallback, alternatives });
+            }
+        }
+    });
+}
+
+/// Returns the values with templates that a hook has.
+pub(crate) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
+    match &hook.reaction {
+        Reaction::Steer(params) => vec![params],
+        Reaction::Call(call) => vec![&call.params],
+    }
+}
+
+/// Returns the values with templates that a node has, each with its place.
+pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
+    let mut terms = Vec::new();
+    let mut call = |site, call: &'n Call| {
+        terms.extend(call.computed().map(|(term, _)| (site, term)));
+        terms.push((site, &call.params));
+    };
+    match &node.kind {
+        NodeKind::Action(action) => call(Site::Params, &action.call),
+        NodeKind::Foreach(each) => {
+            call(Site::Item, &each.call);
+            terms.push((Site::Over, &each.over));
+        }
+        NodeKind::Gate(_) => {}
+        NodeKind::Return(returns) => terms.extend(returns.output.iter().map(|term| (Site::Output, term))),
+    }
+    let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
+    terms.extend(assign);
+    terms
+}
+
+/// Returns the comparisons in the edges of a node.
+pub(crate) fn tests(node: &NodeDefinition) -> Vec<&Test> {
+    let mut tests = Vec::new();
+    if let Next::List(EdgeList { edges, .. }) = node.next() {
+        edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
+    }
+    tests
+}

@@ -1,0 +1,287 @@
+//! What is known of the value at each place of a graph: its type, and whether there is one.
+
+use std::borrow::Cow;
+
+use graph_model::path::{Path, Root};
+use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::template::{Expression, Piece, Template};
+use graph_model::value::Value;
+
+use super::flow::Flow;
+use super::model::Model;
+use super::provided::{field, last_error, retries};
+use super::reads::Site;
+use super::types::{Types, least_by_schema, least_of_term};
+use crate::definition::{Call, NodeKind, Spanned, Term, TermKind};
+use crate::types::{Kind, Type, join_all};
+
+/// The types of paths and terms, by the place at which they stand.
+///
+/// It only borrows, so inference asks it too while `types` grow.
+#[derive(Clone, Copy)]
+pub(crate) struct TypeEnv<'a, 'd> {
+    pub(crate) model: &'a Model<'d>,
+    pub(crate) flow: &'a Flow,
+    pub(crate) types: &'a Types,
+}
+
+impl<'a, 'd> TypeEnv<'a, 'd> {
+    /// Returns what is known of the value at a path.
+    pub(crate) fn type_of_path(&self, node: usize, site: Site, path: &Path) -> Type {
+        let (root, segments) = match path.root {
+            Root::Now => return Type::of(Kind::String),
+            Root::Timestamp => return Type::of(Kind::Integer),
+            // There may be many inputs.
+            Root::Inputs => match path.segments.split_first() {
+                Some((name, rest)) if matches!(self.model.inputs.kind, Kind::Object(_)) => match self.model.input(name)
+                {
+                    Some(field) if field.ty.nullable && self.is_something(node, site, path, 1) => {
+                        (Cow::Owned(field.ty.clone().not_null()), rest)
+                    }
+                    Some(field) => (Cow::Borrowed(&field.ty), rest),
+                    None => return Type::any(),
+                },
+                _ => (Cow::Borrowed(&self.model.inputs), path.segments.as_slice()),
+            },
+            Root::Result => match self.model.result_at(node, site) {
+                Some(result) => (result, path.segments.as_slice()),
+                None => return Type::any(),
+            },
+            Root::Local if site == Site::Hook => return Type::any(),
+            Root::Local => (Cow::Owned(self.item_of(node)), path.segments.get(1..).unwrap_or_default()),
+            Root::Visit => match path.segments.split_first() {
+                Some((field, rest)) if field == "previous" => {
+                    (Cow::Owned(self.model.previous_at(node).unwrap_or_else(|_| Type::any())), rest)
+                }
+                Some((field, _)) if field == "number" => return Type::of(Kind::Integer),
+                _ => return Type::any(),
+            },
+            Root::State => match path.segments.split_first() {
+                Some((key, rest)) => (Cow::Owned(self.type_of_key(node, site, key)), rest),
+                None => {
+                    let has_secret = self.types.keys.iter().any(|key| key.ty.has_secret());
+                    return Type::of(Kind::Map(Box::new(Type::any_of(has_secret))));
+                }
+            },
+        };
+        let (mut ty, mut done) = (root, path.segments.len() - segments.len());
+        for segment in segments {
+            // A part that no value has is reported by its own rule. When the graph runs, it is null. Were it any value here, a key
+            // that is assigned a part of itself, which another node gives it, would lose its type.
+            let Ok(mut part) = ty.step(segment) else { return Type::null() };
+            if let (Kind::List(items), false) = (&ty.kind, ty.nullable)
+                && self.has_element(node, site, path, done)
+            {
+                part.nullable = items.nullable;
+            }
+            done += 1;
+            ty = Cow::Owned(match part.nullable && self.is_something(node, site, path, done) {
+                true => part.not_null(),
+                false => part,
+            });
+        }
+        let mut ty = ty.into_owned();
+        if self.flow.knows_paths() && matches!(path.root, Root::State | Root::Inputs) {
+            self.narrow(node, site, &mut path.clone(), &mut ty);
+        }
+        ty
+    }
+
+    /// Takes from the fields of the value at a path the null that a condition on the way to here rules out.
+    fn narrow(&self, node: usize, site: Site, path: &mut Path, ty: &mut Type) {
+        let Kind::Object(fields) = &mut ty.kind else { return };
+        for field in fields {
+            path.segments.push(field.name.clone());
+            if field.ty.nullable && self.is_something(node, site, path, path.segments.len()) {
+                field.ty = std::mem::replace(&mut field.ty, Type::never()).not_null();
+            }
+            self.narrow(node, site, path, &mut field.ty);
+            path.segments.pop();
+        }
+    }
+
+    /// Returns what is known of a state key, at a place where it may not be set yet.
+    pub(crate) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
+        let (Some(key), false) = (self.model.key_or_last_error(name), name == RETRIES) else {
+            return if name == RETRIES { retries() } else { Type::any() };
+        };
+        let ty = if name == LAST_ERROR { last_error() } else { self.types.keys[key].ty.clone() };
+        // A failure leaves nothing else in the last error.
+        let ty = if name == LAST_ERROR { ty.not_null() } else { ty };
+        let path = Path { root: Root::State, segments: vec![name.to_owned()] };
+        match site.point() {
+            Some(point) if self.flow.is_something(node, point, &path) => ty.not_null(),
+            Some(point) if self.flow.is_set(node, point, key) => ty,
+            _ => ty.or_null(),
+        }
+    }
+
+    /// Whether a key is sure to be set at a place.
+    pub(crate) fn is_set(&self, node: usize, site: Site, key: usize) -> bool {
+        site.point().is_none_or(|point| self.flow.is_set(node, point, key))
+    }
+
+    /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.
+    pub(crate) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
+        let Some(point) = site.point() else { return false };
+        if !matches!(path.root, Root::State | Root::Inputs) {
+            return false;
+        }
+        let part = Path { root: path.root, segments: path.segments[..parts].to_vec() };
+        self.flow.is_something(node, point, &part)
+    }
+
+    /// Whether the list that the first parts of a path lead to is sure to have the element that the next part names.
+    fn has_element(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
+        let Some(index) = path.segments.get(parts).and_then(|part| part.parse::<i64>().ok()) else { return false };
+        let needed = if index < 0 { index.unsigned_abs() } else { index.unsigned_abs() + 1 };
+        let list = Path { root: path.root, segments: path.segments[..parts].to_vec() };
+        let is_not_empty = || site.point().is_some_and(|point| self.flow.is_not_empty(node, point, &list));
+        (needed == 1 && is_not_empty()) || self.least_items(node, site, &list) >= needed
+    }
+
+    /// Whether one of several paths is sure to be set at a place: the keys that they begin with, the inputs that they name.
+    pub(crate) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+        paths.len() > 1 && site.point().is_some_and(|point| self.flow.is_one_set(node, point, paths))
+    }
+
+    /// Whether one of several paths is sure to lead to something at a place, whichever it is.
+    pub(crate) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
+        self.is_one_set(node, site, paths) && paths.iter().all(|path| !self.type_where_set(path).nullable)
+    }
+
+    /// Whether one of the paths into the state may lead to null although the key that it begins with is set.
+    pub(crate) fn is_null_where_set(&self, paths: &[Path]) -> bool {
+        let mut of_state = paths.iter().filter(|path| path.root == Root::State);
+        of_state.any(|path| self.type_where_set(path).nullable)
+    }
+
+    /// Returns what is known of the value at a path where the state key or input that it begins with is there.
+    fn type_where_set(&self, path: &Path) -> Type {
+        let (first, rest) = match (path.root, path.segments.split_first()) {
+            (Root::Now | Root::Timestamp, _) => return Type::of(Kind::String),
+            (Root::Inputs, Some((name, rest))) => match self.model.input(name) {
+                Some(field) => (field.ty.clone().not_null(), rest),
+                None => return Type::any().or_null(),
+            },
+            (Root::State, Some((name, rest))) if name == LAST_ERROR => (last_error().not_null(), rest),
+            (Root::State, Some((name, rest))) => match self.model.key(name) {
+                Some(key) => (self.types.keys[key].ty.clone(), rest),
+                None => return Type::any().or_null(),
+            },
+            _ => return Type::any().or_null(),
+        };
+        let step = |ty: Type, part: &String| ty.step(part).unwrap_or_else(|_| Type::any().or_null());
+        rest.iter().fold(first, step)
+    }
+
+    /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.
+    pub(crate) fn ids(&self, node: usize, site: Site, call: &Call) -> Option<Vec<String>> {
+        const MOST_IDS: usize = 64;
+        let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
+        let words = |expression: &Expression| {
+            let [path] = expression.paths.as_slice() else { return None };
+            match self.type_of_path(node, site, path).kind {
+                Kind::Enum(words) => Some(words),
+                _ => None,
+            }
+        };
+        let pieces: Vec<Vec<String>> = match template {
+            Template::Text(_) => return None,
+            Template::Whole(expression) => vec![words(expression)?],
+            Template::Mixed(pieces) => {
+                let piece = |piece: &Piece| match piece {
+                    Piece::Text(text) => Some(vec![text.clone()]),
+                    Piece::Expression(expression) => words(expression),
+                };
+                pieces.iter().map(piece).collect::<Option<_>>()?
+            }
+        };
+        pieces.iter().try_fold(vec![String::new()], |ids, words| {
+            let longer = ids.iter().flat_map(|id| words.iter().map(move |word| format!("{id}{word}")));
+            let longer: Vec<String> = longer.take(MOST_IDS + 1).collect();
+            (longer.len() <= MOST_IDS).then_some(longer)
+        })
+    }
+
+    /// What an item of the list is that a foreach goes over.
+    fn item_of(&self, node: usize) -> Type {
+        let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return Type::any() };
+        let over = self.type_of_term(node, Site::Over, &each.over);
+        match over.kind {
+            Kind::List(items) => *items,
+            // What is not known yet, or null, which is no item at all.
+            Kind::Never => Type::never(),
+            _ => Type::any_of(over.has_secret()),
+        }
+    }
+
+    /// Returns what is known of a value with templates.
+    pub(crate) fn type_of_term(&self, node: usize, site: Site, term: &Term) -> Type {
+        match &term.kind {
+            TermKind::Unreadable => Type::any(),
+            TermKind::Literal(value) => Type::of_value(value),
+            TermKind::Template { template: Template::Whole(expression), .. } => {
+                let mut ty = Type::null();
+                for path in &expression.paths {
+                    let one = self.type_of_path(node, site, path);
+                    let last = !one.nullable;
+                    ty = ty.not_null().join(one);
+                    if last {
+                        return ty.not_null();
+                    }
+                }
+                match self.is_one_something(node, site, &expression.paths) {
+                    true => ty.not_null(),
+                    false => ty.or_null(),
+                }
+            }
+            TermKind::Template { template, .. } => {
+                let mut paths = template.expressions().flat_map(|expression| &expression.paths);
+                // A text with a secret in it is one.
+                let secret = paths.any(|path| self.type_of_path(node, site, path).has_secret());
+                Type { secret, ..Type::of(Kind::String) }
+            }
+            TermKind::List(list) => {
+                Type::of(Kind::List(Box::new(join_all(list.iter().map(|term| self.type_of_term(node, site, term))))))
+            }
+            TermKind::Object(fields) => {
+                let field =
+                    |(key, term): &(Spanned<String>, Term)| field(&key.value, self.type_of_term(node, site, term));
+                Type::of(Kind::Object(fields.iter().map(field).collect()))
+            }
+        }
+    }
+
+    /// Returns how many elements the list at a path has at least.
+    fn least_items(&self, node: usize, site: Site, list: &Path) -> u64 {
+        match (list.root, list.segments.as_slice()) {
+            (Root::Inputs, _) => least_by_schema(self.model.definition, list),
+            (Root::State, [key]) => self.model.key(key).map_or(0, |key| self.types.least[key]),
+            (Root::Local, [_, rest @ ..]) if site == Site::Item => {
+                let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return 0 };
+                match (&each.over.kind, rest) {
+                    (TermKind::List(list), []) => {
+                        list.iter().map(|item| least_of_term(self.model.definition, item)).min().unwrap_or(0)
+                    }
+                    (TermKind::Literal(Value::Array(list)), []) => {
+                        list.iter().map(|item| item.as_array().map_or(0, Vec::len) as u64).min().unwrap_or(0)
+                    }
+                    (TermKind::Template { template: Template::Whole(over), .. }, _) => match over.paths.as_slice() {
+                        [over] if over.root == Root::Inputs => {
+                            let segments =
+                                over.segments.iter().cloned().chain(["0".to_owned()]).chain(rest.iter().cloned());
+                            least_by_schema(
+                                self.model.definition,
+                                &Path { root: Root::Inputs, segments: segments.collect() },
+                            )
+                        }
+                        _ => 0,
+                    },
+                    _ => 0,
+                }
+            }
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The types of the state's keys, as inference learns them.
+
+use graph_model::path::{Path, Root};
+use graph_model::template::Template;
+use graph_model::value::Value;
+
+use super::model::{Model, StateKey};
+use crate::definition::{Definition, Foreach, NodeKind, SchemaKind, Term, TermKind};
+use crate::graph::Key;
+use crate::hash::HashMap;
+use crate::source::Span;
+use crate::types::Type;
+
+/// Values of two known types that meet inside a term, where nothing is known of the result.
+#[derive(Debug, Clone)]
+pub(crate) struct Loss {
+    pub(crate) span: Span,
+    pub(crate) message: String,
+    pub(crate) label: String,
+}
+
+/// What is known of the values of the state's keys.
+pub(crate) struct Types {
+    /// What the keys of the state are; null where nothing was learned yet.
+    pub(crate) keys: Vec<Key>,
+    /// For each key, all values that it can have, where all that is written to it stands in the graph.
+    pub(crate) values: Vec<Option<Vec<Value>>>,
+    /// For each key, how many elements it has at least where it is a list.
+    pub(crate) least: Vec<u64>,
+    /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
+    /// its type, and what was known before. A key that is read to write it would hide that afterwards.
+    pub(crate) losses: Vec<Option<(Span, Type, Type)>>,
+    /// The same inside the terms that keys are written with, by where these begin in the file.
+    pub(crate) inner_losses: HashMap<usize, Loss>,
+}
+
+impl Types {
+    /// Returns what the first values of the keys and the literals that are assigned to them say.
+    pub(crate) fn new(model: &Model<'_>) -> Self {
+        let definition = model.definition;
+        let key = |key: &StateKey<'_>| Key {
+            name: key.name.to_owned(),
+            ty: key.initial.map_or_else(Type::never, Type::of_value),
+            initial: key.initial.cloned(),
+        };
+        let mut types = Self {
+            keys: model.keys.iter().map(key).collect(),
+            values: vec![Some(Vec::new()); model.keys.len()],
+            least: vec![u64::MAX; model.keys.len()],
+            losses: vec![None; model.keys.len()],
+            inner_losses: HashMap::default(),
+        };
+        for (key, value) in &definition.state {
+            let key = model.key(key.value.as_str());
+            types.add_least(key, value.value.as_array().map_or(0, Vec::len) as u64);
+            types.add_value(key, Some(&value.value));
+        }
+        for node in &definition.nodes {
+            for assignment in node.assign() {
+                let value = match &assignment.value.kind {
+                    TermKind::Literal(value) => Some(value),
+                    _ => None,
+                };
+                let key = model.key(assignment.key.value.as_str());
+                types.add_value(key, value);
+                types.add_least(key, least_of_term(definition, &assignment.value));
+            }
+            if let NodeKind::Foreach(Foreach { collect: Some(key), over, .. }) = &node.kind {
+                let key = model.key(key.value.as_str());
+                types.add_value(key, None);
+                types.add_least(key, least_of_term(definition, over));
+            }
+        }
+        types
+    }
+
+    /// Adds how many elements a list that a key can have has at least.
+    fn add_least(&mut self, key: Option<usize>, least: u64) {
+        if let Some(key) = key {
+            self.least[key] = self.least[key].min(least);
+        }
+    }
+
+    /// Adds a value that a key can have; `None` for one that is not known, or too large to look at.
+    fn add_value(&mut self, key: Option<usize>, value: Option<&Value>) {
+        const MOST_VALUES: usize = 32;
+        let Some(values) = key.map(|key| &mut self.values[key]) else { return };
+        let value = value.filter(|value| !value.is_array() && !value.is_object());
+        match (value, values.as_mut().filter(|values| values.len() < MOST_VALUES)) {
+            (Some(value), Some(values)) if !values.contains(value) => values.push(value.clone()),
+            (Some(_), Some(_)) => {}
+            _ => *values = None,
+        }
+    }
+}
+
+/// Returns how many elements a list has at least that a term makes.
+pub(crate) fn least_of_term(definition: &Definition, term: &Term) -> u64 {
+    match &term.kind {
+        TermKind::List(list) => list.len() as u64,
+        TermKind::Literal(Value::Array(list)) => list.len() as u64,
+        TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
+            [path] if path.root == Root::Inputs => least_by_schema(definition, path),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// Returns how many elements the inputs' schema asks for in the list at a path.
+pub(crate) fn least_by_schema(definition: &Definition, path: &Path) -> u64 {
+    let mut schema = definition.inputs.as_ref();
+    for segment in &path.segments {
+        schema = schema.and_then(|schema| match &schema.kind {
+            SchemaKind::Object(_) => definition.property(schema, segment),
+            SchemaKind::List(items) if segment.parse::<i64>().is_ok() => Some(items),
+            SchemaKind::Map(values) => Some(values),
+            _ => None,
+        });
+    }
+    let rule = schema.and_then(|schema| schema.rules.iter().find(|rule| rule.keyword == "minItems"));
+    rule.and_then(|rule| rule.value.as_u64()).unwrap_or(0)
+}

@@ -1,0 +1,201 @@
+//! The edges of a node leave no case open, each of them can be followed, and comparisons can come out either way.
+
+use graph_model::condition::Condition;
+use graph_model::operator::Operator;
+use graph_model::path::Path;
+use graph_model::program::OnNoMatch;
+use graph_model::value::Value;
+
+use crate::analysis::Analysis;
+use crate::analysis::coverage::domain::Outcome;
+use crate::analysis::coverage::{Coverage, Table, Verdicts};
+use crate::definition::{Edge, EdgeList, Next, Rule, Test};
+use crate::diagnostic::{Diagnostics, code};
+use crate::source::Span;
+
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))
+    {
+        let Next::List(list) = node.next() else { continue };
+        let Some(Coverage { table, verdicts, .. }) = &analysis.coverage[at] else { continue };
+        if !same(analysis, table, verdicts, diagnostics) && !shadowed(analysis, at, list, verdicts, diagnostics) {
+            uncovered(analysis, at, list, table, verdicts, diagnostics);
+            needless(analysis, at, list, verdicts, diagnostics);
+        }
+    }
+}
+
+/// Reports comparisons that come out the same whatever the value is; says whether there was one.
+fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnostics: &mut Diagnostics) -> bool {
+    let mut found = false;
+    for (test, at, outcomes) in &table.tests {
+        let (path, domain, cases) = &table.paths[*at];
+        let Some(&first) = outcomes.first() else { continue };
+        if !domain.is_known() || first == Outcome::Fails || outcomes.iter().any(|outcome| *outcome != first) {
+            continue;
+        }
+        found = true;
+        let shown = cases.iter().map(|case| domain.show(case));
+        let mut shown: Vec<String> = shown.take(4).collect();
+        shown.dedup();
+        let always = if first == Outcome::Holds { "always holds" } else { "never holds" };
+        let diagnostic = diagnostics.lint(
+            code::ALWAYS_SAME,
+            analysis.model.place(&test.span),
+            format!("this comparison of `{path}` {always}"),
+        );
+        diagnostic.label(format!("`{path}` is {}", shown.join(" or ")));
+        if let Some(rule) = refused_by(analysis, test) {
+            diagnostic.related(analysis.model.place(&rule.span), format!("`{path}` is declared with `{rule}`"));
+        } else if table.number_of_visits() == Some(*at) {
+            diagnostic.note("no edge leads back to the node, so a run visits it once");
+        }
+        diagnostic.help("remove it, or compare with what the value can be");
+    }
+    let listed = table.tests.iter().filter(|(test, ..)| test.operator == Operator::In && !found);
+    for (test, ..) in listed {
+        let list = test.value.value.as_array().into_iter().flatten();
+        let refused = list.filter_map(|value| Some((value, broken_rule(analysis, &test.path.value, value)?))).next();
+        let Some((value, rule)) = refused else { continue };
+        let path = &test.path.value;
+        diagnostics
+            .lint(code::ALWAYS_SAME, analysis.model.place(&test.value.span), format!("`{path}` is never `{value}`"))
+            .related(analysis.model.place(&rule.span), format!("it is declared with `{rule}`"))
+            .help("take it out of the list, or write what the value can be");
+    }
+    if found {
+        return true;
+    }
+    // Comparisons that come out either way, and a condition made of them that does not.
+    for (edge, condition) in verdicts.edges.iter().zip(&table.conditions) {
+        let mut first = None;
+        condition.tests(&mut |&test| first = first.or(Some(test)));
+        let (false, Some(first)) = (edge.can_hold, first) else { continue };
+        let mut last = first;
+        condition.tests(&mut |&test| last = test);
+        let (one, two) = (&table.tests[first].0.span, &table.tests[last].0.span);
+        diagnostics
+            .lint(
+                code::NEVER_FOLLOWED,
+                analysis.model.place(one),
+                "this condition never holds: its comparisons contradict each other",
+            )
+            .related(analysis.model.place(two), "the other")
+            .help("remove the edge, or mend the comparison that is not meant");
+        found = true;
+    }
+    found
+}
+
+/// Returns the rule of an input because of which it is never equal to what it is compared with.
+fn refused_by<'d>(analysis: &Analysis<'d>, test: &Test) -> Option<&'d Rule> {
+    match test.operator {
+        Operator::Eq | Operator::Ne => broken_rule(analysis, &test.path.value, &test.value.value),
+        _ => None,
+    }
+}
+
+/// Returns a rule of the input at a path that a value breaks.
+fn broken_rule<'d>(analysis: &Analysis<'d>, path: &Path, value: &Value) -> Option<&'d Rule> {
+    analysis.model.schema_of_input(path)?.rules.iter().find(|rule| !rule.holds(value))
+}
+
+/// Reports edges that are never followed, because those before them are wherever their conditions hold.
+fn shadowed(
+    analysis: &Analysis<'_>,
+    node: usize,
+    list: &EdgeList,
+    verdicts: &Verdicts,
+    diagnostics: &mut Diagnostics,
+) -> bool {
+    let name = &analysis.model.definition.nodes[node].name;
+    let mut found = false;
+    for (at, edge) in verdicts.edges.iter().enumerate() {
+        let is_behind_default = list.edges[..at].iter().any(|edge| matches!(edge.when, Condition::Always));
+        if edge.is_followed || !edge.can_hold || is_behind_default {
+            continue;
+        }
+        found = true;
+        let is_default = matches!(list.edges[at].when, Condition::Always);
+        let (code, message) = if is_default {
+            (
+                code::NEEDLESS_DEFAULT,
+                format!("this edge of node `{name}` is never followed: the edges before it cover every case"),
+            )
+        } else {
+            (code::NEVER_FOLLOWED, format!("this edge of node `{name}` is never followed"))
+        };
+        let diagnostic = diagnostics.lint(code, analysis.model.place(&list.edges[at].span), message);
+        if !is_default {
+            for &instead in edge.instead.iter().take(2) {
+                diagnostic.related(
+                    analysis.model.place(&list.edges[instead].span),
+                    "this one is followed where its condition holds",
+                );
+            }
+            diagnostic.help("move it in front, or remove it");
+        }
+    }
+    found
+}
+
+/// Reports the first edge without which the run would go where it goes with it.
+fn needless(analysis: &Analysis<'_>, node: usize, list: &EdgeList, verdicts: &Verdicts, diagnostics: &mut Diagnostics) {
+    let mut edges = list.edges.iter().zip(&verdicts.edges).enumerate();
+    // Who describes an edge on its own wants to see it in the history of a run.
+    let found =
+        edges.find(|(_, (edge, verdict))| verdict.is_followed && !verdict.matters && edge.description.is_none());
+    let Some((at, (edge, _))) = found else { return };
+    let target = |edge: &Edge| edge.to.as_ref().map(|to| to.value.clone());
+    let name = &analysis.model.definition.nodes[node].name;
+    let leads = target(edge).map_or_else(|| "the run ends".to_owned(), |to| format!("the run goes to `{to}`"));
+    let diagnostic = diagnostics.lint(
+        code::SAME_TARGET,
+        analysis.model.place(&edge.span),
+        format!("this edge of node `{name}` makes no difference: {leads} without it too"),
+    );
+    if let Some(other) = list.edges[at + 1..].iter().find(|other| target(other) == target(edge)) {
+        diagnostic.related(analysis.model.place(&other.span), "this one leads there too");
+    }
+    diagnostic.help("remove it, or let one of the two lead elsewhere");
+}
+
+/// Reports a case in which no edge is followed, so that the run ends.
+fn uncovered(
+    analysis: &Analysis<'_>,
+    node: usize,
+    list: &EdgeList,
+    table: &Table<'_>,
+    verdicts: &Verdicts,
+    diagnostics: &mut Diagnostics,
+) {
+    // An edge without target is the author's word that the run ends; so is a failure.
+    if analysis.model.definition.settings.on_no_match == OnNoMatch::Fail {
+        return;
+    }
+    let Some(open) = &verdicts.open else { return };
+    let name = &analysis.model.definition.nodes[node].name;
+    let shown = table
+        .paths
+        .iter()
+        .zip(open)
+        .map(|((path, domain, cases), &case)| format!("`{path}` is {}", domain.show(&cases[case])));
+    let shown: Vec<String> = shown.collect();
+    let is_finite = table.paths.iter().all(|(_, domain, _)| domain.is_finite());
+    let code = if is_finite { code::UNCOVERED } else { code::OPEN_CASE };
+    let span = first_line(analysis, list);
+    diagnostics
+        .lint(
+            code,
+            analysis.model.place(&span),
+            format!("the edges of node `{name}` do not cover every case: the run ends there"),
+        )
+        .label(format!("none is followed where {}", shown.join(" and ")))
+        .help("add a last edge without `when`; one without `to` says that the run is to end: `- {}`");
+}
+
+/// The place of a list of edges: its first edge, for the whole is too much to point at.
+fn first_line(analysis: &Analysis<'_>, list: &EdgeList) -> Span {
+    let text = &analysis.model.definition.source().text[list.span.clone()];
+    list.span.start..list.span.start + text.find('\n').unwrap_or(text.len())
+}

@@ -1,0 +1,20 @@
+//! The words of the format: the fields of its mappings, the words that stand in them, and their bounds.
+//!
+//! The parser reads by these tables. A description of the format that is made of them, as the JSON Schema of `graph-editor` is,
+//! cannot say anything else.
+
+pub use crate::definition::action::FIELDS as ACTION;
+pub use crate::definition::condition::FIELDS as CONDITION;
+pub use crate::definition::conduct::{CATEGORIES, MOST_ATTEMPTS, RETRY};
+pub use crate::definition::hook::{
+    CONTROLS, FIELDS as HOOK, INLINE, bounds_of as bounds_of_control, is_useful as is_useful_control,
+};
+pub use crate::definition::node::{
+    EDGE, ITEM, MOST_AT_A_TIME, MOST_NODES, TYPES as NODE_TYPES, fields_of as fields_of_node,
+};
+pub use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS as RULES};
+pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
+pub use crate::definition::settings::{
+    FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH,
+};
+pub use crate::definition::{CONFIG, EXECUTORS, TOP_LEVEL};
