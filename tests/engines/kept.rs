@@ -192,7 +192,7 @@ fn a_kept_journal_is_proven_replayed_and_shown() {
                 Ok(all) => match moment(machine, &run_id(), &sealed, &public, Some(&seal), None) {
                     Ok(moment) if all.iter().map(|one| one.visits.len() as u64).sum::<u64>() == moment.step => {}
                     Ok(moment) => {
-                        said.push(format!("it stands at step {}, and has another number of visits", moment.step))
+                        said.push(format!("it stands at step {}, and has another number of visits", moment.step));
                     }
                     Err(error) => said.push(error.to_string()),
                 },

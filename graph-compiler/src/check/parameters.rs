@@ -88,7 +88,7 @@ impl Given<'_, '_> {
                 None if self.looks == Looks::ForNothing => {}
                 // Which parameter it is meant to be is not clear, and that was said.
                 None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.analysis.model.place(&key.span)) => {
-                    has_unclear = true
+                    has_unclear = true;
                 }
                 None if diagnostics.is_full(code::UNKNOWN_PARAMETER, self.analysis.model.definition.source()) => {
                     // It is only counted.
