@@ -14,7 +14,5 @@ pub use crate::definition::node::{
 };
 pub use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS as RULES};
 pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
-pub use crate::definition::settings::{
-    FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH,
-};
+pub use crate::definition::settings::{FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH};
 pub use crate::definition::{CONFIG, EXECUTORS, TOP_LEVEL};

@@ -170,8 +170,7 @@ impl Definition {
 }
 
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
-pub const EXECUTORS: [&str; 2] =
-    ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
+pub const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
 
 /// Reads a graph, of which `file` is the YAML.
 ///
