@@ -93,8 +93,16 @@ pub(crate) fn interpreter(name: &str) -> Option<Interpreter> {
     let name = if name.starts_with("vim.") { "vim" } else { name };
     let name = if name.starts_with("perl5") { "perl" } else { name };
     let plain = name.trim_end_matches(|last: char| last.is_ascii_digit() || last == '.');
-    Some(match plain {
-        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "mksh" | "rbash" | "yash" => SHELL,
+    let found = match plain {
+        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "mksh" | "rbash" | "yash" => Some(SHELL),
+        _ => language(plain),
+    };
+    found.or_else(|| filter(plain)).or_else(|| database(plain)).or_else(|| other(plain))
+}
+
+/// Returns how a language's interpreter executes text.
+fn language(name: &str) -> Option<Interpreter> {
+    Some(match name {
         "fish" | "csh" | "tcsh" | "elvish" | "xonsh" | "nu" | "rc" | "es" => scripts(&["c"]),
         "python" | "pypy" | "ipython" | "micropython" => {
             Interpreter { takes: &["W", "X"], flags: "bBdEhiIOPqRsSuvVx", ..scripts(&["c", "m"]) }
@@ -117,6 +125,13 @@ pub(crate) fn interpreter(name: &str) -> Option<Interpreter> {
         }
         "pwsh" | "powershell" => scripts(&["c", "--command", "-Command", "-c", "-EncodedCommand", "-File"]),
         "expect" => scripts(&["c", "f"]),
+        _ => return None,
+    })
+}
+
+/// Returns how a program for texts executes a script for them.
+fn filter(name: &str) -> Option<Interpreter> {
+    Some(match name {
         "awk" | "gawk" | "mawk" | "nawk" | "original-awk" => Interpreter {
             flags: "bcCghMnNOPrsStV",
             long: &["--posix", "--traditional", "--re-interval", "--sandbox", "--csv", "--version", "--help"],
@@ -174,6 +189,13 @@ pub(crate) fn interpreter(name: &str) -> Option<Interpreter> {
             ],
             ..program(&["f", "--from-file", "L"], &["--indent"])
         },
+        _ => return None,
+    })
+}
+
+/// Returns how a client of a database executes text.
+fn database(name: &str) -> Option<Interpreter> {
+    Some(match name {
         "sqlite" | "duckdb" => Interpreter { operand: Operand::SecondIsCode, ..options(&["-cmd", "-init", "c"], true) },
         "psql" => Interpreter {
             takes: &[
@@ -203,6 +225,13 @@ pub(crate) fn interpreter(name: &str) -> Option<Interpreter> {
             ..options(&["e", "--execute", "--init-command"], true)
         },
         "redis-cli" | "mongo" | "mongosh" => options(&["--eval"], true),
+        _ => return None,
+    })
+}
+
+/// Returns how an editor, a build tool or a starter of shells executes text.
+fn other(name: &str) -> Option<Interpreter> {
+    Some(match name {
         "dc" => options(&["e", "f", "--expression", "--file"], true),
         "ed" | "red" | "ex" | "vi" | "vim" | "nvim" | "view" | "vimdiff" | "rvim" => {
             Interpreter { flags: "esnNRmMvVyZlLAbCdDEFgGHqQ", ..options(&["c", "S", "--cmd"], true) }

@@ -61,25 +61,35 @@ impl Starter {
     }
 }
 
+const PLAIN: Starter = Starter {
+    takes: "",
+    flags: "",
+    attached: "",
+    long: &[],
+    operands: 0,
+    optional_operand: false,
+    assigns: false,
+    is_shell: false,
+};
+
+const DIGITS: &str = "0123456789";
+
+const fn plain(flags: &'static str, takes: &'static str, long: &'static [&'static str]) -> Starter {
+    Starter { flags, takes, long, ..PLAIN }
+}
+
 /// Returns how a program starts another one, if it does nothing but that.
 pub(crate) fn starter(name: &str) -> Option<Starter> {
-    const PLAIN: Starter = Starter {
-        takes: "",
-        flags: "",
-        attached: "",
-        long: &[],
-        operands: 0,
-        optional_operand: false,
-        assigns: false,
-        is_shell: false,
-    };
-    const DIGITS: &str = "0123456789";
-    let plain = |flags, takes, long| Starter { flags, takes, long, ..PLAIN };
     if name.starts_with("ld-") || name.starts_with("ld.so") {
         let long =
             &["--library-path=", "--preload=", "--argv0=", "--inhibit-cache", "--inhibit-rpath=", "--list", "--verify"];
         return Some(plain("", "", long));
     }
+    conduct(name).or_else(|| isolation(name)).or_else(|| xargs(name)).or_else(|| other(name))
+}
+
+/// Returns how a program starts another one with another environment, priority, time or user, or watches it.
+fn conduct(name: &str) -> Option<Starter> {
     Some(match name {
         "env" => Starter {
             assigns: true,
@@ -116,6 +126,13 @@ pub(crate) fn starter(name: &str) -> Option<Starter> {
             plain("CcdDfFhiknqrtTvVwxyzZSL", "abeEIoOpPsuUXAl", &["--output=", "--trace=", "--follow-forks"])
         }
         "time" | "gtime" => plain("pvaqV", "fo", &["--portability", "--verbose", "--append", "--format=", "--output="]),
+        _ => return None,
+    })
+}
+
+/// Returns how a program starts another one with other rights, locks or resources.
+fn isolation(name: &str) -> Option<Starter> {
+    Some(match name {
         "flock" => Starter {
             operands: 1,
             ..plain(
@@ -170,6 +187,29 @@ pub(crate) fn starter(name: &str) -> Option<Starter> {
                 ],
             )
         },
+        "setpriv" => plain(
+            "h",
+            "",
+            &[
+                "--reuid=",
+                "--regid=",
+                "--clear-groups",
+                "--init-groups",
+                "--no-new-privs",
+                "--inh-caps=",
+                "--ambient-caps=",
+                "--bounding-set=",
+                "--groups=",
+                "--reset-env",
+            ],
+        ),
+        _ => return None,
+    })
+}
+
+/// Returns how `xargs` starts another program.
+fn xargs(name: &str) -> Option<Starter> {
+    Some(match name {
         "xargs" => Starter {
             attached: "ile",
             ..plain(
@@ -193,22 +233,13 @@ pub(crate) fn starter(name: &str) -> Option<Starter> {
                 ],
             )
         },
-        "setpriv" => plain(
-            "h",
-            "",
-            &[
-                "--reuid=",
-                "--regid=",
-                "--clear-groups",
-                "--init-groups",
-                "--no-new-privs",
-                "--inh-caps=",
-                "--ambient-caps=",
-                "--bounding-set=",
-                "--groups=",
-                "--reset-env",
-            ],
-        ),
+        _ => return None,
+    })
+}
+
+/// Returns how a program starts another one that has few options of its own, or of which they are not known.
+fn other(name: &str) -> Option<Starter> {
+    Some(match name {
         "valgrind" | "dbus-run-session" | "debconf" => PLAIN,
         "perf" => Starter { operands: 1, ..PLAIN },
         "start-stop-daemon" => plain("S", "", &["--start"]),
