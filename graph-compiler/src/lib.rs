@@ -10,7 +10,9 @@
 //!
 //! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
 //! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
-//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An [`editor`] asks for more than that, and of what is not finished.
+//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An editor asks for more than that, and of what is not finished:
+//! `graph-editor` answers, by [`Project::review_unfinished`](project::Project::review_unfinished), [`TypesAt`] and the tables of
+//! [`vocabulary`].
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -24,14 +26,12 @@ pub mod code;
 pub mod definition;
 pub mod diagnostic;
 pub mod door;
-pub mod editor;
 pub mod expand;
 mod files;
 pub mod fix;
 pub mod graph;
 mod hash;
 pub mod items;
-pub mod json_schema;
 pub mod levels;
 mod parallel;
 mod program;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_compiler::json_schema;
 use graph_compiler::project::Project;
 use graph_compiler::source::Source;
+use graph_editor::json_schema;
 
 use super::replace;
 use crate::outcome::{Done, Error, Outcome};

@@ -1,8 +1,10 @@
 //! What `find` starts: what it finds may be called as somebody else chose, or be what somebody else wrote.
 
-use super::super::parse::{Part, Word};
-use super::super::{How, Origin};
-use super::{Follower, INPUT, Join as _, Tainted, is_several, standing_for_input};
+use super::starters::{INPUT, standing_for_input};
+use super::words::is_several;
+use super::{Follower, Join as _, Tainted};
+use crate::shell::parse::{Part, Word};
+use crate::shell::{How, Origin};
 
 /// Primaries that take an argument.
 const TAKES: [&str; 34] = [

@@ -2,9 +2,9 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
-#[path = "../../tests/support/tree.rs"]
+#[path = "../../../tests/support/tree.rs"]
 mod tree;
 
 use std::collections::BTreeSet;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use graph_compiler::diagnostic::Diagnostics;
-use graph_compiler::json_schema;
 use graph_compiler::project::Project;
 use graph_compiler::source::Source;
 use graph_compiler::tree::{File, Node, Tree as Yaml, parse};
+use graph_editor::json_schema;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use support::sign;
@@ -47,7 +47,7 @@ const UNSEEN: [(&str, &str, &str, &str); 13] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn validator(schema: &serde_json::Value) -> Validator {

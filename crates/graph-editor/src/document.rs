@@ -1,110 +1,35 @@
-//! What an editor asks of a graph: what is wrong, what is in it, what stands at a place and what it has to do with others.
-//!
-//! A [`Document`] is a text as its author has it by now: unsigned, unfinished, wrong. What can be read of it is answered for. A
-//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`Position`].
-//!
-//! ```
-//! use graph_compiler::editor::Document;
-//! use graph_compiler::project::Project;
-//! use graph_compiler::source::Source;
-//! use std::path::Path;
-//!
-//! let text = "tool_type: graph
-//! config:
-//!   start: count
-//!   nodes:
-//!     count: { type: gate, assign: { total: 3 }, next: done }
-//!     done: { type: return, output: '${state.total}' }
-//! ";
-//! let project = Project::open(Path::new("."), Path::new("graphs"));
-//! let document = Document::open(&project, Source::new("graphs/g.yaml", "graphs/g.yaml", text));
-//!
-//! let read = text.find("state.total").unwrap();
-//! assert_eq!(document.type_at(read).unwrap().markdown, "`state.total` is an integer\n\nset by `count` on line 5");
-//! let assigned = &document.definition_of(read)[0];
-//! assert_eq!(&text[assigned.span.clone()], "total");
-//! assert_eq!(document.references_of(assigned.span.start).len(), 2);
-//! ```
-
-mod completion;
-mod hover;
-mod position;
-mod reading;
+//! A file that is open in an editor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use graph_compiler::TypesAt;
+use graph_compiler::definition::{self, Definition, SchemaKind};
+use graph_compiler::diagnostic::{Diagnostic, Diagnostics};
+use graph_compiler::items::Items;
+use graph_compiler::project::{Project, Unfinished};
+use graph_compiler::source::{Source, Span};
+use graph_compiler::tree;
+use graph_compiler::types::Type;
 use graph_model::name::ItemId;
 use graph_model::path::Root;
 
-pub use completion::{Completion, CompletionKind};
-pub use position::Position;
-
-use crate::analysis::TypesAt;
-use crate::definition::{self, Definition, SchemaKind};
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::items::Items;
-use crate::json_schema::{field, fields};
-use crate::project::{Project, Unfinished};
-use crate::source::{Source, Span};
-use crate::tree;
-use crate::types::Type;
-use reading::{Mark, Reading, Thing};
+use crate::fields::{field, fields};
+use crate::reading::{Mark, Reading, Thing};
+use crate::symbol::Symbol;
 
 /// A graph's file, or a tool's contract, that is open in an editor.
 ///
 /// Everything is about the text with which it was opened. A changed text is opened anew.
 #[derive(Debug)]
 pub struct Document {
-    source: Arc<Source>,
+    pub(crate) source: Arc<Source>,
     diagnostics: Vec<Diagnostic>,
-    reading: Reading,
-    definition: Option<Definition>,
-    items: Items,
+    pub(crate) reading: Reading,
+    pub(crate) definition: Option<Definition>,
+    pub(crate) items: Items,
     graphs: BTreeMap<ItemId, PathBuf>,
-}
-
-/// A named part of a document.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Symbol {
-    /// What it is.
-    pub kind: SymbolKind,
-    /// Its name; of an edge, the name of the node that it leads to, or `end`.
-    pub name: String,
-    /// What it is in a few words: of a node its type and what it calls, of an input its type, of a hook its event.
-    pub detail: Option<String>,
-    /// All of it.
-    pub span: Span,
-    /// Its name, within `span`.
-    pub name_span: Span,
-    /// What is in it: of a node, the keys that it writes, its variable and its edges.
-    pub children: Vec<Symbol>,
-}
-
-/// What a [`Symbol`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SymbolKind {
-    /// An input of the graph; of a contract, a parameter.
-    Input,
-    /// A key of the state, where it gets a value.
-    Key,
-    /// A hook.
-    Hook,
-    /// A node.
-    Node,
-    /// An edge of a node.
-    Edge,
-    /// The item of a foreach.
-    Variable,
-}
-
-impl Symbol {
-    fn new(kind: SymbolKind, name: &str, detail: Option<String>, span: Span, name_span: &Span) -> Self {
-        // A name lies in what it names, also where an unfinished text has no value behind it.
-        let name_span = name_span.start.clamp(span.start, span.end)..name_span.end.clamp(span.start, span.end);
-        Self { kind, name: name.to_owned(), detail, span, name_span, children: Vec::new() }
-    }
 }
 
 /// What is known of what stands at a place.

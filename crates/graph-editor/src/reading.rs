@@ -5,22 +5,23 @@
 
 use std::sync::Arc;
 
+use graph_compiler::Site;
+use graph_compiler::definition::locate;
+use graph_compiler::source::{Source, Span};
+use graph_compiler::tree::{Key, Node, Tree};
+use graph_compiler::vocabulary::ITEM;
 use graph_model::name::ItemId;
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, ItemType, Verb};
 use graph_model::template::Template;
 
-use super::{Symbol, SymbolKind};
-use crate::analysis::Site;
-use crate::definition::locate;
-use crate::definition::node::ITEM;
-use crate::json_schema::{field, fields, texts};
-use crate::source::{Source, Span};
-use crate::tree::{Key, Node, Tree};
+use crate::fields::{field, fields};
+use crate::symbol::{Symbol, SymbolKind};
+use crate::texts;
 
 /// What a name means.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Thing {
+pub(crate) enum Thing {
     /// A node.
     Node(String),
     /// A key of the state.
@@ -58,19 +59,19 @@ pub(super) enum Thing {
 
 /// A name where it stands.
 #[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) span: Span,
-    pub(super) thing: Thing,
+pub(crate) struct Mark {
+    pub(crate) span: Span,
+    pub(crate) thing: Thing,
     /// Whether it is here that the thing gets its name, or a value.
-    pub(super) declares: bool,
+    pub(crate) declares: bool,
     /// The path that reads the thing, where one does.
-    pub(super) path: Option<Path>,
-    pub(super) place: At,
+    pub(crate) path: Option<Path>,
+    pub(crate) place: At,
 }
 
 impl Mark {
     /// Returns the id of the item that is named.
-    pub(super) fn item(&self) -> Option<ItemId> {
+    pub(crate) fn item(&self) -> Option<ItemId> {
         match &self.thing {
             Thing::Item(id) => ItemId::new(id.as_str()).ok(),
             _ => None,
@@ -80,42 +81,42 @@ impl Mark {
 
 /// Where something stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct At {
+pub(crate) struct At {
     /// The node.
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     /// Where in the node, for what can be read there.
-    pub(super) site: Option<Site>,
+    pub(crate) site: Option<Site>,
     /// The names that only this place knows.
-    pub(super) locals: Vec<String>,
+    pub(crate) locals: Vec<String>,
 }
 
 /// A part of the file in which the same can be read everywhere, but for what lies in smaller parts.
 #[derive(Debug)]
-pub(super) struct Region {
-    pub(super) span: Span,
-    pub(super) place: At,
+pub(crate) struct Region {
+    pub(crate) span: Span,
+    pub(crate) place: At,
 }
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
-    pub(super) symbols: Vec<Symbol>,
-    pub(super) marks: Vec<Mark>,
-    pub(super) regions: Vec<Region>,
+pub(crate) struct Reading {
+    pub(crate) symbols: Vec<Symbol>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) regions: Vec<Region>,
     /// The nodes, and where each begins.
-    pub(super) nodes: Vec<(String, usize)>,
+    pub(crate) nodes: Vec<(String, usize)>,
 }
 
 impl Reading {
     /// Reads the values of a file.
-    pub(super) fn of(source: &Arc<Source>, root: &Tree) -> Self {
+    pub(crate) fn of(source: &Arc<Source>, root: &Tree) -> Self {
         let mut reader = Reader { source, reading: Self::default() };
         reader.file(root);
         reader.reading
     }
 
     /// Returns the name of the node that is written at `offset`: the last that begins before it.
-    pub(super) fn node_at(&self, offset: usize) -> Option<&str> {
+    pub(crate) fn node_at(&self, offset: usize) -> Option<&str> {
         self.nodes.iter().take_while(|(_, start)| *start <= offset).last().map(|(name, _)| name.as_str())
     }
 }

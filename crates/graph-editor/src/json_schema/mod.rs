@@ -11,8 +11,12 @@ mod names;
 mod parameters;
 mod patterns;
 mod schemas;
-pub(crate) mod texts;
 
+use graph_compiler::diagnostic::Diagnostics;
+use graph_compiler::project::{Offered, OfferedKind, Project};
+use graph_compiler::source::Source;
+use graph_compiler::types::{Field, Kind};
+use graph_compiler::{tree, vocabulary};
 use graph_model::capability::Capability;
 use graph_model::operator::Operator;
 use graph_model::path::Root;
@@ -20,14 +24,8 @@ use graph_model::program::{CONTROL, Event, ItemType, Retry, Settings, Verb};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
-use crate::definition::{self, action, condition, conduct, hook, node, settings};
-use crate::diagnostic::Diagnostics;
-use crate::project::{Offered, OfferedKind, Project};
-use crate::source::Source;
-use crate::tree;
-use crate::types::Kind;
+use crate::texts;
 use names::Names as Known;
-pub(crate) use names::{field, fields};
 use patterns::Names;
 
 /// Returns the schema of the graphs of a tree.
@@ -36,7 +34,8 @@ use patterns::Names;
 /// inputs, and others may stand there too.
 ///
 /// ```
-/// use graph_compiler::{json_schema, project::Project};
+/// use graph_compiler::project::Project;
+/// use graph_editor::json_schema;
 /// use std::path::Path;
 ///
 /// let schema = json_schema::of_tree(&Project::open(Path::new("."), Path::new("graphs")));
@@ -44,7 +43,7 @@ use patterns::Names;
 /// ```
 pub fn of_tree(project: &Project) -> Value {
     let mut known = Known::default();
-    for file in crate::graph_files(project.root()).unwrap_or_default() {
+    for file in graph_compiler::graph_files(project.root()).unwrap_or_default() {
         let Ok(source) = Source::read(&file, &file.to_string_lossy()) else { continue };
         if let Some(yaml) = tree::parse(&source, &mut Diagnostics::new()) {
             known.add(&yaml.root);
@@ -169,7 +168,7 @@ impl Format {
         define("first_value".into(), first_value());
         define("duration".into(), duration());
         define("schema".into(), schemas::schema());
-        let mut root = only(&definition::TOP_LEVEL, |field| documented(self.top(field), "Top level", field));
+        let mut root = only(&vocabulary::TOP_LEVEL, |field| documented(self.top(field), "Top level", field));
         // Other tools keep fields of their own there (R2).
         root["additionalProperties"] = json!(true);
         root["properties"]["hooks"] =
@@ -191,15 +190,17 @@ impl Format {
         match field {
             "version" => json!({ "type": "string", "examples": ["1.0.0"] }),
             "tool_type" => json!({ "const": "graph" }),
-            "executor_id" => json!({ "enum": definition::EXECUTORS }),
+            "executor_id" => json!({ "enum": vocabulary::EXECUTORS }),
             "category" => {
                 nullable(text(patterns::CATEGORY, "segments of letters, digits, `_` and `-`, with `/` between them"))
             }
             "description" => nullable(json!({ "type": "string" })),
             "permissions" => self.permissions(),
-            "limits" => nullable(only(&settings::LIMITS, |field| {
+            "limits" => nullable(only(&vocabulary::LIMITS, |field| {
                 let schema = match field {
-                    "depth" => with_default(integer(0, settings::MOST_LEVELS.into()), json!(Settings::default().depth)),
+                    "depth" => {
+                        with_default(integer(0, vocabulary::MOST_LEVELS.into()), json!(Settings::default().depth))
+                    }
                     _ => duration(),
                 };
                 documented(nullable(schema), "limits", field)
@@ -226,7 +227,7 @@ impl Format {
     }
 
     fn config(&self) -> Value {
-        let fields = [definition::CONFIG.as_slice(), &settings::FIELDS].concat();
+        let fields = [vocabulary::CONFIG.as_slice(), &vocabulary::SETTINGS].concat();
         let defaults = Settings::default();
         let mut config = only(&fields, |field| {
             let schema = match field {
@@ -235,15 +236,15 @@ impl Format {
                     "type": "object",
                     "propertyNames": { "pattern": patterns::NAME, "maxLength": 200 },
                     "additionalProperties": reference("node"),
-                    "maxProperties": node::MOST_NODES,
+                    "maxProperties": vocabulary::MOST_NODES,
                 }),
                 "max_steps" => with_default(integer(1, u32::MAX.into()), json!(defaults.max_steps)),
                 "max_concurrency" => {
-                    with_default(integer(1, node::MOST_AT_A_TIME.into()), json!(defaults.max_concurrency))
+                    with_default(integer(1, vocabulary::MOST_AT_A_TIME.into()), json!(defaults.max_concurrency))
                 }
-                "on_error" => word(&settings::ON_ERROR, defaults.on_error),
-                "on_max_steps" => word(&settings::ON_MAX_STEPS, defaults.on_max_steps),
-                "on_no_match" => word(&settings::ON_NO_MATCH, defaults.on_no_match),
+                "on_error" => word(&vocabulary::ON_ERROR, defaults.on_error),
+                "on_max_steps" => word(&vocabulary::ON_MAX_STEPS, defaults.on_max_steps),
+                "on_no_match" => word(&vocabulary::ON_NO_MATCH, defaults.on_no_match),
                 "hooks" => json!({ "type": "array", "items": reference("hook") }),
                 "state" => self.keys(reference("first_value")),
                 "description" | "comment" => anything(),
@@ -306,7 +307,7 @@ impl Format {
         });
         let rules: Vec<Value> = with_fields
             .map(|(id, fields)| {
-                let is_required = fields.iter().any(crate::types::Field::is_required);
+                let is_required = fields.iter().any(Field::is_required);
                 let params = parameters::object(fields);
                 let mut then =
                     json!({ "properties": { "params": if is_required { params } else { nullable(params) } } });
@@ -320,7 +321,7 @@ impl Format {
     }
 
     fn action(&self, names: Names) -> Value {
-        let mut action = only(&action::FIELDS, |field| {
+        let mut action = only(&vocabulary::ACTION, |field| {
             let schema = match field {
                 "primary" => {
                     let verbs: Vec<&str> = Verb::TABLE.iter().flat_map(|(_, names)| names.iter().copied()).collect();
@@ -390,7 +391,7 @@ impl Format {
             .iter()
             .flat_map(|row| std::iter::once(row.name).chain(row.aliases.iter().copied()))
             .collect();
-        let condition = only(&condition::FIELDS, |field| {
+        let condition = only(&vocabulary::CONDITION, |field| {
             let schema = match field {
                 "path" => self.path(names),
                 "op" | "operator" => nullable(with_default(json!({ "enum": operators }), json!(Operator::Eq.name()))),
@@ -425,7 +426,7 @@ impl Format {
     }
 
     fn edge(&self) -> Value {
-        only(&node::EDGE, |field| {
+        only(&vocabulary::EDGE, |field| {
             let schema = match field {
                 "to" => nullable(reference("target")),
                 "when" => nullable(reference("condition")),
@@ -439,7 +440,7 @@ impl Format {
 
     fn node(&self) -> Value {
         let is = |kind: &str| json!({ "properties": { "type": { "const": kind } }, "required": ["type"] });
-        let rules: Vec<Value> = node::TYPES
+        let rules: Vec<Value> = vocabulary::NODE_TYPES
             .iter()
             .map(|kind| {
                 // A node without a type that has an action is one (R28).
@@ -450,7 +451,7 @@ impl Format {
                 json!({ "if": is_it, "then": self.node_of(kind) })
             })
             .collect();
-        let kinds = json!({ "enum": node::TYPES });
+        let kinds = json!({ "enum": vocabulary::NODE_TYPES });
         json!({
             "type": "object",
             "properties": { "type": documented(nullable(kinds), "node", "type") },
@@ -460,7 +461,7 @@ impl Format {
 
     /// A node of one type, which has its own fields.
     fn node_of(&self, kind: &str) -> Value {
-        let mut schema = only(&node::fields_of(kind), |field| {
+        let mut schema = only(&vocabulary::fields_of_node(kind), |field| {
             let schema = self.field_of_node(kind, field);
             match texts::of_node(kind, field) {
                 Some(text) => described(schema, text),
@@ -512,11 +513,11 @@ impl Format {
             "as" => {
                 let mut name = text(patterns::IDENTIFIER, "ASCII letters, digits and `_`, and no digit first");
                 name["not"] = json!({ "enum": Root::TABLE.map(|(_, name)| name) });
-                with_default(name, json!(node::ITEM))
+                with_default(name, json!(vocabulary::ITEM))
             }
             "collect" => self.collect(),
             "parallel" => with_default(json!({ "type": "boolean" }), json!(false)),
-            "max_concurrency" => integer(1, node::MOST_AT_A_TIME.into()),
+            "max_concurrency" => integer(1, vocabulary::MOST_AT_A_TIME.into()),
             _ => return json!({}),
         };
         nullable(schema)
@@ -596,7 +597,7 @@ fn executes(id: &str) -> Value {
 }
 
 fn hook() -> Value {
-    let mut schema = only(&hook::FIELDS, |field| {
+    let mut schema = only(&vocabulary::HOOK, |field| {
         let schema = match field {
             "event" => json!({ "enum": Event::TABLE.map(|(_, name, _)| name) }),
             "id" | "description" => nullable(json!({ "type": "string" })),
@@ -625,10 +626,10 @@ fn hook() -> Value {
 /// What a hook does: it steers the run by itself, or calls something.
 fn reaction(event: Event) -> Value {
     let names = Names::Hook(event);
-    let steers: Vec<Value> = hook::INLINE.iter().map(|(name, _)| json!({ "required": [name] })).collect();
-    let ways: Vec<Value> = hook::INLINE
+    let steers: Vec<Value> = vocabulary::INLINE.iter().map(|(name, _)| json!({ "required": [name] })).collect();
+    let ways: Vec<Value> = vocabulary::INLINE
         .iter()
-        .filter(|(name, _)| hook::is_useful(name, event))
+        .filter(|(name, _)| vocabulary::is_useful_control(name, event))
         .map(|(name, beside)| {
             let fields = [&[*name], *beside].concat();
             let mut way =
@@ -654,7 +655,7 @@ fn reaction(event: Event) -> Value {
 /// What stands beside a control.
 fn control_value(field: &str, names: Names) -> Value {
     let value = reference(&names.definition("value"));
-    match hook::bounds_of(field) {
+    match vocabulary::bounds_of_control(field) {
         Some((least, most)) => {
             let template = json!({ "type": "string", "pattern": patterns::WITH_EXPRESSION });
             json!({ "anyOf": [integer(least, most), { "allOf": [template, value] }, { "type": ["array", "object"] }] })
@@ -665,7 +666,8 @@ fn control_value(field: &str, names: Names) -> Value {
 
 /// The parameters of the tool that steers the run (R152).
 fn control(event: Event) -> Value {
-    let controls: Vec<&str> = hook::CONTROLS.into_iter().filter(|control| hook::is_useful(control, event)).collect();
+    let controls: Vec<&str> =
+        vocabulary::CONTROLS.into_iter().filter(|control| vocabulary::is_useful_control(control, event)).collect();
     let names = Names::Hook(event);
     json!({
         "if": executes(CONTROL),
@@ -686,8 +688,8 @@ fn control(event: Event) -> Value {
 
 fn retry() -> Value {
     let defaults = Retry::default();
-    let attempts = || integer(1, conduct::MOST_ATTEMPTS.into());
-    let mapping = only(&conduct::RETRY, |field| {
+    let attempts = || integer(1, vocabulary::MOST_ATTEMPTS.into());
+    let mapping = only(&vocabulary::RETRY, |field| {
         let schema = match field {
             "attempts" => with_default(attempts(), json!(defaults.attempts)),
             "delay" => with_default(duration(), shown(defaults.delay_ms)),
@@ -695,7 +697,7 @@ fn retry() -> Value {
             "factor" => with_default(json!({ "type": "number", "minimum": 1, "maximum": 100 }), json!(defaults.factor)),
             "jitter" => with_default(json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!(defaults.jitter)),
             "on" => {
-                let category = json!({ "enum": conduct::CATEGORIES });
+                let category = json!({ "enum": vocabulary::CATEGORIES });
                 let list = json!({ "type": "array", "items": category, "minItems": 1 });
                 with_default(json!({ "anyOf": [category, list] }), json!(defaults.on))
             }
@@ -770,9 +772,7 @@ mod tests {
                 assert!(says && (is_type || fields.contains_key("description")), "{name}: {schema}");
             }
         }
-        for keyword in
-            definition::schema::KNOWN.into_iter().chain([definition::schema::SINK, definition::schema::SECRET])
-        {
+        for keyword in vocabulary::SCHEMA.into_iter().chain([vocabulary::SINK, vocabulary::SECRET]) {
             assert!(schema["definitions"]["schema"]["properties"][keyword]["description"].is_string(), "{keyword}");
         }
     }
@@ -791,7 +791,7 @@ mod tests {
 
     #[test]
     fn fields_are_described_in_the_words_of_the_page_of_the_format() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/format.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md");
         let page = std::fs::read_to_string(page).unwrap();
         let (mut heading, mut rows) = ("", Vec::new());
         for line in page.lines() {

@@ -1,8 +1,9 @@
 //! What can be offered where a name is written: the names that the graphs of a tree have.
 
+use graph_compiler::tree::{Node, Tree};
 use graph_model::path::Path;
 
-use crate::tree::{Node, Tree};
+use crate::fields::{field, fields};
 
 /// The names that graphs give to their parts, each once, in the order of the files.
 #[derive(Debug, Default)]
@@ -42,19 +43,6 @@ impl Names {
         let is_read = |text: &String| Path::parse(text).is_ok_and(|path| path.segments.len() == 1);
         keys.chain(inputs).filter(is_read).chain(others).collect()
     }
-}
-
-/// Returns the fields of a mapping; none of anything else.
-pub(crate) fn fields(tree: &Tree) -> &[(crate::tree::Key, Tree)] {
-    match &tree.node {
-        Node::Map(fields) => fields,
-        _ => &[],
-    }
-}
-
-/// Returns the value of a field, if the value is a mapping and has it.
-pub(crate) fn field<'t>(tree: &'t Tree, name: &str) -> Option<&'t Tree> {
-    fields(tree).iter().find(|(key, _)| key.name == name).map(|(_, value)| value)
 }
 
 fn add_keys(names: &mut Vec<String>, tree: Option<&Tree>) {

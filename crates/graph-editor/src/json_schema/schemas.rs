@@ -1,17 +1,16 @@
 //! The part of JSON Schema in which inputs are described.
 
+use graph_compiler::definition::Sink;
+use graph_compiler::vocabulary::{About, Argument, FORMATS, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
 use super::{anything, documented, nullable, reference};
-use crate::definition::Sink;
-use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS};
-use crate::definition::schema::{KNOWN, NEEDS, SECRET, SINK, TYPES};
 
 /// A schema of any value.
 pub(super) fn schema() -> Value {
     let own = || reference("schema");
-    let mut properties: Map<String, Value> = KNOWN
+    let mut properties: Map<String, Value> = SCHEMA
         .iter()
         .map(|keyword| {
             let schema = match *keyword {
@@ -32,19 +31,19 @@ pub(super) fn schema() -> Value {
             ((*keyword).to_owned(), documented(schema, "schema", keyword))
         })
         .collect();
-    properties.extend(KEYWORDS.iter().map(|(keyword, _, argument)| ((*keyword).to_owned(), of_argument(*argument))));
+    properties.extend(RULES.iter().map(|(keyword, _, argument)| ((*keyword).to_owned(), of_argument(*argument))));
     let sinks = json!({ "enum": Sink::TABLE.map(|(_, name)| name) });
     properties.insert(SINK.to_owned(), documented(sinks, "schema", SINK));
     properties.insert(SECRET.to_owned(), documented(json!({ "type": "boolean" }), "schema", SECRET));
     let beside = NEEDS.iter().map(|(keyword, of)| ((*keyword).to_owned(), needs(keyword, of)));
-    let rules = KEYWORDS.iter().filter_map(|(keyword, about, _)| Some(((*keyword).to_owned(), beside_rule(*about)?)));
+    let rules = RULES.iter().filter_map(|(keyword, about, _)| Some(((*keyword).to_owned(), beside_rule(*about)?)));
     let of_texts = json!({ "anyOf": [of_type(&["string"]), { "not": { "required": ["type"] } }] });
     let dependencies: Map<String, Value> = beside
         .chain(rules)
         .chain([("enum".to_owned(), of_texts), (SINK.to_owned(), of_type(&["string", "array"]))])
         .collect();
     // What is said of types that may be null is for the compiler.
-    let mut rules: Vec<Value> = TYPES
+    let mut rules: Vec<Value> = SCHEMA_TYPES
         .iter()
         .map(|name| {
             let values = json!({ "type": name });
@@ -83,9 +82,9 @@ pub(super) fn of_object() -> Value {
 }
 
 fn types() -> Value {
-    let names = json!({ "enum": TYPES });
+    let names = json!({ "enum": SCHEMA_TYPES });
     // Null without quotes is the type of that name.
-    let or_null: Vec<Value> = TYPES.map(Value::from).into_iter().chain([Value::Null]).collect();
+    let or_null: Vec<Value> = SCHEMA_TYPES.map(Value::from).into_iter().chain([Value::Null]).collect();
     // One type, or one and `null`.
     let list = json!({
         "type": "array",

@@ -2,20 +2,22 @@
 
 use std::fmt::Write as _;
 
+use graph_compiler::definition::{Contract, ContractKind, SchemaKind};
+use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::{Site, TypesAt};
 use graph_model::name::ItemId;
+use graph_model::path::{Path, Root};
 
-use super::Document;
-use super::reading::{Mark, Thing};
-use crate::analysis::TypesAt;
-use crate::definition::{Contract, SchemaKind};
-use crate::types::{Field, Kind, Type};
+use crate::document::Document;
+use crate::reading::{Mark, Thing};
+use crate::symbol::SymbolKind;
 
 /// How many fields of an object are shown.
 const MOST_FIELDS: usize = 24;
 
 impl Document {
     /// Says what a mark is about, and the type of it, where there is one.
-    pub(super) fn shown(&self, mark: &Mark, types: Option<&TypesAt<'_>>) -> Option<(String, Option<Type>)> {
+    pub(crate) fn shown(&self, mark: &Mark, types: Option<&TypesAt<'_>>) -> Option<(String, Option<Type>)> {
         let at = |mark: &Mark| {
             let (types, path) = (types?, mark.path.as_ref()?);
             types.of_path(mark.place.node.as_deref(), mark.place.site?, path)
@@ -44,9 +46,8 @@ impl Document {
                 Some((text, Some(ty)))
             }
             Thing::Variable { node, name } => {
-                let whole =
-                    graph_model::path::Path { root: graph_model::path::Root::Local, segments: vec![name.clone()] };
-                let of_item = || types?.of_path(Some(node.as_str()), crate::analysis::Site::Item, &whole);
+                let whole = Path { root: Root::Local, segments: vec![name.clone()] };
+                let of_item = || types?.of_path(Some(node.as_str()), Site::Item, &whole);
                 let ty = at(mark).or_else(of_item)?;
                 let text = typed(&path.unwrap_or_else(|| name.clone()), &ty);
                 Some((text + &format!("\n\nthe element of the list that {} goes over", code(node)), Some(ty)))
@@ -78,8 +79,7 @@ impl Document {
     }
 
     fn node(&self, name: &str, types: Option<&TypesAt<'_>>) -> Option<String> {
-        let symbol =
-            self.symbols().iter().find(|symbol| symbol.kind == super::SymbolKind::Node && symbol.name == name)?;
+        let symbol = self.symbols().iter().find(|symbol| symbol.kind == SymbolKind::Node && symbol.name == name)?;
         let mut text = format!("node {}", code(name));
         if let Some(detail) = &symbol.detail {
             write!(text, ", {detail}").ok()?;
@@ -87,7 +87,7 @@ impl Document {
         let edges: Vec<String> = symbol
             .children
             .iter()
-            .filter(|child| child.kind == super::SymbolKind::Edge)
+            .filter(|child| child.kind == SymbolKind::Edge)
             .map(|edge| match edge.detail.as_deref() {
                 Some("on_error") => format!("{} if it fails", code(&edge.name)),
                 _ if edge.name == "end" => "the end".to_owned(),
@@ -109,7 +109,7 @@ impl Document {
         if let Some(contract) = self.items.contracts.get(&id) {
             let by = match &**contract {
                 contract if contract.builtin() => "a tool of the runtime",
-                Contract { by: crate::definition::ContractKind::Subprocess(_), .. } => "a tool that is a program",
+                Contract { by: ContractKind::Subprocess(_), .. } => "a tool that is a program",
                 _ => "a tool of the program",
             };
             write!(text, ", {by}").ok()?;
@@ -148,7 +148,7 @@ impl Document {
     }
 
     /// Returns what a tool or graph takes.
-    pub(super) fn params(&self, item: &str) -> Option<Type> {
+    pub(crate) fn params(&self, item: &str) -> Option<Type> {
         let id = ItemId::new(item).ok()?;
         let of_contract = self.items.contracts.get(&id).map(|contract| Type::of_schema(&contract.params));
         of_contract.or_else(|| self.items.graphs.get(&id).map(|graph| graph.inputs.clone()))

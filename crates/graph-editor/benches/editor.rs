@@ -1,6 +1,6 @@
 //! How long an editor waits: a graph of 1,000 nodes is opened after each key, and then asked about a place.
 //!
-//! Run with `cargo bench -p graph-compiler --bench editor`.
+//! Run with `cargo bench -p graph-editor --bench editor`.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -8,10 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use graph_compiler::editor::Document;
-use graph_compiler::json_schema;
 use graph_compiler::project::Project;
 use graph_compiler::source::Source;
+use graph_editor::{Document, json_schema};
 
 /// How many nodes the graph has.
 const NODES: usize = 1000;

@@ -1,17 +1,17 @@
 //! What can be written at a place.
 
+use graph_compiler::project::Project;
+use graph_compiler::source::Span;
+use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::vocabulary::{NODE_TYPES, SCHEMA_TYPES};
+use graph_compiler::{Site, TypesAt};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, ItemType, Verb};
 
-use super::Document;
-use super::reading::{At, Thing};
-use crate::analysis::Site;
-use crate::analysis::TypesAt;
-use crate::definition::node;
-use crate::project::Project;
-use crate::source::Span;
-use crate::types::{Kind, Type};
+use crate::document::Document;
+use crate::reading::{At, Thing};
+use crate::symbol::SymbolKind;
 
 /// Something that can be written at a place.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +130,7 @@ impl Document {
         };
         let candidates = match name {
             "start" | "next" | "to" | "on_error" => {
-                let nodes = self.symbols().iter().filter(|symbol| symbol.kind == super::SymbolKind::Node);
+                let nodes = self.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }
             "item_id" => {
@@ -142,8 +142,8 @@ impl Document {
             "event" => words(&Event::TABLE.map(|(_, name, _)| name)),
             "primary" => words(&Verb::TABLE.map(|(verb, _)| verb.name())),
             "item_type" => words(&ItemType::TABLE.map(|(_, name)| name)),
-            "type" if self.reading.node_at(offset).is_some() => words(&node::TYPES),
-            "type" => words(&crate::definition::schema::TYPES),
+            "type" if self.reading.node_at(offset).is_some() => words(&NODE_TYPES),
+            "type" => words(&SCHEMA_TYPES),
             _ => return None,
         };
         Some((candidates, written.len()))
@@ -166,8 +166,7 @@ impl Document {
             _ => None,
         })?;
         let Kind::Object(fields) = self.params(item)?.kind else { return None };
-        let candidate =
-            |field: crate::types::Field| (field.name, CompletionKind::Parameter, Some(field.ty.to_string()));
+        let candidate = |field: Field| (field.name, CompletionKind::Parameter, Some(field.ty.to_string()));
         Some(fields.into_iter().map(candidate).collect())
     }
 }

@@ -1,11 +1,11 @@
 //! Places as editors count them.
 
-use crate::source::Source;
+use graph_compiler::source::Source;
 
 /// A place in a text as the Language Server Protocol counts it: lines from 0, and within the line units of UTF-16 from 0.
 ///
 /// ```
-/// use graph_compiler::editor::Position;
+/// use graph_editor::Position;
 /// use graph_compiler::source::Source;
 ///
 /// let source = Source::new("g.yaml", "g.yaml", "a: 1\nb: 𝄞 c\n");

@@ -1,11 +1,11 @@
 //! What a tool takes, as a schema of what is written in `params`: values, or templates that yield them.
 
+use graph_compiler::types::{Field, Kind, Type};
 use graph_model::value::Value;
 use serde_json::json;
 
 use super::patterns::WHOLE;
 use super::{described, nullable};
-use crate::types::{Field, Kind, Type};
 
 /// Returns the schema of the object that holds these parameters, or that has these fields.
 pub(super) fn object(fields: &[Field]) -> Value {

@@ -2,7 +2,7 @@
 
 /// What the fields are that the page has a table of: the heading above the table, the field, and what the table says. A test
 /// compares them.
-pub(super) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
+pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ("Top level", "version", "the author's version of the graph, a string"),
     ("Top level", "tool_type", "`graph`"),
     (
@@ -121,7 +121,7 @@ pub(super) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
 ];
 
 /// What the other fields are.
-pub(super) const OTHERS: &[(&str, &str, &str)] = &[
+pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "depth", "how many graphs and threads may stand one in the other"),
     ("limits", "timeout", "the duration that a run may take"),
     ("node", "type", "what the node does; one with an `action` and no `type` is an `action`"),
@@ -177,7 +177,7 @@ pub(crate) fn of(place: &str, field: &str) -> Option<&'static str> {
 }
 
 /// The heading of the page above the table of a node's fields.
-pub(super) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remote`";
+pub(crate) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remote`";
 
 /// Returns what a field of a node of this type is for.
 pub(crate) fn of_node(kind: &str, field: &str) -> Option<&'static str> {

@@ -2,17 +2,17 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
-#[path = "../../tests/support/tree.rs"]
+#[path = "../../../tests/support/tree.rs"]
 mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use graph_compiler::editor::{Completion, Document, Location, Position, Symbol, SymbolKind};
 use graph_compiler::project::Project;
 use graph_compiler::source::Source;
+use graph_editor::{Completion, Document, Location, Position, Symbol, SymbolKind};
 use proptest::prelude::*;
 use support::sign;
 use tree::Tree;
@@ -373,7 +373,7 @@ fn places_are_found_in_lines_with_characters_beyond_ascii() {
 }
 
 fn fixtures() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files: Vec<PathBuf> = ["tests/check", "graphs"]
         .iter()
         .flat_map(|directory| fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path()))

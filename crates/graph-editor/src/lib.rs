@@ -1,0 +1,47 @@
+//! What an editor asks of a state graph: what is wrong, what is in it, what stands at a place and what it has to do with others.
+//!
+//! A [`Document`] is a text as its author has it by now: unsigned, unfinished, wrong. What can be read of it is answered for. A
+//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`Position`].
+//!
+//! ```
+//! use graph_editor::Document;
+//! use graph_compiler::project::Project;
+//! use graph_compiler::source::Source;
+//! use std::path::Path;
+//!
+//! let text = "tool_type: graph
+//! config:
+//!   start: count
+//!   nodes:
+//!     count: { type: gate, assign: { total: 3 }, next: done }
+//!     done: { type: return, output: '${state.total}' }
+//! ";
+//! let project = Project::open(Path::new("."), Path::new("graphs"));
+//! let document = Document::open(&project, Source::new("graphs/g.yaml", "graphs/g.yaml", text));
+//!
+//! let read = text.find("state.total").unwrap();
+//! assert_eq!(document.type_at(read).unwrap().markdown, "`state.total` is an integer\n\nset by `count` on line 5");
+//! let assigned = &document.definition_of(read)[0];
+//! assert_eq!(&text[assigned.span.clone()], "total");
+//! assert_eq!(document.references_of(assigned.span.start).len(), 2);
+//! ```
+//!
+//! [`json_schema`] describes the format for editors that understand JSON Schemas and nothing else.
+
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod completion;
+mod document;
+mod fields;
+mod hover;
+pub mod json_schema;
+mod position;
+mod reading;
+mod symbol;
+mod texts;
+
+pub use completion::{Completion, CompletionKind};
+pub use document::{Document, Hover, Location};
+pub use position::Position;
+pub use symbol::{Symbol, SymbolKind};

@@ -1,0 +1,167 @@
+//! Files that values are written to, and that are read or executed.
+
+use super::{Follower, Join, Tainted, note};
+use crate::shell::parse::{Operation, Part, Redirect, Word};
+use crate::shell::{How, Origin};
+
+impl Follower {
+    /// Follows redirections; returns what the command reads then.
+    pub(super) fn redirects(&mut self, redirects: &[Redirect], input: Tainted) -> Tainted {
+        let mut input = input;
+        for redirect in redirects {
+            match redirect {
+                Redirect::From(word) => {
+                    let path = self.word(word);
+                    self.split(word);
+                    self.here = None;
+                    let name = self.text(word);
+                    let is_own = name.as_deref().is_none_or(is_stdin);
+                    let is_process = word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+                    self.is_file = !is_own && !is_process;
+                    let held = if is_own { input } else { None };
+                    input = path.join(held).join(self.contents(word));
+                }
+                Redirect::Text(word) => {
+                    input = self.word(word);
+                    self.is_file = false;
+                    self.here = self.text(word).map(|text| (text, word.range.clone()));
+                }
+                Redirect::Into(word) => {
+                    let path = self.word(word).real();
+                    self.created = self.created.take().join(path);
+                    self.split(word);
+                }
+                Redirect::Duplicate(word) => {
+                    let tainted = self.word(word);
+                    self.split(word);
+                    self.report_if(&tainted, || How::Expanded, &word.range);
+                }
+            }
+        }
+        input
+    }
+
+    /// Notes to which files a command writes what may be somebody else's.
+    pub(super) fn write(&mut self, redirects: &[Redirect], printed: &Tainted) {
+        let Some(origin) = printed else { return };
+        let origin = origin.clone();
+        for redirect in redirects {
+            // Bash takes the word of `>&` for a file if it is no number.
+            match redirect {
+                Redirect::Into(word) => self.written(word, &origin),
+                Redirect::Duplicate(word) if !self.text(word).is_some_and(|text| is_descriptor(&text)) => {
+                    self.written(word, &origin);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Notes that a file may hold a value.
+    pub(super) fn written(&mut self, word: &Word, origin: &Origin) {
+        match self.path(word) {
+            Some(path) if path.starts_with("/dev/") => {}
+            Some(path) => note(&mut self.files, &plain_path(&path), origin),
+            None => self.scattered = self.scattered.take().join(Some(origin.clone())),
+        }
+    }
+
+    /// Returns the path that a word names, with marks for the directories that are known not to be others.
+    pub(super) fn path(&self, word: &Word) -> Option<String> {
+        let mut path = String::new();
+        for part in &word.parts {
+            match part {
+                Part::Variable(variable)
+                    if matches!(variable.operation, Operation::Plain)
+                        && (matches!(variable.name.as_str(), "PWD" | "HOME" | "TMPDIR")
+                            || self.fresh.get(&variable.name) == Some(&true)) =>
+                {
+                    path.push_str(&format!("/${}", variable.name));
+                }
+                part => path.push_str(&self.text(&Word { parts: vec![part.clone()], ..Word::default() })?),
+            }
+        }
+        if word.expands { None } else { Some(path) }
+    }
+
+    /// Returns what a file may hold that somebody else chose and the command wrote there.
+    pub(super) fn contents(&self, word: &Word) -> Tainted {
+        let any = || self.scattered.clone().join(self.files.values().next().cloned());
+        if word.parts.iter().any(|part| matches!(part, Part::Process { .. })) {
+            return None;
+        }
+        let Some(path) = self.path(word) else { return any() };
+        if self.moves && !path.is_empty() {
+            return any();
+        }
+        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let same = self.files.iter().find(|(file, _)| base(file) == base(&path)).map(|(_, origin)| origin.clone());
+        same.join(self.scattered.clone().filter(|_| !path.starts_with("/usr/") && !path.starts_with("/bin/")))
+    }
+
+    /// Returns what somebody else chose of a file that is executed.
+    pub(super) fn executed(&self, word: &Word) -> Tainted {
+        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let touched = self.text(word).and_then(|path| self.touched.get(&base(&path)).cloned());
+        self.contents(word).join(touched)
+    }
+
+    /// Notes the files that stand among the arguments of a program which may write them.
+    pub(super) fn touch(&mut self, texts: &[Option<String>], origin: &Origin) {
+        let is_part = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
+        for name in texts.iter().flatten().flat_map(|text| text.split(|letter| !is_part(letter))) {
+            let attached = name.strip_prefix("-o").or_else(|| name.strip_prefix("-O"));
+            for name in [Some(name), attached].into_iter().flatten().filter(|name| !name.is_empty()) {
+                note(&mut self.touched, name, origin);
+            }
+        }
+    }
+
+    /// Follows the descriptors that `exec` opens, for all commands that come.
+    pub(super) fn opened(&mut self, redirects: &[Redirect], input: &Tainted) {
+        for redirect in redirects {
+            match redirect {
+                Redirect::Into(word) | Redirect::Duplicate(word) => {
+                    if let Some(origin) = self.reach() {
+                        self.written(word, &origin);
+                    }
+                }
+                // A text may have code in it that reads a variable.
+                Redirect::Text(_) => self.opened = self.opened.take().join(self.reach()),
+                Redirect::From(_) => {}
+            }
+        }
+        if redirects.iter().any(|redirect| matches!(redirect, Redirect::From(_) | Redirect::Text(_))) {
+            self.opened = self.opened.take().join(input.clone());
+        }
+    }
+
+    /// Returns what a program may print that is given a word which may be a file's name.
+    pub(super) fn contents_of_operand(&mut self, word: &Word) -> Tainted {
+        if word.literal().is_some_and(|text| text.starts_with('-')) {
+            return None;
+        }
+        // The directory has the environment of each process.
+        if word.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains("/proc") || text == "environ"))
+        {
+            return self.reach();
+        }
+        self.contents(word)
+    }
+}
+
+/// Returns a path without the `./` that names the same file.
+pub(super) fn plain_path(path: &str) -> String {
+    path.trim_start_matches("./").to_owned()
+}
+
+/// Whether the word of `>&` is a descriptor, and no file.
+pub(super) fn is_descriptor(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+/// Whether a path may lead to what is open already.
+pub(super) fn is_stdin(path: &str) -> bool {
+    let is_other = matches!(path, "/dev/null" | "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom");
+    path == "-" || (!is_other && (path.starts_with("/dev/") || path.starts_with("/proc/")))
+}

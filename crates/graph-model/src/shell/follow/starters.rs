@@ -1,0 +1,224 @@
+//! Programs that start others: those that stand among their arguments.
+
+use std::ops::Range;
+
+use super::{Follower, Join, Tainted, note};
+use crate::shell::parse::{Operation, Part, Variable, Word};
+use crate::shell::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
+use crate::shell::{How, Origin, names};
+
+/// Holds what `xargs` appends.
+pub(super) const INPUT: &str = "the input of xargs";
+
+impl Follower {
+    /// Judges the program that another one starts with the rest of its arguments.
+    pub(super) fn prefixed(
+        &mut self,
+        name: &str,
+        starter: Starter,
+        words: &[Word],
+        texts: &[Option<String>],
+        input: Option<&Origin>,
+    ) -> Tainted {
+        let arguments = &words[1..];
+        let listed: Tainted = match name {
+            // `-a` names a file of it.
+            "xargs" => arguments.iter().fold(None, |found: Tainted, word| found.join(self.contents(word))),
+            _ => None,
+        };
+        let input = input.cloned().join(listed);
+        let input = input.as_ref();
+        let given = self.any(arguments).join(if name == "xargs" { input.cloned() } else { None });
+        let mut operands = starter.operands;
+        let mut at = 0;
+        let mut is_known = true;
+        let mut is_behind_dashes = false;
+        while let Some(word) = arguments.get(at) {
+            let known = word.beginning().to_owned();
+            let is_assignment =
+                starter.assigns && known.split_once('=').is_some_and(|(name, _)| names::is_variable(name));
+            if !is_behind_dashes && known == "--" && texts[at].is_some() {
+                is_behind_dashes = true;
+            } else if known == "-" && name == "env" && texts[at].is_some() {
+                // As `-i`.
+            } else if !is_behind_dashes && known.starts_with('-') && known.len() > 1 {
+                match starter.option(&known, texts[at].is_some()) {
+                    OptionOf::Flag => {}
+                    OptionOf::Takes => at += 1,
+                    OptionOf::Unknown => is_known = false,
+                }
+            } else if is_assignment {
+                // Judged with the others.
+            } else if operands > 0 && !(starter.optional_operand && is_program(&known)) {
+                let tainted = self.peek(word);
+                // It may be an option of this program, and another root has other programs.
+                let may_be_option = known.is_empty() && !is_behind_dashes;
+                if may_be_option || matches!(name, "chroot" | "envdir") {
+                    self.report_if(&tainted, || How::Option(name.to_owned()), &word.range);
+                }
+                operands -= 1;
+            } else {
+                break;
+            }
+            at += 1;
+        }
+        if !is_known {
+            // Where the program stands cannot be known.
+            self.report_if(&given, || How::Unknown, &words[0].range);
+            return self.carried(name, words, texts, input);
+        }
+        let Some(first) = arguments.get(at) else {
+            if starter.is_shell {
+                if let Some(origin) = input {
+                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
+                }
+                self.unread(name, &words[0].range);
+            }
+            return if name == "env" { self.reach() } else { None };
+        };
+        let mut inner: Vec<Word> = arguments[at..].to_vec();
+        if name == "xargs" {
+            inner.extend(input.map(|_| standing_for_input(&first.range)));
+            self.xargs_places(&mut inner, arguments, input);
+            let outer = self.variables.get(INPUT).cloned();
+            if let Some(origin) = input {
+                self.variables.insert(INPUT.to_owned(), origin.clone());
+            }
+            // Its program reads nothing.
+            let outer_file = std::mem::replace(&mut self.is_file, true);
+            let printed = self.started(&inner, None);
+            self.is_file = outer_file;
+            if outer.is_none() {
+                self.variables.remove(INPUT);
+            }
+            return printed;
+        }
+        self.started(&inner, input)
+    }
+
+    /// Judges the program that another one starts.
+    pub(super) fn carried(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        texts: &[Option<String>],
+        input: Option<&Origin>,
+    ) -> Tainted {
+        let arguments = &words[1..];
+        let is_prefix = programs::starter(name).is_some() && name != "xargs";
+        let mut printed = None;
+        let mut started = false;
+        for (at, word) in arguments.iter().enumerate() {
+            let known = word.beginning().to_owned();
+            if is_prefix && !started && known.is_empty() {
+                let tainted = self.peek(word);
+                self.report_if(&tainted, || How::Program, &word.range);
+            }
+            let Some(text) = texts[at].as_deref() else { continue };
+            let is_command = !text.starts_with('-')
+                && !text.contains('=')
+                && !text.starts_with(|first: char| first.is_ascii_digit());
+            if !is_command {
+                continue;
+            }
+            let base = text.rsplit('/').next().unwrap_or_default();
+            let is_known = programs::interpreter(base).is_some()
+                || ((programs::starter(base).is_some() || CARRIERS.contains(&base))
+                    && (is_prefix || !matches!(base, "exec" | "command" | "builtin" | "time")))
+                || COMPOSERS.contains(&base)
+                || base == "ssh"
+                || (matches!(name, "command" | "builtin" | "busybox" | "env" | "sudo") && base != name);
+            if is_known {
+                let mut inner: Vec<Word> = arguments[at..].to_vec();
+                if name == "xargs" {
+                    inner.extend(input.map(|_| standing_for_input(&word.range)));
+                    self.xargs_places(&mut inner, arguments, input);
+                }
+                match (is_prefix, input) {
+                    (true, input) => printed = printed.join(self.started(&inner, input)),
+                    (false, _) if name == "xargs" => {
+                        let outer = self.variables.get(INPUT).cloned();
+                        if let Some(origin) = input {
+                            self.variables.insert(INPUT.to_owned(), origin.clone());
+                        }
+                        printed = printed.join(self.external(&inner, None));
+                        if outer.is_none() {
+                            self.variables.remove(INPUT);
+                        }
+                    }
+                    (false, input) => printed = printed.join(self.external(&inner, input)),
+                }
+            }
+            // What stands behind an option may be its argument.
+            let is_ambiguous =
+                at > 0 && texts[at - 1].as_deref().is_some_and(|text| text.starts_with('-') && text != "--");
+            if is_prefix && !is_ambiguous {
+                return printed;
+            }
+            started = started || !is_ambiguous;
+        }
+        printed
+    }
+
+    /// Reports code of `xargs` in which the text stands that it replaces by what it reads, and puts that in its places.
+    pub(super) fn xargs_places(&mut self, words: &mut [Word], arguments: &[Word], input: Option<&Origin>) {
+        let Some(origin) = input else { return };
+        let mut place = None;
+        for (at, word) in arguments.iter().enumerate() {
+            let text = self.text(word).unwrap_or_default();
+            // Other options may stand in the same word.
+            let text = match text.strip_prefix('-').filter(|letters| !letters.starts_with('-')) {
+                Some(letters) => format!("-{}", letters.trim_start_matches(['0', 'o', 'p', 'r', 't', 'x'])),
+                None => text,
+            };
+            let next = || arguments.get(at + 1).and_then(|word| self.text(word)).unwrap_or_default();
+            place = match (text.strip_prefix("-I"), text.as_str()) {
+                (Some(""), _) => Some(next()),
+                (Some(rest), _) => Some(rest.to_owned()),
+                (None, "-i" | "--replace") => Some("{}".to_owned()),
+                (None, text) => match text.strip_prefix("--replace=").or(text.strip_prefix("-i")) {
+                    Some(rest) => Some(rest.to_owned()),
+                    None => continue,
+                },
+            };
+            break;
+        }
+        let Some(place) = place.filter(|place| !place.is_empty()) else { return };
+        for word in words {
+            let Some(text) = self.text(word).filter(|text| text.contains(&place)) else { continue };
+            if text.len() > place.len() {
+                self.report(origin, How::Code("xargs".to_owned()), &word.range);
+            }
+            *word = standing_for_input(&word.range);
+        }
+    }
+
+    /// Follows the assignments among the arguments of `env` and the like.
+    pub(super) fn assignments_of_env(&mut self, arguments: &[Word], is_prefix: bool) {
+        for word in arguments {
+            let Some((name, _)) = word.beginning().split_once('=') else { continue };
+            let name = name.strip_prefix("--env=").or(name.strip_prefix("-e")).unwrap_or(name).to_owned();
+            if !names::is_variable(&name) {
+                continue;
+            }
+            let Some(origin) = self.peek(word).real() else { continue };
+            if is_prefix && names::is_read(&name, true) {
+                self.report(&origin, How::Environment(name.clone()), &word.range);
+            }
+            note(&mut self.variables, &name, &origin);
+        }
+    }
+}
+
+/// The word that `xargs` makes of what it reads.
+pub(super) fn standing_for_input(range: &Range<usize>) -> Word {
+    let (name, operation) = (INPUT.to_owned(), Operation::Plain);
+    let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
+    Word { parts: vec![Part::Variable(variable)], assigns: None, expands: false, range: range.clone() }
+}
+
+/// Whether a word can be the name of a program, and not of a thing that stands before it.
+pub(super) fn is_program(text: &str) -> bool {
+    const MACHINES: [&str; 9] = ["linux32", "linux64", "i386", "i486", "i586", "i686", "x86_64", "uname26", "aarch64"];
+    !MACHINES.contains(&text)
+}
