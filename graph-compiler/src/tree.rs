@@ -334,7 +334,7 @@ enum Open {
     Map {
         fields: Vec<(Key, Tree)>,
         key: Option<(Key, bool)>,
-        names: Names,
+        names: FieldNames,
         start: usize,
     },
 }
@@ -350,9 +350,9 @@ impl Open {
 
 /// The names of a mapping's fields, to find one that stands twice. Few are looked through; of many the places are kept.
 #[derive(Default)]
-struct Names(HashMap<String, Span>);
+struct FieldNames(HashMap<String, Span>);
 
-impl Names {
+impl FieldNames {
     /// How many names are looked through.
     const FEW: usize = 16;
 
@@ -474,7 +474,7 @@ impl<'s, 'd> Builder<'s, 'd> {
             }
             Event::MappingStart(anchor, tag) => {
                 self.refuse(anchor, tag.is_some(), &span);
-                let map = Open::Map { fields: Vec::new(), key: None, names: Names::default(), start: span.start };
+                let map = Open::Map { fields: Vec::new(), key: None, names: FieldNames::default(), start: span.start };
                 self.descend(map, &span)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {

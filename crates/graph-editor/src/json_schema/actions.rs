@@ -11,8 +11,8 @@ use super::Format;
 use super::hooks::control;
 use super::parameters;
 use super::patterns;
-use super::patterns::Names;
-use super::pieces::{described, documented, nullable, only, reference, text, with_default};
+use super::patterns::PathScope;
+use super::pieces::{described, documented, executes, nullable, only, reference, text, with_default};
 
 impl Format {
     pub(super) fn item_id(&self) -> Value {
@@ -48,7 +48,7 @@ impl Format {
         if rules.is_empty() { json!({}) } else { json!({ "allOf": rules }) }
     }
 
-    pub(super) fn action(&self, names: Names) -> Value {
+    pub(super) fn action(&self, names: PathScope) -> Value {
         let mut action = only(&vocabulary::ACTION, |field| {
             let schema = match field {
                 "primary" => {
@@ -61,7 +61,7 @@ impl Format {
                 }
                 "item_id" => match names {
                     // A hook calls what is known, and no graph.
-                    Names::Hook(_) => {
+                    PathScope::Hook(_) => {
                         let graphs = self.offered.iter().filter(|item| item.kind == OfferedKind::Graph);
                         let graphs: Vec<&str> = graphs.map(|item| item.id.as_str()).collect();
                         let refused = json!({ "anyOf": [{ "pattern": r"\$\{" }, { "enum": graphs }] });
@@ -74,7 +74,7 @@ impl Format {
                         "type": ["object", "null"],
                         "additionalProperties": reference(&names.definition("value")),
                     });
-                    if names == Names::Item {
+                    if names == PathScope::Item {
                         // Whether calls are made beside each other is said by the node (R110).
                         params["properties"] = json!({ "async": { "not": {}, "doNotSuggest": true } });
                     }
@@ -100,7 +100,7 @@ impl Format {
         action["then"] = json!({ "properties": { "item_id": { "type": "null" } } });
         action["else"] = json!({ "properties": { "item_id": { "type": "string" } }, "required": ["item_id"] });
         let mut rules = vec![reference("tools")];
-        if let Names::Hook(event) = names {
+        if let PathScope::Hook(event) = names {
             rules.push(control(event));
         }
         // Null is no id to `item_id`, which is no field then.
@@ -111,16 +111,4 @@ impl Format {
         action["allOf"] = json!(rules);
         action
     }
-}
-
-/// An action that executes this tool.
-pub(super) fn executes(id: &str) -> Value {
-    json!({
-        "properties": {
-            "item_id": { "const": id },
-            "primary": { "enum": [Verb::Execute.name(), null] },
-            "item_type": { "enum": [ItemType::Tool.name(), null] },
-        },
-        "required": ["item_id"],
-    })
 }

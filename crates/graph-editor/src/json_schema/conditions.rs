@@ -6,11 +6,11 @@ use graph_model::value::Value;
 use serde_json::json;
 
 use super::Format;
-use super::patterns::Names;
+use super::patterns::PathScope;
 use super::pieces::{anything, documented, listed, merged, nullable, offering, only, reference, text, with_default};
 
 impl Format {
-    pub(super) fn condition(&self, names: Names) -> Value {
+    pub(super) fn condition(&self, names: PathScope) -> Value {
         let inner = || reference(&names.definition("condition"));
         let list = || json!({ "type": "array", "items": inner() });
         let operators: Vec<&str> = Operator::TABLE
@@ -36,16 +36,16 @@ impl Format {
         merged(condition, combined)
     }
 
-    pub(super) fn path(&self, names: Names) -> Value {
+    pub(super) fn path(&self, names: PathScope) -> Value {
         let problem = match names {
-            Names::Hook(event) => {
+            PathScope::Hook(event) => {
                 format!("a hook of `{}` looks at {} or `inputs`", event.name(), listed(event.names().iter().copied()))
             }
             _ => "a path begins with `state`, `inputs`, `result` or `visit`, and is written without `${…}`".to_owned(),
         };
         let path = text(&names.path_of_condition(), &problem);
         let offered = match names {
-            Names::Hook(event) => event.names().iter().map(|name| (*name).to_owned()).collect(),
+            PathScope::Hook(event) => event.names().iter().map(|name| (*name).to_owned()).collect(),
             _ => self.known.paths(),
         };
         offering(&offered, path)

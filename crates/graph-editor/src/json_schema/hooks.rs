@@ -5,10 +5,9 @@ use graph_model::program::{CONTROL, Event};
 use graph_model::value::Value;
 use serde_json::json;
 
-use super::actions::executes;
 use super::patterns;
-use super::patterns::Names;
-use super::pieces::{anything, documented, integer, nullable, only, reference};
+use super::patterns::PathScope;
+use super::pieces::{anything, documented, executes, integer, nullable, only, reference};
 
 pub(super) fn hook() -> Value {
     let mut schema = only(&vocabulary::HOOK, |field| {
@@ -23,7 +22,7 @@ pub(super) fn hook() -> Value {
         documented(schema, "Hooks", field)
     });
     let rules = Event::TABLE.map(|(event, name, _)| {
-        let names = Names::Hook(event);
+        let names = PathScope::Hook(event);
         json!({
             "if": { "properties": { "event": { "const": name } }, "required": ["event"] },
             "then": { "properties": {
@@ -39,7 +38,7 @@ pub(super) fn hook() -> Value {
 
 /// What a hook does: it steers the run by itself, or calls something.
 pub(super) fn reaction(event: Event) -> Value {
-    let names = Names::Hook(event);
+    let names = PathScope::Hook(event);
     let steers: Vec<Value> = vocabulary::INLINE.iter().map(|(name, _)| json!({ "required": [name] })).collect();
     let ways: Vec<Value> = vocabulary::INLINE
         .iter()
@@ -67,7 +66,7 @@ pub(super) fn reaction(event: Event) -> Value {
 }
 
 /// What stands beside a control.
-pub(super) fn control_value(field: &str, names: Names) -> Value {
+pub(super) fn control_value(field: &str, names: PathScope) -> Value {
     let value = reference(&names.definition("value"));
     match vocabulary::bounds_of_control(field) {
         Some((least, most)) => {
@@ -82,7 +81,7 @@ pub(super) fn control_value(field: &str, names: Names) -> Value {
 pub(super) fn control(event: Event) -> Value {
     let controls: Vec<&str> =
         vocabulary::CONTROLS.into_iter().filter(|control| vocabulary::is_useful_control(control, event)).collect();
-    let names = Names::Hook(event);
+    let names = PathScope::Hook(event);
     json!({
         "if": executes(CONTROL),
         "then": {

@@ -27,8 +27,8 @@ use graph_model::value::Value;
 use serde_json::{Map, json};
 
 use hooks::{hook, reaction};
-use names::Names as Known;
-use patterns::Names;
+use names::KnownNames;
+use patterns::PathScope;
 use pieces::{
     anything, documented, duration, env, integer, nullable, offering, only, reference, text, with_default, word,
 };
@@ -47,7 +47,7 @@ use pieces::{
 /// assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
 /// ```
 pub fn of_tree(project: &Project) -> Value {
-    let mut known = Known::default();
+    let mut known = KnownNames::default();
     for file in graph_compiler::graph_files(project.root()).unwrap_or_default() {
         let Ok(source) = Source::read(&file, &file.to_string_lossy()) else { continue };
         if let Some(yaml) = tree::parse(&source, &mut Diagnostics::new()) {
@@ -61,7 +61,7 @@ pub fn of_tree(project: &Project) -> Value {
 ///
 /// What cannot be read of it has no names. The schema is of the file as it is: a new node is known to it when it is made anew.
 pub fn of_graph(project: &Project, source: &std::sync::Arc<Source>) -> Value {
-    let mut known = Known::default();
+    let mut known = KnownNames::default();
     if let Some(yaml) = tree::parse(source, &mut Diagnostics::new()) {
         known.add(&yaml.root);
     }
@@ -70,7 +70,7 @@ pub fn of_graph(project: &Project, source: &std::sync::Arc<Source>) -> Value {
 
 /// What a schema is made from.
 struct Format {
-    known: Known,
+    known: KnownNames,
     offered: Vec<Offered>,
     /// Whether it is the schema of a single graph, whose nodes lead to each other only.
     of_one: bool,
@@ -80,13 +80,13 @@ impl Format {
     fn schema(&self) -> Value {
         let mut definitions = Map::new();
         let mut define = |name: String, schema: Value| definitions.insert(name, schema);
-        for names in Names::all() {
+        for names in PathScope::all() {
             define(names.definition("value"), value(names));
             define(names.definition("condition"), self.condition(names));
             define(names.definition("action"), self.action(names));
         }
         for (event, ..) in Event::TABLE {
-            define(Names::Hook(event).definition("reaction"), reaction(event));
+            define(PathScope::Hook(event).definition("reaction"), reaction(event));
         }
         define("tools".into(), self.tools());
         define("item_id".into(), self.item_id());
@@ -219,9 +219,9 @@ impl Format {
 }
 
 /// A value with templates in its texts, at any depth.
-fn value(names: Names) -> Value {
+fn value(names: PathScope) -> Value {
     let problem = match names {
-        Names::Node => {
+        PathScope::Node => {
             "inside `${…}` stand paths that begin with `state`, `inputs`, `result` or `visit`, or `_now` or `_timestamp`; to \
              write the characters `${` themselves, double the dollar: `$${`"
         }
@@ -255,7 +255,7 @@ mod tests {
     use crate::texts;
 
     fn format() -> Format {
-        Format { known: Known::default(), offered: Vec::new(), of_one: false }
+        Format { known: KnownNames::default(), offered: Vec::new(), of_one: false }
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_graph_leads_to_its_own_nodes_and_a_tree_offers_those_of_all() {
-        let known = || Known { nodes: vec!["a".into(), "b".into()], ..Known::default() };
+        let known = || KnownNames { nodes: vec!["a".into(), "b".into()], ..KnownNames::default() };
         let of_one = Format { known: known(), offered: Vec::new(), of_one: true };
         assert_eq!(of_one.target(), json!({ "type": "string", "enum": ["a", "b"] }));
         let of_all = Format { known: known(), ..format() };

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Format;
 use super::patterns;
-use super::patterns::Names;
+use super::patterns::PathScope;
 use super::pieces::{
     anything, described, documented, duration, env, integer, nullable, offering, only, reference, text, with_default,
 };
@@ -79,7 +79,9 @@ impl Format {
             "type" => return json!({ "enum": [kind, null] }),
             "description" | "comment" => return anything(),
             "action" => {
-                return reference(&if kind == "foreach" { Names::Item } else { Names::Node }.definition("action"));
+                return reference(
+                    &if kind == "foreach" { PathScope::Item } else { PathScope::Node }.definition("action"),
+                );
             }
             "next" => json!({ "anyOf": [reference("target"), { "type": "array", "items": reference("edge") }] }),
             "on_error" => reference("target"),

@@ -1,5 +1,6 @@
 //! Pieces that schemas are put together of.
 
+use graph_model::program::{ItemType, Verb};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
@@ -112,4 +113,16 @@ pub(super) fn merged(mut one: Value, other: Value) -> Value {
 
 pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// An action that executes this tool.
+pub(super) fn executes(id: &str) -> Value {
+    json!({
+        "properties": {
+            "item_id": { "const": id },
+            "primary": { "enum": [Verb::Execute.name(), null] },
+            "item_type": { "enum": [ItemType::Tool.name(), null] },
+        },
+        "required": ["item_id"],
+    })
 }

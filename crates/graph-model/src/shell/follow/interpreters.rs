@@ -8,7 +8,7 @@ use crate::shell::{How, Origin, filters};
 
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct InterpreterArguments {
     /// Whether an option has its code, or says which argument has.
     has_code: bool,
     /// Whether an option stands there that the table does not know.
@@ -17,7 +17,7 @@ pub(super) struct Given {
     operands: Vec<usize>,
 }
 
-impl Given {
+impl InterpreterArguments {
     /// Reads the letters of the argument at `at`, each of which is an option. Returns the index of the last argument that belongs to
     /// them.
     fn letters(&mut self, program: Interpreter, letters: &str, mut at: usize, is_whole: bool) -> usize {
@@ -162,7 +162,7 @@ impl Follower {
         name: &str,
         words: &[Word],
         texts: &[Option<String>],
-        given: &Given,
+        given: &InterpreterArguments,
         input: Option<&Origin>,
     ) {
         let arguments = &words[1..];
@@ -181,7 +181,7 @@ impl Follower {
     }
 
     /// Judges the operands of `perl` that it opens.
-    fn opened_by_perl(&mut self, name: &str, words: &[Word], texts: &[Option<String>], given: &Given) {
+    fn opened_by_perl(&mut self, name: &str, words: &[Word], texts: &[Option<String>], given: &InterpreterArguments) {
         // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
         let letters =
             |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
@@ -192,8 +192,13 @@ impl Follower {
     }
 
     /// Tells the options of an interpreter from its operands.
-    pub(super) fn given(&mut self, program: Interpreter, arguments: &[Word], texts: &[Option<String>]) -> Given {
-        let mut given = Given::default();
+    pub(super) fn given(
+        &mut self,
+        program: Interpreter,
+        arguments: &[Word],
+        texts: &[Option<String>],
+    ) -> InterpreterArguments {
+        let mut given = InterpreterArguments::default();
         let mut at = 0;
         // Some take options behind operands too.
         let permutes = program.operand != Operand::Script && !program.is_posix;
