@@ -59,7 +59,7 @@ impl Levels {
 
 /// What one file sets.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct LintSettings {
     /// The file.
     pub(crate) path: PathBuf,
     lints: Vec<(Code, Level)>,
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     mistakes: Diagnostics,
 }
 
-impl Settings {
+impl LintSettings {
     /// Reads a signed settings file.
     pub(crate) fn read(path: &Path, source: Result<Arc<Source>, Box<Diagnostic>>, ring: &KeyRing) -> Self {
         let mut settings = Self {
@@ -117,7 +117,7 @@ impl Settings {
             refused: Diagnostics::new(),
             mistakes: Diagnostics::new(),
         };
-        let mut reader = Reader { source: &source, settings: &mut settings };
+        let mut reader = SettingsReader { source: &source, settings: &mut settings };
         match graphs.as_table() {
             Some(table) => reader.settings(table, "`package.metadata.graphs`"),
             None => {
@@ -130,7 +130,7 @@ impl Settings {
 
     fn parse(&mut self, source: &Arc<Source>) {
         match DeTable::parse(&source.text) {
-            Ok(table) => Reader { source, settings: self }.settings(table.get_ref(), "the file"),
+            Ok(table) => SettingsReader { source, settings: self }.settings(table.get_ref(), "the file"),
             Err(error) => {
                 let place = error.span().map_or_else(|| Place::file(source), |span| Place::new(source, span));
                 let message = format!("`{}` is not TOML: {}", source.name, error.message());
@@ -153,12 +153,12 @@ impl Settings {
 }
 
 /// Takes a settings file apart and collects what is wrong with it.
-struct Reader<'a> {
+struct SettingsReader<'a> {
     source: &'a Arc<Source>,
-    settings: &'a mut Settings,
+    settings: &'a mut LintSettings,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn place(&self, span: Range<usize>) -> Place {
         Place::new(self.source, span)
     }
@@ -265,12 +265,12 @@ mod tests {
         SecretKey::from_seed(&[3; 32])
     }
 
-    fn read(text: &str) -> Settings {
+    fn read(text: &str) -> LintSettings {
         let source = Source::new("graphs/graphs.toml", "graphs/graphs.toml", text);
-        Settings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"))
+        LintSettings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"))
     }
 
-    fn said(settings: &Settings, is_review: bool) -> Vec<String> {
+    fn said(settings: &LintSettings, is_review: bool) -> Vec<String> {
         let (mut levels, mut diagnostics) = (Levels::default(), Diagnostics::new());
         settings.add_to(&mut levels, &mut diagnostics, is_review);
         diagnostics.iter().map(|one| format!("{} {} {}", one.location(), one.code.id, one.message)).collect()
@@ -341,7 +341,7 @@ mod tests {
         let path = directory.path().join("Cargo.toml");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            Settings::of_manifest(&path, "Cargo.toml").map(|settings| said(&settings, false))
+            LintSettings::of_manifest(&path, "Cargo.toml").map(|settings| said(&settings, false))
         };
         assert_eq!(read("[package]\nname = \"a\"\n"), None);
         assert_eq!(read("[workspace]\n"), None);

@@ -50,7 +50,7 @@ pub struct Project {
     keys: Vec<PathBuf>,
     rejected: Vec<Diagnostic>,
     nesting: Nesting,
-    names: OnceLock<clashes::Names>,
+    names: OnceLock<TakenNames>,
     settings: SettingsFiles,
     /// Whether files that cannot be verified are looked at wherever they are used.
     is_for_review: bool,
@@ -62,11 +62,14 @@ pub struct Project {
     /// What is wrong with the directories of the tree.
     unreadable: OnceLock<Vec<Diagnostic>>,
     /// The contracts that were read, so that each is read and verified once.
-    contracts: Mutex<Contracts>,
+    contracts: Mutex<FoundContracts>,
 }
 
 /// The contracts by their ids, and by whether unverified ones are looked at.
-type Contracts = BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>;
+type FoundContracts = BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>;
+
+/// What has which name in the module of a directory: the graphs, their machines, and the directories in it.
+type TakenNames = BTreeMap<(PathBuf, String), Vec<PathBuf>>;
 
 /// What became of a file.
 #[derive(Debug)]
@@ -572,7 +575,7 @@ impl Project {
 
     /// Returns the id of the tool whose contract stands in a file of the tree.
     fn tool_of(&self, file: &Path) -> Option<ItemId> {
-        offered::id_of(&self.root.join(TOOLS), file)
+        id_of_contract(&self.root.join(TOOLS), file)
     }
 
     /// Says what is wrong with a contract, signed or not.
@@ -668,6 +671,12 @@ fn is_tree(directory: &Path) -> bool {
 /// Returns the whole path of a file, without links; as it is where there is no such file.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the id of the tool whose contract a file is.
+fn id_of_contract(tools: &Path, file: &Path) -> Option<ItemId> {
+    let relative = file.strip_prefix(tools).ok()?.to_str()?.replace('\\', "/");
+    ItemId::new(relative.strip_suffix(".yaml")?).ok()
 }
 
 /// Returns a path as generated code holds it: relative to the package where it is in it.

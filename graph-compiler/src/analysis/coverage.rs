@@ -19,7 +19,7 @@ use super::guards;
 use super::reads::Site;
 use super::type_env::TypeEnv;
 use crate::definition::{Edge, Next, Test, compiled};
-use domain::{Case, Domain, Known, Outcome};
+use domain::{Case, Decision, Domain, KnownValues};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
 const MOST_COMBINATIONS: usize = 20_000;
@@ -75,7 +75,7 @@ fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) 
 pub(crate) struct Table<'d> {
     pub(crate) paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
     /// The comparisons: which one, its path, and how it comes out in each case of that.
-    pub(crate) tests: Vec<(&'d Test, usize, Vec<Outcome>)>,
+    pub(crate) tests: Vec<(&'d Test, usize, Vec<Decision>)>,
     /// The conditions of the edges, over the comparisons' indices.
     pub(crate) conditions: Vec<Condition<usize>>,
     /// Where the edges lead; nowhere where the run ends.
@@ -235,9 +235,9 @@ impl<'d> Table<'d> {
             condition.holds(&mut |&test| {
                 let (_, path, outcomes) = &self.tests[test];
                 match outcomes[combination[*path]] {
-                    Outcome::Holds => Ok(true),
-                    Outcome::Not => Ok(false),
-                    Outcome::Fails => Err(()),
+                    Decision::Holds => Ok(true),
+                    Decision::Not => Ok(false),
+                    Decision::Fails => Err(()),
                 }
             })
         };
@@ -287,22 +287,22 @@ fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&Test]) ->
 }
 
 /// Returns what is known of the values at a path beyond their type.
-fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(usize) -> bool) -> Known<'d> {
+fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(usize) -> bool) -> KnownValues<'d> {
     match (path.root, path.segments.as_slice()) {
         (Root::State, [name]) => {
             let values = env.model.key(name).and_then(|key| env.types.values[key].clone());
-            Known { values: values.map(Cow::Owned), ..Known::default() }
+            KnownValues { values: values.map(Cow::Owned), ..KnownValues::default() }
         }
         (Root::Visit, [number]) if number == "number" => {
             // A node that nothing leads back to is visited once.
             let once = (env.model.is_whole() && !is_cyclic(node)).then(|| Cow::Owned(vec![Value::from(1)]));
-            Known { bounds: (Some(Value::from(1)), None), values: once, ..Known::default() }
+            KnownValues { bounds: (Some(Value::from(1)), None), values: once, ..KnownValues::default() }
         }
         (Root::Inputs, _) => {
-            let Some(schema) = env.model.schema_of_input(path) else { return Known::default() };
+            let Some(schema) = env.model.schema_of_input(path) else { return KnownValues::default() };
             let rule = |keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
             let value = |keyword: &str| rule(keyword).map(|rule| rule.value.clone());
-            Known {
+            KnownValues {
                 bounds: (
                     value("minimum").or_else(|| value("exclusiveMinimum")),
                     value("maximum").or_else(|| value("exclusiveMaximum")),
@@ -311,7 +311,7 @@ fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(
                 rules: &schema.rules,
             }
         }
-        _ => Known::default(),
+        _ => KnownValues::default(),
     }
 }
 
@@ -331,12 +331,12 @@ mod tests {
     /// The cases in words, and how the comparisons come out in each.
     fn table(kind: Kind, nullable: bool, bounds: domain::Bounds, tests: &[Test]) -> Vec<String> {
         let ty = Type { nullable, ..Type::of(kind) };
-        let known = Known { bounds, ..Known::default() };
+        let known = KnownValues { bounds, ..KnownValues::default() };
         let domain = Domain::cut(&ty, nullable, known, &tests.iter().collect::<Vec<_>>()).unwrap();
         let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
-            Outcome::Holds => '+',
-            Outcome::Not => '-',
-            Outcome::Fails => '!',
+            Decision::Holds => '+',
+            Decision::Not => '-',
+            Decision::Fails => '!',
         };
         let row = |case: &Case| {
             let outcomes: String = tests.iter().map(|test| outcome(test, case)).collect();

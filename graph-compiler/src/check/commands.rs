@@ -27,7 +27,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let (node, site) = caller.site();
         for (id, contract, whose) in started(analysis, call) {
-            let given = sinks::Given { analysis, node, site, call, whole: contract.schema(), whose };
+            let given = sinks::SinkCheck { analysis, node, site, call, whole: contract.schema(), whose };
             let started = Started { given };
             let TermKind::Object(params) = &call.params.kind else { continue };
             let param = |name: &str| params.iter().find(|(key, _)| key.value == name).map(|(_, term)| term);
@@ -42,17 +42,17 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 /// Returns which parts of a call's parameters somebody else chose, where the call may start a program.
 pub(super) fn untrusted(analysis: &Analysis<'_>, node: usize, site: Site, call: &Call) -> Untrusted {
     let Some((_, contract, whose)) = started(analysis, call).into_iter().next() else { return Untrusted::Nothing };
-    let started = Started { given: sinks::Given { analysis, node, site, call, whole: contract.schema(), whose } };
+    let started = Started { given: sinks::SinkCheck { analysis, node, site, call, whole: contract.schema(), whose } };
     started.untrusted(&call.params)
 }
 
 /// A contract that the graph has, or the built-in one.
-enum Known<'f> {
+enum ToolContract<'f> {
     Own(&'f Contract),
     BuiltIn(Box<Contract>),
 }
 
-impl Known<'_> {
+impl ToolContract<'_> {
     fn schema(&self) -> &Schema {
         match self {
             Self::Own(contract) => &contract.params,
@@ -62,22 +62,22 @@ impl Known<'_> {
 }
 
 /// Returns the tools that start programs and that a call may be of, with how messages call them.
-fn started<'f>(analysis: &'f Analysis<'_>, call: &'f Call) -> Vec<(&'static str, Known<'f>, String)> {
+fn started<'f>(analysis: &'f Analysis<'_>, call: &'f Call) -> Vec<(&'static str, ToolContract<'f>, String)> {
     let own = analysis.model.tool(call).contract.filter(|contract| contract.builtin());
     let named = call.id().zip(own).and_then(|(id, contract)| {
         let id = [BASH, EXEC].into_iter().find(|known| *known == id.as_str())?;
-        Some((id, Known::Own(contract), format!("`{id}`")))
+        Some((id, ToolContract::Own(contract), format!("`{id}`")))
     });
     let possible = [BASH, EXEC].into_iter().filter(|id| sinks::may_be(analysis, call, id)).filter_map(|id| {
         let contract = builtin::contract(&graph_model::name::ItemId::new(id).ok()?)?;
-        Some((id, Known::BuiltIn(Box::new(contract)), format!("`{id}`, which {} may be", call.shown())))
+        Some((id, ToolContract::BuiltIn(Box::new(contract)), format!("`{id}`, which {} may be", call.shown())))
     });
     named.into_iter().chain(possible).collect()
 }
 
 /// A call that starts a program.
 struct Started<'f, 'd> {
-    given: sinks::Given<'f, 'd>,
+    given: sinks::SinkCheck<'f, 'd>,
 }
 
 impl Started<'_, '_> {

@@ -7,7 +7,7 @@ use graph_model::program::OnNoMatch;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::analysis::coverage::domain::Outcome;
+use crate::analysis::coverage::domain::Decision;
 use crate::analysis::coverage::{Coverage, Table, Verdicts};
 use crate::definition::{Edge, EdgeList, Next, Rule, Test};
 use crate::diagnostic::{Diagnostics, code};
@@ -31,14 +31,14 @@ fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnos
     for (test, at, outcomes) in &table.tests {
         let (path, domain, cases) = &table.paths[*at];
         let Some(&first) = outcomes.first() else { continue };
-        if !domain.is_known() || first == Outcome::Fails || outcomes.iter().any(|outcome| *outcome != first) {
+        if !domain.is_known() || first == Decision::Fails || outcomes.iter().any(|outcome| *outcome != first) {
             continue;
         }
         found = true;
         let shown = cases.iter().map(|case| domain.show(case));
         let mut shown: Vec<String> = shown.take(4).collect();
         shown.dedup();
-        let always = if first == Outcome::Holds { "always holds" } else { "never holds" };
+        let always = if first == Decision::Holds { "always holds" } else { "never holds" };
         let diagnostic = diagnostics.lint(
             code::ALWAYS_SAME,
             analysis.model.place(&test.span),

@@ -65,7 +65,16 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
                 "write a number above 0",
             );
         }
-        ("rye/bash" | "rye/exec", "output_limit", TermKind::Literal(Value::Number(number)))
+        ("rye/bash" | "rye/exec", ..) => check_command(tool, name, term, refuse),
+        ("rye/http/request", ..) => check_request(name, term, refuse),
+        _ => check_file(tool, name, term, refuse),
+    }
+}
+
+/// Checks a parameter of the tools that start programs.
+fn check_command(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+    match (tool, name, &term.kind) {
+        (_, "output_limit", TermKind::Literal(Value::Number(number)))
             if number.as_i64().is_some_and(|bytes| bytes <= 0) =>
         {
             refuse(
@@ -74,15 +83,15 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
                 "write a number above 0",
             );
         }
-        ("rye/bash" | "rye/exec", "ok_exit_codes", TermKind::List(codes)) => {
+        (_, "ok_exit_codes", TermKind::List(codes)) => {
             codes.iter().for_each(|code| check_exit_code(code, refuse));
         }
-        ("rye/bash" | "rye/exec", "ok_exit_codes", TermKind::Literal(Value::Array(codes))) => {
+        (_, "ok_exit_codes", TermKind::Literal(Value::Array(codes))) => {
             for code in codes.iter().filter_map(Value::as_i64).filter(|code| !(0..=255).contains(code)) {
                 refuse_exit_code(&term.span, code, refuse);
             }
         }
-        ("rye/bash" | "rye/exec", "env", TermKind::Object(variables)) => {
+        (_, "env", TermKind::Object(variables)) => {
             variables.iter().for_each(|(key, term)| check_variable(key, term, refuse));
         }
         ("rye/bash", "command", TermKind::Literal(Value::String(text))) if text.contains('\0') => {
@@ -111,6 +120,13 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
                 }
             }
         }
+        _ => {}
+    }
+}
+
+/// Checks a parameter of the tools for files.
+fn check_file(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+    match (tool, name, &term.kind) {
         (
             "rye/file-system/read" | "rye/file-system/write" | "rye/file-system/list",
             "path",
@@ -125,12 +141,19 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
         {
             refuse(&term.span, format!("`{name}` is a number of bytes, and `{number}` is not one"), "write 0 or more");
         }
-        ("rye/http/request", "url", TermKind::Literal(Value::String(text))) => {
+        _ => {}
+    }
+}
+
+/// Checks a parameter of the tool for requests.
+fn check_request(name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+    match (name, &term.kind) {
+        ("url", TermKind::Literal(Value::String(text))) => {
             if let Some(why) = refused_address(text) {
                 refuse(&term.span, why.to_owned(), "write an address as `https://api.example.com/path`");
             }
         }
-        ("rye/http/request", "max_bytes", TermKind::Literal(Value::Number(number)))
+        ("max_bytes", TermKind::Literal(Value::Number(number)))
             if number.as_i64().is_some_and(|bytes| !(0..=MOST_BYTES).contains(&bytes)) =>
         {
             refuse(
@@ -139,7 +162,7 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
                 "write less",
             );
         }
-        ("rye/http/request", "headers", TermKind::Object(headers)) => {
+        ("headers", TermKind::Object(headers)) => {
             headers.iter().for_each(|(key, term)| check_header(key, term, refuse));
         }
         _ => {}

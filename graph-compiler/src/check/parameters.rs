@@ -34,7 +34,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = Given { analysis, node, site, tool, looks };
+        let given = ParameterCheck { analysis, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(Kind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
@@ -54,7 +54,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
 }
 
 /// What a call gives to its tool.
-struct Given<'f, 'd> {
+struct ParameterCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
@@ -62,7 +62,7 @@ struct Given<'f, 'd> {
     looks: Looks,
 }
 
-impl Given<'_, '_> {
+impl ParameterCheck<'_, '_> {
     fn check_object(
         &self,
         given: &[(crate::definition::Spanned<String>, Term)],

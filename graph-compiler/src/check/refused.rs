@@ -12,18 +12,18 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let Some(graph) = analysis.model.tool(call).graph else { continue };
         let Some(schema) = &graph.schema else { continue };
         let whose = call.shown().to_string();
-        Given { analysis, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
+        InputCheck { analysis, file: &graph.file }.check(&call.params, schema, &whose, diagnostics);
     }
 }
 
 /// What a nested graph is given.
-struct Given<'f, 'd> {
+struct InputCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     /// The graph's file.
     file: &'f str,
 }
 
-impl Given<'_, '_> {
+impl InputCheck<'_, '_> {
     fn check(&self, term: &Term, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
         let broken = match &term.kind {
             TermKind::Unreadable => None,

@@ -34,7 +34,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
         hook.condition.tests(&mut |test| check_test(analysis, (at, Site::Hook), test, diagnostics));
         if let Reaction::Steer(params) = &hook.reaction {
-            let given = Given {
+            let given = SecretCheck {
                 analysis,
                 node: at,
                 site: Site::Hook,
@@ -107,9 +107,9 @@ fn check_call(analysis: &Analysis<'_>, (node, site): (usize, Site), call: &Call,
         _ if call.computed().is_some() => Promise::None("which tool it is shows only when the graph runs"),
         _ => Promise::None("no contract says that it keeps one"),
     };
-    let given = Given { analysis, node, site, promise };
+    let given = SecretCheck { analysis, node, site, promise };
     if let Some((term, _)) = call.computed() {
-        let given = Given { promise: Promise::None("an id is shown to everybody"), ..given };
+        let given = SecretCheck { promise: Promise::None("an id is shown to everybody"), ..given };
         given.check(term, &Type::of(Kind::String), &"the id of an item", diagnostics);
     }
     let any = Type::any();
@@ -118,14 +118,14 @@ fn check_call(analysis: &Analysis<'_>, (node, site): (usize, Site), call: &Call,
 
 /// Values that are given to something.
 #[derive(Clone, Copy)]
-struct Given<'f, 'd> {
+struct SecretCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
     promise: Promise<'f>,
 }
 
-impl Given<'_, '_> {
+impl SecretCheck<'_, '_> {
     fn check_params(&self, params: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&params.kind, &target.kind) {
             (TermKind::Object(given), Kind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),

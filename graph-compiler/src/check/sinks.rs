@@ -25,14 +25,14 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             .or_else(|| tool.graph.and_then(|graph| graph.schema.as_ref()));
         let (node, site) = caller.site();
         if let Some(schema) = schema {
-            let given = Given { analysis, node, site, call, whole: schema, whose: call.shown().to_string() };
+            let given = SinkCheck { analysis, node, site, call, whole: schema, whose: call.shown().to_string() };
             given.check(&call.params, schema, None, diagnostics);
         }
         for Reachable { id, schema, .. } in
             analysis.model.items.reachable.iter().filter(|one| may_be(analysis, call, one.id.as_str()))
         {
             let whose = format!("`{id}`, which {} may be", call.shown());
-            let given = Given { analysis, node, site, call, whole: schema, whose };
+            let given = SinkCheck { analysis, node, site, call, whole: schema, whose };
             given.check(&call.params, schema, None, diagnostics);
         }
     }
@@ -107,7 +107,7 @@ fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
 }
 
 /// What a call gives to its tool.
-pub(super) struct Given<'f, 'd> {
+pub(super) struct SinkCheck<'f, 'd> {
     pub(super) analysis: &'f Analysis<'d>,
     pub(super) node: usize,
     pub(super) site: Site,
@@ -125,7 +125,7 @@ struct Target<'t> {
     parameter: &'t str,
 }
 
-impl Given<'_, '_> {
+impl SinkCheck<'_, '_> {
     /// Checks what stands where `schema` says what is taken; `parameter` is the one that it is in.
     fn check(&self, term: &Term, schema: &Schema, parameter: Option<&str>, diagnostics: &mut Diagnostics) {
         let name = parameter.unwrap_or_default();

@@ -4,9 +4,9 @@ use graph_model::program::Performer;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::names::{Scope, identifier};
+use super::docs::docs;
+use super::names::{Scope, identifier, idents, method, pascal_case};
 use super::types::{Types, is_needed};
-use super::{docs, method, pascal_case};
 use crate::graph::{Outline, Tool};
 
 /// A tool that the program performs, as the generated code knows it.
@@ -123,7 +123,7 @@ pub(super) fn nested(outline: &Outline) -> TokenStream {
     let arms: Vec<_> = (0_u16..)
         .zip(&outline.tools)
         .filter_map(|(index, tool)| {
-            let (module, machine) = super::idents(tool.module.as_ref()?);
+            let (module, machine) = idents(tool.module.as_ref()?);
             let index = Literal::u16_unsuffixed(index);
             Some(quote! {
                 #index => Some(runtime::Arc::new(super::#module::#machine::sharing(runtime::Arc::clone(&self.actions))))

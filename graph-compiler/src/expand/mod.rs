@@ -4,6 +4,7 @@
 //! that rustc spends microseconds on each. What the rows mean is in the runtime, for compiled and interpreted graphs alike.
 
 mod actions;
+mod docs;
 mod names;
 mod nodes;
 mod output;
@@ -14,8 +15,9 @@ use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
 use crate::graph::{Graph, Outline};
+use docs::docs;
 pub(crate) use names::identifier;
-use names::{Scope, pascal_case, snake_case};
+use names::{Scope, idents};
 use types::Types;
 
 /// Expands a graph into its module, and the name of its machine beside it.
@@ -55,11 +57,6 @@ pub fn nothing(name: &str, files: &[String]) -> TokenStream {
         pub use #empty::{#module, #machine};
         #watched
     }
-}
-
-/// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`] returns.
-fn idents(name: &str) -> (Ident, Ident) {
-    (identifier(name), names::machine(name))
 }
 
 /// Returns the name of the module that a file becomes: its stem as an identifier. Where that would hide a crate or a built-in type
@@ -327,18 +324,6 @@ fn watch(files: &[String]) -> TokenStream {
         }
     });
     quote!(#(const _: &[u8] = ::std::include_bytes!(#paths);)*)
-}
-
-/// Writes a text as the doc comment of what follows.
-fn docs(text: &str) -> TokenStream {
-    let lines = text.lines().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
-    quote!(#(#[doc = #lines])*)
-}
-
-/// Returns the identifier of a tool's method.
-fn method(scope: &mut Scope, id: &str) -> Ident {
-    let name = snake_case(id);
-    format_ident!("{}", scope.claim(&name.to_string()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Names of the graph as identifiers of Rust.
 
 use proc_macro2::{Ident, Span};
+use quote::format_ident;
 
 use crate::hash::HashSet;
 
@@ -176,6 +177,17 @@ fn escape(name: String) -> String {
         _ if syn::parse_str::<Ident>(&name).is_err() => format!("r#{name}"),
         _ => name,
     }
+}
+
+/// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`](super::module_name) returns.
+pub(super) fn idents(name: &str) -> (Ident, Ident) {
+    (identifier(name), machine(name))
+}
+
+/// Returns the identifier of a tool's method.
+pub(super) fn method(scope: &mut Scope, id: &str) -> Ident {
+    let name = snake_case(id);
+    format_ident!("{}", scope.claim(&name.to_string()))
 }
 
 #[cfg(test)]

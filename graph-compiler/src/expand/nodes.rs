@@ -4,7 +4,7 @@ use graph_model::program::{ItemType, Kind, Performer, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-use super::docs;
+use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
 use super::output;
 use crate::graph::{Graph, Key, Node, Tool};

@@ -3,7 +3,7 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-use super::docs;
+use super::docs::docs;
 use super::names::{Scope, identifier, snake_text};
 use super::types::Types;
 use crate::graph::Outline;

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
 
-use super::docs;
+use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text, snake_text};
 use crate::types::{Field, Kind, Type};
 

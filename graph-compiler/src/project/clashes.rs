@@ -3,19 +3,15 @@
 //! It is said of each of them, in the same words, so that whoever compiles one of them hears of it, and whoever compiles all of them
 //! hears of it once.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use graph_model::name::ItemId;
 
-use super::{Project, TOOLS, display_name};
+use super::{Project, TOOLS, TakenNames, display_name};
 use crate::builtin;
 use crate::diagnostic::{Diagnostic, Place, code};
 use crate::expand::{machine_name, module_name};
 use crate::source::Source;
-
-/// What has which name in the module of a directory: the graphs, their machines, and the directories in it.
-pub(super) type Names = BTreeMap<(PathBuf, String), Vec<PathBuf>>;
 
 impl Project {
     /// Says which other graphs and contracts the graph in a file cannot stand beside; `inner` are those that run inside it.
@@ -76,8 +72,8 @@ impl Project {
         found
     }
 
-    fn names(&self) -> Names {
-        let mut names = Names::new();
+    fn names(&self) -> TakenNames {
+        let mut names = TakenNames::new();
         let mut note = |directory: &Path, name: String, path: &Path| {
             let there = names.entry((directory.to_owned(), name)).or_default();
             if !there.iter().any(|known| known == path) {

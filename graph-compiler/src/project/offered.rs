@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use graph_model::name::ItemId;
 
-use super::{Project, TOOLS, display_name};
+use super::{Project, TOOLS, display_name, id_of_contract};
 use crate::builtin;
 use crate::definition;
 use crate::diagnostic::Diagnostics;
@@ -64,7 +64,7 @@ impl Project {
         let tools = self.root.join(TOOLS);
         let mut offered = Vec::new();
         for file in crate::graph_files(&tools).unwrap_or_default() {
-            let Some(id) = id_of(&tools, &file) else { continue };
+            let Some(id) = id_of_contract(&tools, &file) else { continue };
             let found = self.found_contract(&id, false);
             let contract = found.contract.as_deref();
             let params = contract.map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
@@ -87,10 +87,4 @@ impl Project {
         let description = definition.and_then(|definition| definition.description);
         Some(Offered { id, kind: OfferedKind::Graph, description, params, file: Some(file.to_owned()) })
     }
-}
-
-/// Returns the id of the tool whose contract a file is.
-pub(super) fn id_of(tools: &Path, file: &Path) -> Option<ItemId> {
-    let relative = file.strip_prefix(tools).ok()?.to_str()?.replace('\\', "/");
-    ItemId::new(relative.strip_suffix(".yaml")?).ok()
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::{Project, display_name};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::files::is_there;
-use crate::levels::{Levels, SETTINGS, Settings};
+use crate::levels::{Levels, LintSettings, SETTINGS};
 use crate::source::Source;
 
 /// The settings of a tree, each file read once.
@@ -16,9 +16,9 @@ use crate::source::Source;
 pub(super) struct SettingsFiles {
     /// The manifest of the package that the graphs become part of.
     manifest: Option<PathBuf>,
-    of_manifest: OnceLock<Option<Settings>>,
+    of_manifest: OnceLock<Option<LintSettings>>,
     /// By directory.
-    read: Mutex<BTreeMap<PathBuf, Arc<Option<Settings>>>>,
+    read: Mutex<BTreeMap<PathBuf, Arc<Option<LintSettings>>>>,
 }
 
 /// What holds for one graph.
@@ -46,13 +46,13 @@ impl Project {
     /// down to the graph's own. What is said later holds.
     pub(super) fn settings_of(&self, file: &Path, is_review: bool) -> Effective {
         let mut effective = Effective::default();
-        let mut add = |settings: &Settings| {
+        let mut add = |settings: &LintSettings| {
             settings.add_to(&mut effective.levels, &mut effective.diagnostics, is_review);
             effective.files.push(settings.path.clone());
         };
         if let Some(settings) = self.settings.of_manifest.get_or_init(|| {
             let manifest = self.settings.manifest.as_ref()?;
-            Settings::of_manifest(manifest, &display_name(&self.package, manifest))
+            LintSettings::of_manifest(manifest, &display_name(&self.package, manifest))
         }) {
             add(settings);
         }
@@ -74,7 +74,7 @@ impl Project {
         Box::new(problem)
     }
 
-    fn settings_in(&self, directory: &Path) -> Arc<Option<Settings>> {
+    fn settings_in(&self, directory: &Path) -> Arc<Option<LintSettings>> {
         let mut read = self.settings.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(settings) = read.get(directory) {
             return Arc::clone(settings);
@@ -83,9 +83,9 @@ impl Project {
         // A link to nowhere, or a file that may not be read, is there: who wrote it meant it to be heard.
         let is_absent = matches!(is_there(&self.root, &path), Ok(false));
         let settings = if is_absent {
-            misnamed(directory).map(|path| Settings::read(&path, Err(self.misnamed_settings(&path)), &self.ring))
+            misnamed(directory).map(|path| LintSettings::read(&path, Err(self.misnamed_settings(&path)), &self.ring))
         } else {
-            Some(Settings::read(&path, self.read(&path), &self.ring))
+            Some(LintSettings::read(&path, self.read(&path), &self.ring))
         };
         let settings = Arc::new(settings);
         read.insert(directory.to_owned(), Arc::clone(&settings));

@@ -7,14 +7,14 @@ use crate::fields::{field, fields};
 
 /// The names that graphs give to their parts, each once, in the order of the files.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct KnownNames {
     pub(crate) nodes: Vec<String>,
     pub(crate) keys: Vec<String>,
     pub(crate) inputs: Vec<String>,
     pub(crate) permissions: Vec<String>,
 }
 
-impl Names {
+impl KnownNames {
     /// Adds the names in a graph's file, whatever is wrong with it.
     pub(crate) fn add(&mut self, root: &Tree) {
         let config = field(root, "config");

@@ -5,7 +5,7 @@ use graph_model::value::Value;
 use serde_json::json;
 
 use super::patterns::WHOLE;
-use super::{described, nullable};
+use super::pieces::{described, nullable};
 
 /// Returns the schema of the object that holds these parameters, or that has these fields.
 pub(super) fn object(fields: &[Field]) -> Value {

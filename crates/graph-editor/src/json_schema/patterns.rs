@@ -14,7 +14,7 @@ const TIMES: [&str; 2] = ["_now", "_timestamp"];
 
 /// The names with which paths may begin at a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum PathScope {
     /// The namespaces.
     Node,
     /// The namespaces, and the item of a foreach, whatever it is called.
@@ -23,7 +23,7 @@ pub(super) enum Names {
     Hook(Event),
 }
 
-impl Names {
+impl PathScope {
     /// Every kind of place.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [Self::Node, Self::Item].into_iter().chain(Event::TABLE.map(|(event, ..)| Self::Hook(event)))
@@ -123,9 +123,9 @@ mod tests {
             text in r"(\$|\{|\}|\|\|| |state|inputs|result|\.|x|0|\[|\]|-|_now|é|rye|/|\*){0,8}",
         ) {
             let is_match = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
-            prop_assert_eq!(is_match(&Names::Node.template()), Template::parse(&text).is_ok());
+            prop_assert_eq!(is_match(&PathScope::Node.template()), Template::parse(&text).is_ok());
             let path = Path::parse(&text).is_ok_and(|path| !matches!(path.root, Root::Now | Root::Timestamp));
-            prop_assert_eq!(is_match(&Names::Node.path_of_condition()), path);
+            prop_assert_eq!(is_match(&PathScope::Node.path_of_condition()), path);
             prop_assert_eq!(is_match(ID), ItemId::new(text.clone()).is_ok());
             prop_assert_eq!(is_match(NAME), NodeName::new(text.clone()).is_ok());
             prop_assert_eq!(is_match(PERMISSION), Pattern::new(text.clone()).is_ok());

@@ -5,7 +5,7 @@ use graph_compiler::vocabulary::{About, Argument, FORMATS, NEEDS, RULES, SCHEMA,
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
-use super::{anything, documented, nullable, reference};
+use super::pieces::{anything, documented, nullable, reference};
 
 /// A schema of any value.
 pub(super) fn schema() -> Value {

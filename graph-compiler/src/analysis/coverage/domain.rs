@@ -18,7 +18,7 @@ pub(crate) type Bounds = (Option<Value>, Option<Value>);
 
 /// What is known of the values at a path beyond their type.
 #[derive(Default)]
-pub(crate) struct Known<'d> {
+pub(crate) struct KnownValues<'d> {
     /// The least and the greatest number.
     pub(crate) bounds: Bounds,
     /// All values that there can be.
@@ -63,14 +63,14 @@ pub(crate) enum Case {
 
 /// How a comparison comes out in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Decision {
     Holds,
     Not,
     /// The two cannot be compared: the node fails.
     Fails,
 }
 
-impl From<bool> for Outcome {
+impl From<bool> for Decision {
     fn from(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::Not }
     }
@@ -78,7 +78,7 @@ impl From<bool> for Outcome {
 
 impl<'d> Domain<'d> {
     /// Cuts the values of a type by all comparisons of one path. `None` if too much of them would be left open.
-    pub(crate) fn cut(ty: &Type, nullable: bool, known: Known<'d>, tests: &[&Test]) -> Option<Self> {
+    pub(crate) fn cut(ty: &Type, nullable: bool, known: KnownValues<'d>, tests: &[&Test]) -> Option<Self> {
         let mut domain = Self {
             kind: ty.kind.clone(),
             nullable,
@@ -247,33 +247,33 @@ impl<'d> Domain<'d> {
     }
 
     /// Decides a comparison in a case.
-    pub(crate) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Outcome {
+    pub(crate) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Decision {
         let value = &test.value.value;
         let concretely = |view: View<'_>| match test.operator.holds(view, value, &pattern) {
             Ok(holds) => holds.into(),
-            Err(_) => Outcome::Fails,
+            Err(_) => Decision::Fails,
         };
         // A value that no comparison names is in no list.
-        let in_list = if value.is_array() { Outcome::Not } else { Outcome::Fails };
+        let in_list = if value.is_array() { Decision::Not } else { Decision::Fails };
         match case {
             Case::Null => concretely(View::Null),
             Case::Exactly(exactly) => concretely(exactly.view()),
             Case::Number(upper, bits) => match test.operator {
-                Operator::Exists | Operator::Ne => Outcome::Holds,
-                Operator::Eq => Outcome::Not,
+                Operator::Exists | Operator::Ne => Decision::Holds,
+                Operator::Eq => Decision::Not,
                 Operator::In => in_list,
                 Operator::Regex => self.is_open(test, *bits),
-                Operator::Contains => Outcome::Fails,
+                Operator::Contains => Decision::Fails,
                 Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
                     let at = self.numbers.iter().position(|number| equal(number.view(), value.view()));
                     ordering(test.operator, at, *upper)
                 }
             },
             Case::Text(upper, bits) => match test.operator {
-                Operator::Exists | Operator::Ne => Outcome::Holds,
-                Operator::Eq => Outcome::Not,
+                Operator::Exists | Operator::Ne => Decision::Holds,
+                Operator::Eq => Decision::Not,
                 Operator::In => in_list,
-                Operator::Contains if !value.is_string() => Outcome::Fails,
+                Operator::Contains if !value.is_string() => Decision::Fails,
                 Operator::Regex | Operator::Contains => self.is_open(test, *bits),
                 Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
                     let at = self.texts.iter().position(|text| value.as_str() == Some(text));
@@ -281,29 +281,29 @@ impl<'d> Domain<'d> {
                 }
             },
             Case::Something(bits) => match test.operator {
-                Operator::Exists => Outcome::Holds,
+                Operator::Exists => Decision::Holds,
                 Operator::Eq => self.equals(value, *bits),
                 Operator::Ne => match self.equals(value, *bits) {
-                    Outcome::Holds => Outcome::Not,
-                    _ => Outcome::Holds,
+                    Decision::Holds => Decision::Not,
+                    _ => Decision::Holds,
                 },
                 Operator::In => {
                     let elements = value.as_array().map_or(&[][..], Vec::as_slice);
-                    elements.iter().any(|element| self.equals(element, *bits) == Outcome::Holds).into()
+                    elements.iter().any(|element| self.equals(element, *bits) == Decision::Holds).into()
                 }
                 Operator::Contains => self.is_open(test, *bits),
-                _ => Outcome::Fails,
+                _ => Decision::Fails,
             },
         }
     }
 
     /// Whether a list or object is this value: only one that is compared with may be.
-    fn equals(&self, value: &Value, bits: u8) -> Outcome {
+    fn equals(&self, value: &Value, bits: u8) -> Decision {
         let at = self.open.iter().position(|(operator, other)| *operator == Operator::Eq && other == value);
         at.is_some_and(|at| bits >> at & 1 == 1).into()
     }
 
-    fn is_open(&self, test: &Test, bits: u8) -> Outcome {
+    fn is_open(&self, test: &Test, bits: u8) -> Decision {
         let is_test = |(operator, value): &(Operator, Value)| *operator == test.operator && *value == test.value.value;
         self.open.iter().position(is_test).is_some_and(|at| bits >> at & 1 == 1).into()
     }
@@ -335,8 +335,8 @@ impl fmt::Debug for Domain<'_> {
 }
 
 /// How a value below the constant with index `upper`, and above the one before, compares with the constant at `at`.
-fn ordering(operator: Operator, at: Option<usize>, upper: usize) -> Outcome {
-    let Some(at) = at else { return Outcome::Fails };
+fn ordering(operator: Operator, at: Option<usize>, upper: usize) -> Decision {
+    let Some(at) = at else { return Decision::Fails };
     let is_above = at < upper;
     matches!(operator, Operator::Gt | Operator::Gte).eq(&is_above).into()
 }

@@ -1,5 +1,6 @@
 //! The builtins of bash.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::words::is_several;
@@ -27,17 +28,7 @@ impl Follower {
                 words.remove(1);
                 return self.builtin(name, &words, input);
             }
-            "eval" => {
-                let tainted = self.any(arguments);
-                self.report_if(&tainted, || How::Code(name.to_owned()), &range);
-                let known: Option<Vec<String>> = texts.into_iter().collect();
-                if known.is_none() && tainted.real().is_none() {
-                    let held = self.environment();
-                    self.report_if(&held, || How::Unreadable, &range);
-                }
-                let printed = known.and_then(|texts| self.nested(&texts.join(" "), &range, input));
-                return Some(tainted.join(printed));
-            }
+            "eval" => return Some(self.eval(arguments, texts, &range, input)),
             "." | "source" => {
                 if let Some(script) = arguments.first() {
                     self.script(script, input, name);
@@ -79,54 +70,15 @@ impl Follower {
                 }
             }
             "test" | "[" => self.bracket(arguments, &texts),
-            "set" => {
-                let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
-                let tainted = self.any(arguments);
-                if arguments.is_empty() {
-                    return Some(self.reach());
-                }
-                // Then words behind a program's name are assignments.
-                let is_keyword = |text: &String| {
-                    text == "keyword" || (text.starts_with('-') && !text.starts_with("--") && text.contains('k'))
-                };
-                if texts.iter().flatten().any(is_keyword) {
-                    let reach = self.reach();
-                    self.report_if(&reach, || How::Unreadable, &range);
-                }
-                if dashes.is_none()
-                    && let Some(word) = arguments.first()
-                {
-                    let first = self.peek(word);
-                    self.report_if(&first, || How::Option("set".to_owned()), &word.range);
-                }
-                self.pass(tainted);
-            }
+            "set" if arguments.is_empty() => return Some(self.reach()),
+            "set" => self.set(arguments, &texts, &range),
             "wait" => {
                 let tainted = self.any(arguments);
                 let named = texts.iter().flatten().any(|text| text.starts_with('-') && text.contains('p'));
                 self.report_if(&tainted.filter(|_| named), || How::Name, &range);
                 arguments.iter().filter(|_| named).for_each(|word| self.name(word));
             }
-            _ if EVALUATORS.contains(&name) => {
-                let tainted = self.any(arguments);
-                self.report_if(&tainted, || How::Code(name.to_owned()), &range);
-                // They give other programs a name.
-                let renames = match name {
-                    "alias" | "enable" => !arguments.is_empty(),
-                    "hash" => texts.iter().any(|text| text.as_deref().is_none_or(|text| text.starts_with("-p"))),
-                    _ => false,
-                };
-                for (word, text) in arguments.iter().zip(&texts) {
-                    if let Some(text) = text {
-                        self.literal_code(text, &word.range);
-                    }
-                }
-                let reach = self.reach();
-                if renames {
-                    self.report_if(&reach, || How::Unreadable, &range);
-                }
-                return Some(reach);
-            }
+            _ if EVALUATORS.contains(&name) => return Some(self.evaluator(name, arguments, &texts, &range)),
             "cd" | "pushd" | "popd" => {
                 if let Some(origin) = self.any(arguments).real() {
                     for name in ["PWD", "OLDPWD", "DIRSTACK"] {
@@ -141,6 +93,66 @@ impl Follower {
             _ => return None,
         }
         Some(None)
+    }
+
+    fn eval(
+        &mut self,
+        arguments: &[Word],
+        texts: Vec<Option<String>>,
+        range: &Range<usize>,
+        input: Option<&Origin>,
+    ) -> Tainted {
+        let tainted = self.any(arguments);
+        self.report_if(&tainted, || How::Code("eval".to_owned()), range);
+        let known: Option<Vec<String>> = texts.into_iter().collect();
+        if known.is_none() && tainted.real().is_none() {
+            let held = self.environment();
+            self.report_if(&held, || How::Unreadable, range);
+        }
+        let printed = known.and_then(|texts| self.nested(&texts.join(" "), range, input));
+        tainted.join(printed)
+    }
+
+    fn set(&mut self, arguments: &[Word], texts: &[Option<String>], range: &Range<usize>) {
+        let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
+        let tainted = self.any(arguments);
+        // Then words behind a program's name are assignments.
+        let is_keyword = |text: &String| {
+            text == "keyword" || (text.starts_with('-') && !text.starts_with("--") && text.contains('k'))
+        };
+        if texts.iter().flatten().any(is_keyword) {
+            let reach = self.reach();
+            self.report_if(&reach, || How::Unreadable, range);
+        }
+        if dashes.is_none()
+            && let Some(word) = arguments.first()
+        {
+            let first = self.peek(word);
+            self.report_if(&first, || How::Option("set".to_owned()), &word.range);
+        }
+        self.pass(tainted);
+    }
+
+    /// Judges a builtin that evaluates what it is given, or gives other programs a name.
+    fn evaluator(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>], range: &Range<usize>) -> Tainted {
+        let tainted = self.any(arguments);
+        self.report_if(&tainted, || How::Code(name.to_owned()), range);
+        // They give other programs a name.
+        let renames = match name {
+            "alias" | "enable" => !arguments.is_empty(),
+            "hash" => texts.iter().any(|text| text.as_deref().is_none_or(|text| text.starts_with("-p"))),
+            _ => false,
+        };
+        for (word, text) in arguments.iter().zip(texts) {
+            if let Some(text) = text {
+                self.literal_code(text, &word.range);
+            }
+        }
+        let reach = self.reach();
+        if renames {
+            self.report_if(&reach, || How::Unreadable, range);
+        }
+        reach
     }
 
     pub(super) fn declaration(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {

@@ -38,13 +38,7 @@ impl Follower {
             printed = printed.join(more);
         }
         if COMPOSERS.contains(&name) {
-            let tainted = self.any(arguments);
-            self.report_if(&tainted, || How::Code(name.to_owned()), &first.range);
-            let known: Option<Vec<String>> = texts.iter().cloned().collect();
-            if let Some(known) = known.filter(|_| matches!(name, "watch" | "parallel" | "sem")) {
-                let command: Vec<String> = known.into_iter().skip_while(|text| text.starts_with('-')).collect();
-                self.nested(&command.join(" "), &first.range, None);
-            }
+            self.composed(name, first, arguments, &texts);
         }
         if matches!(name, "ssh" | "autossh" | "sshpass") {
             self.ssh(name, arguments, &texts);
@@ -54,32 +48,7 @@ impl Follower {
             let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
             self.report_if(&held, || How::Code(name.to_owned()), &first.range);
         }
-        if programs::moves_files(name)
-            || programs::writes_operands(name)
-            || matches!(name, "touch" | "mkdir" | "git" | "truncate")
-        {
-            let given = self.any(arguments).real();
-            self.created = self.created.take().join(given);
-        }
-        if matches!(name, "ls" | "find" | "dir" | "vdir" | "fd" | "tree" | "du" | "git" | "realpath" | "readlink") {
-            printed = printed.join(self.created.clone()).join(self.variables.get("PWD").cloned());
-        }
-        if programs::moves_files(name) {
-            self.moves = true;
-        }
-        if programs::writes_operands(name)
-            && let Some(origin) = &printed
-        {
-            for word in arguments {
-                let text = self.text(word);
-                match text.as_deref().map(|text| text.strip_prefix("of=").unwrap_or(text)) {
-                    Some(text) if text.starts_with('-') => {}
-                    Some(text) if !text.starts_with("/dev/") => note(&mut self.files, &plain_path(text), origin),
-                    Some(_) => {}
-                    None => self.written(word, origin),
-                }
-            }
-        }
+        printed = self.listed_and_written(name, arguments, printed);
         for word in arguments {
             printed = printed.join(self.contents_of_operand(word));
         }
@@ -124,6 +93,48 @@ impl Follower {
         let is_own = path.contains('/') && !matches!(path.strip_suffix(name), Some("/bin/" | "/usr/bin/"));
         let is_one_each = arguments.iter().all(|word| !word.expands);
         if prints_a_number(name, &texts) && is_one_each && !is_own { None } else { printed }
+    }
+
+    /// Judges a program that puts a command together of its arguments.
+    fn composed(&mut self, name: &str, first: &Word, arguments: &[Word], texts: &[Option<String>]) {
+        let tainted = self.any(arguments);
+        self.report_if(&tainted, || How::Code(name.to_owned()), &first.range);
+        let known: Option<Vec<String>> = texts.iter().cloned().collect();
+        if let Some(known) = known.filter(|_| matches!(name, "watch" | "parallel" | "sem")) {
+            let command: Vec<String> = known.into_iter().skip_while(|text| text.starts_with('-')).collect();
+            self.nested(&command.join(" "), &first.range, None);
+        }
+    }
+
+    /// Notes which files a program makes, moves or writes; adds the names of files to what it prints.
+    fn listed_and_written(&mut self, name: &str, arguments: &[Word], mut printed: Tainted) -> Tainted {
+        if programs::moves_files(name)
+            || programs::writes_operands(name)
+            || matches!(name, "touch" | "mkdir" | "git" | "truncate")
+        {
+            let given = self.any(arguments).real();
+            self.created = self.created.take().join(given);
+        }
+        if matches!(name, "ls" | "find" | "dir" | "vdir" | "fd" | "tree" | "du" | "git" | "realpath" | "readlink") {
+            printed = printed.join(self.created.clone()).join(self.variables.get("PWD").cloned());
+        }
+        if programs::moves_files(name) {
+            self.moves = true;
+        }
+        if programs::writes_operands(name)
+            && let Some(origin) = &printed
+        {
+            for word in arguments {
+                let text = self.text(word);
+                match text.as_deref().map(|text| text.strip_prefix("of=").unwrap_or(text)) {
+                    Some(text) if text.starts_with('-') => {}
+                    Some(text) if !text.starts_with("/dev/") => note(&mut self.files, &plain_path(text), origin),
+                    Some(_) => {}
+                    None => self.written(word, origin),
+                }
+            }
+        }
+        printed
     }
 
     /// Judges the options of `git` that name a program, and the settings that do.

@@ -8,7 +8,7 @@ use crate::shell::{How, Origin, filters};
 
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct InterpreterArguments {
     /// Whether an option has its code, or says which argument has.
     has_code: bool,
     /// Whether an option stands there that the table does not know.
@@ -17,7 +17,7 @@ pub(super) struct Given {
     operands: Vec<usize>,
 }
 
-impl Given {
+impl InterpreterArguments {
     /// Reads the letters of the argument at `at`, each of which is an option. Returns the index of the last argument that belongs to
     /// them.
     fn letters(&mut self, program: Interpreter, letters: &str, mut at: usize, is_whole: bool) -> usize {
@@ -80,25 +80,7 @@ impl Follower {
             return script.and_then(|&script| self.code_of_shell(name, arguments, texts, script, input));
         }
         for word in given.code.iter().filter_map(|&at| arguments.get(at)) {
-            self.code_of(name, word);
-            // The code may be a file, and that what the program reads.
-            let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
-            let is_own = file.is_some_and(|file| is_stdin(&file) || file.ends_with("f-"));
-            if is_own {
-                self.report_if(&input.cloned(), || How::Code(name.to_owned()), &word.range);
-            }
-            let is_read = is_own || word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
-            if is_read && programs::has_shell_escapes(name) && self.here.is_none() && !self.is_file {
-                let held = self.environment();
-                self.report_if(&held, || How::Code(name.to_owned()), &word.range);
-            }
-            let written = if program.operand == Operand::Script { None } else { self.contents(word) };
-            self.report_if(&written, || How::Code(name.to_owned()), &word.range);
-            if programs::takes_commands(name)
-                && let Some(text) = self.text(word)
-            {
-                self.nested(&text, &word.range, None);
-            }
+            self.code_in_option(name, program, word, input);
         }
         if programs::has_shell_escapes(name) {
             let code = texts.iter().flatten().chain(self.here.iter().map(|(text, _)| text));
@@ -106,26 +88,9 @@ impl Follower {
             self.report_if(&reads, || How::Unreadable, &words[0].range);
         }
         let first = given.operands.first().copied();
-        let code = given.code.iter().copied().chain(first.filter(|_| !given.has_code));
-        let mut code = code.filter_map(|at| texts.get(at)?.as_deref()).map(|text| match text.strip_prefix("--") {
-            Some(option) => option.split_once('=').map_or("", |(_, code)| code),
-            None if text.starts_with('-') => text.split_once('e').map_or("", |(_, code)| code),
-            None => text,
-        });
-        if code.any(|code| filters::executes_input(name, code)) {
-            let read = self.any(arguments).join(input.cloned());
-            let read = arguments.iter().fold(read, |read, word| read.join(self.contents(word)));
-            self.report_if(&read, || How::Code(name.to_owned()), &words[0].range);
-        }
+        self.input_as_code(name, words, texts, &given, input);
         if name.starts_with("perl") {
-            // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
-            let letters =
-                |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
-            let reads =
-                texts.iter().flatten().any(|text| letters(text) || text.contains("<>") || text.contains("ARGV>"));
-            let operands: Vec<Word> = given.operands.iter().map(|&at| arguments[at].clone()).collect();
-            let tainted = self.any(&operands);
-            self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
+            self.opened_by_perl(name, words, texts, &given);
         }
         let shows = |text: &String| text.to_ascii_lowercase().contains("env");
         let shown = if texts.iter().flatten().any(shows) { self.reach() } else { None };
@@ -168,9 +133,72 @@ impl Follower {
         shown
     }
 
+    /// Judges code that an option of a program has, or the file that it names.
+    fn code_in_option(&mut self, name: &str, program: Interpreter, word: &Word, input: Option<&Origin>) {
+        self.code_of(name, word);
+        // The code may be a file, and that what the program reads.
+        let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
+        let is_own = file.is_some_and(|file| is_stdin(&file) || file.ends_with("f-"));
+        if is_own {
+            self.report_if(&input.cloned(), || How::Code(name.to_owned()), &word.range);
+        }
+        let is_read = is_own || word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+        if is_read && programs::has_shell_escapes(name) && self.here.is_none() && !self.is_file {
+            let held = self.environment();
+            self.report_if(&held, || How::Code(name.to_owned()), &word.range);
+        }
+        let written = if program.operand == Operand::Script { None } else { self.contents(word) };
+        self.report_if(&written, || How::Code(name.to_owned()), &word.range);
+        if programs::takes_commands(name)
+            && let Some(text) = self.text(word)
+        {
+            self.nested(&text, &word.range, None);
+        }
+    }
+
+    /// Judges code that executes what it reads.
+    fn input_as_code(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        texts: &[Option<String>],
+        given: &InterpreterArguments,
+        input: Option<&Origin>,
+    ) {
+        let arguments = &words[1..];
+        let first = given.operands.first().copied();
+        let code = given.code.iter().copied().chain(first.filter(|_| !given.has_code));
+        let mut code = code.filter_map(|at| texts.get(at)?.as_deref()).map(|text| match text.strip_prefix("--") {
+            Some(option) => option.split_once('=').map_or("", |(_, code)| code),
+            None if text.starts_with('-') => text.split_once('e').map_or("", |(_, code)| code),
+            None => text,
+        });
+        if code.any(|code| filters::executes_input(name, code)) {
+            let read = self.any(arguments).join(input.cloned());
+            let read = arguments.iter().fold(read, |read, word| read.join(self.contents(word)));
+            self.report_if(&read, || How::Code(name.to_owned()), &words[0].range);
+        }
+    }
+
+    /// Judges the operands of `perl` that it opens.
+    fn opened_by_perl(&mut self, name: &str, words: &[Word], texts: &[Option<String>], given: &InterpreterArguments) {
+        // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
+        let letters =
+            |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
+        let reads = texts.iter().flatten().any(|text| letters(text) || text.contains("<>") || text.contains("ARGV>"));
+        let operands: Vec<Word> = given.operands.iter().map(|&at| words[1 + at].clone()).collect();
+        let tainted = self.any(&operands);
+        self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
+    }
+
     /// Tells the options of an interpreter from its operands.
-    pub(super) fn given(&mut self, program: Interpreter, arguments: &[Word], texts: &[Option<String>]) -> Given {
-        let mut given = Given::default();
+    pub(super) fn given(
+        &mut self,
+        program: Interpreter,
+        arguments: &[Word],
+        texts: &[Option<String>],
+    ) -> InterpreterArguments {
+        let mut given = InterpreterArguments::default();
         let mut at = 0;
         // Some take options behind operands too.
         let permutes = program.operand != Operand::Script && !program.is_posix;

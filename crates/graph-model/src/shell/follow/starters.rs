@@ -80,20 +80,24 @@ impl Follower {
         if name == "xargs" {
             inner.extend(input.map(|_| standing_for_input(&first.range)));
             self.xargs_places(&mut inner, arguments, input);
-            let outer = self.variables.get(INPUT).cloned();
-            if let Some(origin) = input {
-                self.variables.insert(INPUT.to_owned(), origin.clone());
-            }
-            // Its program reads nothing.
-            let outer_file = std::mem::replace(&mut self.is_file, true);
-            let printed = self.started(&inner, None);
-            self.is_file = outer_file;
-            if outer.is_none() {
-                self.variables.remove(INPUT);
-            }
-            return printed;
+            return self.started_by_xargs(&inner, input);
         }
         self.started(&inner, input)
+    }
+
+    /// Judges the program that `xargs` starts, which reads nothing.
+    fn started_by_xargs(&mut self, inner: &[Word], input: Option<&Origin>) -> Tainted {
+        let outer = self.variables.get(INPUT).cloned();
+        if let Some(origin) = input {
+            self.variables.insert(INPUT.to_owned(), origin.clone());
+        }
+        let outer_file = std::mem::replace(&mut self.is_file, true);
+        let printed = self.started(inner, None);
+        self.is_file = outer_file;
+        if outer.is_none() {
+            self.variables.remove(INPUT);
+        }
+        printed
     }
 
     /// Judges the program that another one starts.

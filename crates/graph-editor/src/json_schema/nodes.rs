@@ -1,0 +1,149 @@
+//! What nodes and edges are.
+
+use graph_compiler::vocabulary;
+use graph_model::path::Root;
+use graph_model::program::Retry;
+use graph_model::value::Value;
+use serde_json::json;
+
+use super::Format;
+use super::patterns;
+use super::patterns::PathScope;
+use super::pieces::{
+    anything, described, documented, duration, env, integer, nullable, offering, only, reference, text, with_default,
+};
+use crate::texts;
+
+impl Format {
+    pub(super) fn edge(&self) -> Value {
+        only(&vocabulary::EDGE, |field| {
+            let schema = match field {
+                "to" => nullable(reference("target")),
+                "when" => nullable(reference("condition")),
+                "description" => nullable(json!({ "type": "string" })),
+                "comment" => anything(),
+                _ => json!({}),
+            };
+            documented(schema, "edge", field)
+        })
+    }
+
+    pub(super) fn node(&self) -> Value {
+        let is = |kind: &str| json!({ "properties": { "type": { "const": kind } }, "required": ["type"] });
+        let rules: Vec<Value> = vocabulary::NODE_TYPES
+            .iter()
+            .map(|kind| {
+                // A node without a type that has an action is one (R28).
+                let is_it = match *kind {
+                    "action" => json!({ "properties": { "type": { "enum": ["action", null] } } }),
+                    kind => is(kind),
+                };
+                json!({ "if": is_it, "then": self.node_of(kind) })
+            })
+            .collect();
+        let kinds = json!({ "enum": vocabulary::NODE_TYPES });
+        json!({
+            "type": "object",
+            "properties": { "type": documented(nullable(kinds), "node", "type") },
+            "allOf": rules,
+        })
+    }
+
+    /// A node of one type, which has its own fields.
+    pub(super) fn node_of(&self, kind: &str) -> Value {
+        let mut schema = only(&vocabulary::fields_of_node(kind), |field| {
+            let schema = self.field_of_node(kind, field);
+            match texts::of_node(kind, field) {
+                Some(text) => described(schema, text),
+                None => schema,
+            }
+        });
+        match kind {
+            "action" => schema["required"] = json!(["action"]),
+            "foreach" => {
+                schema["required"] = json!(["over", "action"]);
+                // Calls that are made one after the other are one at a time.
+                schema["if"] = json!({
+                    "properties": { "max_concurrency": { "type": "number" } },
+                    "required": ["max_concurrency"],
+                });
+                schema["then"] = json!({ "properties": { "parallel": { "const": true } }, "required": ["parallel"] });
+            }
+            _ => {}
+        }
+        schema
+    }
+
+    pub(super) fn field_of_node(&self, kind: &str, field: &str) -> Value {
+        let schema = match field {
+            "type" => return json!({ "enum": [kind, null] }),
+            "description" | "comment" => return anything(),
+            "action" => {
+                return reference(
+                    &if kind == "foreach" { PathScope::Item } else { PathScope::Node }.definition("action"),
+                );
+            }
+            "next" => json!({ "anyOf": [reference("target"), { "type": "array", "items": reference("edge") }] }),
+            "on_error" => reference("target"),
+            "env_requires" => return env(),
+            "retry" => retry(),
+            "timeout" => duration(),
+            "remote" => json!({ "type": "string" }),
+            "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
+            "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
+            "assign" => self.keys(reference("value")),
+            "output" => return reference("value"),
+            // A text that is no template is no list.
+            "over" => {
+                return json!({
+                    "anyOf": [
+                        { "type": "array", "items": reference("value") },
+                        { "allOf": [text(patterns::WHOLE, "`over` is one `${…}` that yields a list, or a list"), reference("value")] },
+                    ],
+                });
+            }
+            "as" => {
+                let mut name = text(patterns::IDENTIFIER, "ASCII letters, digits and `_`, and no digit first");
+                name["not"] = json!({ "enum": Root::TABLE.map(|(_, name)| name) });
+                with_default(name, json!(vocabulary::ITEM))
+            }
+            "collect" => self.collect(),
+            "parallel" => with_default(json!({ "type": "boolean" }), json!(false)),
+            "max_concurrency" => integer(1, vocabulary::MOST_AT_A_TIME.into()),
+            _ => return json!({}),
+        };
+        nullable(schema)
+    }
+
+    pub(super) fn collect(&self) -> Value {
+        let keys: Vec<String> =
+            self.known.keys.iter().filter(|key| *key != "inputs" && !key.starts_with('_')).cloned().collect();
+        offering(&keys, reference("key"))
+    }
+}
+
+pub(super) fn retry() -> Value {
+    let defaults = Retry::default();
+    let attempts = || integer(1, vocabulary::MOST_ATTEMPTS.into());
+    let mapping = only(&vocabulary::RETRY, |field| {
+        let schema = match field {
+            "attempts" => with_default(attempts(), json!(defaults.attempts)),
+            "delay" => with_default(duration(), shown(defaults.delay_ms)),
+            "max_delay" => with_default(duration(), shown(defaults.max_delay_ms)),
+            "factor" => with_default(json!({ "type": "number", "minimum": 1, "maximum": 100 }), json!(defaults.factor)),
+            "jitter" => with_default(json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!(defaults.jitter)),
+            "on" => {
+                let category = json!({ "enum": vocabulary::CATEGORIES });
+                let list = json!({ "type": "array", "items": category, "minItems": 1 });
+                with_default(json!({ "anyOf": [category, list] }), json!(defaults.on))
+            }
+            _ => json!({}),
+        };
+        documented(nullable(schema), texts::CONDUCT, field)
+    });
+    json!({ "anyOf": [attempts(), mapping] })
+}
+
+pub(super) fn shown(milliseconds: u64) -> Value {
+    json!(graph_model::duration::shown(std::time::Duration::from_millis(milliseconds)))
+}

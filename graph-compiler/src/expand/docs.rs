@@ -1,0 +1,10 @@
+//! Doc comments of generated code.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Writes a text as the doc comment of what follows.
+pub(super) fn docs(text: &str) -> TokenStream {
+    let lines = text.lines().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
+    quote!(#(#[doc = #lines])*)
+}
