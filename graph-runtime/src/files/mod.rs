@@ -187,7 +187,7 @@ impl ProjectFiles {
     }
 
     /// Writes the files of a run anew from its journal, which must be signed with the key whose public half `journal_key` is;
-    /// `graph` is its machine's [`code`](crate::Machine::code). The run must not be at work.
+    /// `graph` is its machine's [`graph`](crate::Machine::graph). The run must not be at work.
     ///
     /// # Errors
     ///

@@ -123,7 +123,7 @@ impl ProjectStore {
 
     /// Returns the files of a run that are not what its journal says and the holder of `files_key` signed, byte for byte: changed,
     /// missing, or not written yet. The journal is the one in `journals`, which may be this store or the one that the files were made
-    /// from; `journal_key` is the public key of the runtime that wrote it, and `graph` its machine's [`code`](Machine::code). The
+    /// from; `journal_key` is the public key of the runtime that wrote it, and `graph` its machine's [`graph`](Machine::graph). The
     /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be at work.
     ///
     /// # Errors
