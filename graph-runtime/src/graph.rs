@@ -14,7 +14,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{self, Event, ItemType, OnError, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{self, Event, ItemType, Join, OnError, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -43,6 +43,9 @@ pub struct CompiledGraph {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
+    /// The names that routes over lists give to the elements, each once.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
+    pub(crate) arguments: Vec<String>,
     /// What its calls are told of it.
     pub(crate) facts: Arc<GraphFacts>,
     pub(crate) hooks: Vec<Hook>,
@@ -87,9 +90,9 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     assign: Vec<(usize, Term)>,
-    next: Vec<Edge>,
-    /// Whether every edge is taken whose condition holds, instead of the first.
-    takes_all: bool,
+    pub(crate) next: Route,
+    /// How it waits for branches; none where it waits for nothing.
+    pub(crate) join: Option<Join>,
     pub(crate) on_error: Option<u16>,
     pub(crate) retry: Option<Retry>,
     pub(crate) timeout: Option<Duration>,
@@ -108,7 +111,69 @@ impl Node {
     /// Returns where the edges lead, in order; none ends the run.
     #[cfg(feature = "files")]
     pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
-        self.next.iter().map(|edge| edge.to)
+        (0..).map_while(|edge| self.next.target(edge))
+    }
+}
+
+/// Where a node leads. An edge is named by its index: in the list, or among the values.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// Along the first edge whose condition holds.
+    First(Box<[Edge]>),
+    /// Along every edge whose condition holds.
+    All(Box<[Edge]>),
+    /// To one node for each element of a list.
+    Each(EachRoute),
+    /// To the node that is named for a value.
+    By(ByRoute),
+}
+
+/// A route to one node for each element of a list.
+#[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
+pub(crate) struct EachRoute {
+    pub(crate) over: Term,
+    /// The element's name in the branch, as an index into [`CompiledGraph::arguments`].
+    pub(crate) argument: u16,
+    pub(crate) to: u16,
+    /// How many calls the branches make at a time.
+    pub(crate) width: usize,
+    /// How many elements the list may have.
+    pub(crate) most: Option<usize>,
+}
+
+/// A route by a value.
+#[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
+pub(crate) struct ByRoute {
+    pub(crate) by: Reference,
+    /// The target for each word that the value can be; none ends the run or the branch.
+    pub(crate) to: Box<[(String, Option<u16>)]>,
+}
+
+impl Route {
+    /// Returns the edges of a list in order; the other routes have none that ask a condition.
+    pub(crate) fn edges(&self) -> &[Edge] {
+        match self {
+            Self::First(edges) | Self::All(edges) => edges,
+            Self::Each(_) | Self::By(_) => &[],
+        }
+    }
+
+    /// Returns where an edge leads, if there is such an edge: to a node, or out.
+    #[inline]
+    pub(crate) fn target(&self, edge: u16) -> Option<Option<u16>> {
+        let edge = usize::from(edge);
+        match self {
+            Self::First(edges) | Self::All(edges) => edges.get(edge).map(|edge| edge.to),
+            Self::Each(each) => (edge == 0).then_some(Some(each.to)),
+            Self::By(by) => by.to.get(edge).map(|(_, to)| *to),
+        }
+    }
+
+    /// Whether it leads nowhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.target(0).is_none()
     }
 }
 
@@ -260,11 +325,14 @@ enum Base {
     Previous,
     /// A foreach's variable, or what a hook is told; its name is the first segment.
     Local,
+    /// The element of the list that the branch was begun for: the name is one of [`CompiledGraph::arguments`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
+    Argument(u16),
 }
 
-/// An edge.
+/// An edge of a list.
 #[derive(Debug)]
-struct Edge {
+pub(crate) struct Edge {
     to: Option<u16>,
     when: When,
     /// The edge as messages show it; empty where no message would.
@@ -332,7 +400,7 @@ impl CompiledGraph {
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.
     pub(crate) fn target(&self, node: u16, edge: u16) -> Option<Option<u16>> {
-        self.node(node).next.get(usize::from(edge)).map(|edge| edge.to)
+        self.node(node).next.target(edge)
     }
 
     /// Whether a run may end at a node although none of its edges matches.
@@ -431,7 +499,7 @@ impl CompiledGraph {
             let error = message.strip_suffix(&format!(" with {right}, at `{}`", test.left.written));
             error.is_some_and(|error| error.starts_with(&format!("`{}` cannot compare ", test.operator)))
         };
-        node.next.iter().any(|edge| edge.when.tests().into_iter().any(says_so))
+        node.next.edges().iter().any(|edge| edge.when.tests().into_iter().any(says_so))
     }
 
     /// Returns what the run returns when it ends at a node.
@@ -542,7 +610,8 @@ impl Look<'_> {
             Base::Local => self.local,
             Base::Now => return View::Text(self.context.now.text()),
             Base::Timestamp => return View::Integer(self.context.now.milliseconds()),
-            Base::State => View::Null,
+            // `State` is no view; and no branch has an argument before routes over lists are followed.
+            Base::State | Base::Argument(_) => View::Null,
         };
         if reference.segments.is_empty() { base } else { path::follow(base, &reference.segments) }
     }
@@ -659,10 +728,8 @@ impl Look<'_> {
     /// Returns which edges of a node are taken: of a list the first whose condition holds (R89).
     #[inline]
     fn route(&self, node: &Node) -> Result<Edges, Box<Failure>> {
-        if node.takes_all {
-            return self.route_all(node);
-        }
-        for (edge, index) in node.next.iter().zip(0..) {
+        let Route::First(edges) = &node.next else { return self.route_otherwise(node) };
+        for (edge, index) in edges.iter().zip(0..) {
             if self.holds(&edge.when)? {
                 return Ok(Edges::One(index));
             }
@@ -671,9 +738,14 @@ impl Look<'_> {
     }
 
     #[cold]
-    fn route_all(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+    fn route_otherwise(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+        let edges = match &node.next {
+            Route::First(edges) | Route::All(edges) => edges,
+            Route::Each(_) => return Err(Box::new(Failure::permanent("routes over lists are not supported yet"))),
+            Route::By(_) => return Err(Box::new(Failure::permanent("routes by values are not supported yet"))),
+        };
         let mut taken = Vec::new();
-        for (edge, index) in node.next.iter().zip(0..) {
+        for (edge, index) in edges.iter().zip(0..) {
             if self.holds(&edge.when)? {
                 taken.push(index);
             }
@@ -760,7 +832,7 @@ fn without_nulls(value: Value) -> Value {
 /// Says that none of a node's edges can be taken.
 #[cold]
 fn no_match(node: &Node) -> Failure {
-    let edges: Vec<&str> = node.next.iter().map(|edge| edge.shown.as_str()).collect();
+    let edges: Vec<&str> = node.next.edges().iter().map(|edge| edge.shown.as_str()).collect();
     Failure::permanent(format!("no edge matches; there are {}", edges.join(", ")))
 }
 

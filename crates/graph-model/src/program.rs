@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secrets;
@@ -373,6 +374,9 @@ pub struct Body {
     /// Where it leads. No edge: the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,
+    /// How it waits for branches; none where it waits for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<Join>,
     /// The node that a failure of this one leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_error: Option<u16>,
@@ -450,14 +454,38 @@ impl Default for Retry {
 
 /// Where a node leads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 pub enum Route {
     /// Along the first of these edges whose condition holds (R89).
     First(Vec<Edge>),
-    /// Along every edge whose condition holds, all in the next step.
+    /// Along every edge whose condition holds. Each edge begins a branch, and all begin in the next step.
     All {
         /// The edges in order.
         all: Vec<Edge>,
+    },
+    /// To one node, once for each element of a list. Each element begins a branch, and all begin in the next step.
+    Each {
+        /// The list: a template.
+        over: serde_json::Value,
+        /// The name of the element in templates and conditions of the branch.
+        #[serde(rename = "as")]
+        name: String,
+        /// The name of the target.
+        to: String,
+        /// How many calls the branches make at a time; none for as many as the settings say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        width: Option<u32>,
+        /// How many elements the list may have. The node fails if it has more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<u32>,
+    },
+    /// To the node that is named for a value.
+    By {
+        /// The path of the value: a text, a boolean or null.
+        by: String,
+        /// The name of the target for each word that the value can be, in order; none ends the run or the branch. `true`, `false`
+        /// and `null` are written as words.
+        to: IndexMap<String, Option<String>>,
     },
 }
 
@@ -468,29 +496,42 @@ impl Default for Route {
 }
 
 impl Route {
-    /// Returns the edges in order.
-    pub fn edges(&self) -> &[Edge] {
-        match self {
-            Self::First(edges) | Self::All { all: edges } => edges,
-        }
-    }
-
-    /// Returns the edges in order.
+    /// Returns the edges in order. A route over a list is one edge; a route by values is one edge a value, with the value as its
+    /// description.
     pub fn into_edges(self) -> Vec<Edge> {
         match self {
             Self::First(edges) | Self::All { all: edges } => edges,
+            Self::Each { to, .. } => vec![Edge { to: Some(to), when: None, description: None }],
+            Self::By { to, .. } => {
+                to.into_iter().map(|(word, to)| Edge { to, when: None, description: Some(word) }).collect()
+            }
         }
     }
 
-    /// Whether every edge is taken whose condition holds, instead of the first.
-    pub fn takes_all(&self) -> bool {
-        matches!(self, Self::All { .. })
-    }
-
-    /// Whether it has no edge.
+    /// Whether it leads nowhere.
     pub fn is_empty(&self) -> bool {
-        self.edges().is_empty()
+        match self {
+            Self::First(edges) | Self::All { all: edges } => edges.is_empty(),
+            Self::By { to, .. } => to.is_empty(),
+            Self::Each { .. } => false,
+        }
     }
+}
+
+/// How a node waits for the branches of a fan-out. It is visited once a visit of the fan-out, when no branch can reach it any more
+/// that has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// The nodes whose edges lead here.
+    pub of: Vec<u16>,
+    /// The node whose fan-out it joins: one that leads along all of its edges, or to a node for each element. None is the start of
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan: Option<u16>,
+    /// Whether every branch of the fan-out reaches it or ends before. Such a join is visited also where no branch arrives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closes: bool,
 }
 
 /// An edge in a [`Body`].
@@ -520,5 +561,54 @@ impl fmt::Display for Edge {
             (None, Some(when)) => write!(f, " when {when}"),
             (None, None) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Route, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    #[test]
+    fn a_route_is_written_as_it_is_read() {
+        for text in [
+            r#"[]"#,
+            r#"[{"to":"a","when":{"path":"state.x","value":1}},{}]"#,
+            r#"{"all":[{"to":"a"},{"to":"b"}]}"#,
+            r#"{"over":"${state.parts}","as":"part","to":"review","width":8,"most":500}"#,
+            r#"{"over":[1,2],"as":"part","to":"review"}"#,
+            r#"{"by":"result.tool","to":{"search":"search","none":null,"calculator":"calculate"}}"#,
+        ] {
+            assert_eq!(serde_json::to_string(&read(text).unwrap()).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_route_of_two_forms_is_refused() {
+        for text in [
+            r#"{}"#,
+            r#"{"all":[],"over":[],"as":"part","to":"a"}"#,
+            r#"{"over":[],"as":"part","to":"a","by":"result.tool"}"#,
+            r#"{"by":"result.tool","to":{"a":"a"},"most":1}"#,
+            r#"{"over":[],"as":"part"}"#,
+            r#"{"by":"result.tool","to":"a"}"#,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_form_has_its_edges() {
+        let shown = |text: &str| {
+            let edges = read(text).unwrap().into_edges();
+            edges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(shown(r#"{"all":[{"to":"a"},{}]}"#), "`a`, the end");
+        assert_eq!(shown(r#"{"over":[],"as":"part","to":"a"}"#), "`a`");
+        assert_eq!(shown(r#"{"by":"result.tool","to":{"x":"a","y":null}}"#), "`a` (x), the end (y)");
+        assert!(read("[]").unwrap().is_empty() && !read(r#"{"over":[],"as":"part","to":"a"}"#).unwrap().is_empty());
     }
 }

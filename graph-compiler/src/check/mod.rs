@@ -250,6 +250,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
         each,
         assign,
         next: program::Route::First(edges(node.next())),
+        join: None,
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),

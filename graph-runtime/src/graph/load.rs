@@ -1,5 +1,6 @@
 //! Loading: from a program's names and texts to what can be followed.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use regex::Regex;
 use crate::call::GraphFacts;
 
 use super::{
-    Base, CallTerm, CompiledGraph, Does, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece, Reference, Term, Test,
-    Tool,
+    Base, ByRoute, CallTerm, CompiledGraph, Does, EachRoute, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece,
+    Reference, Route, Term, Test, Tool,
 };
 
 /// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
@@ -40,13 +41,25 @@ impl CompiledGraph {
     ///
     /// If a name in it leads nowhere, or a text cannot be read.
     pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        let loader = Loader {
-            program,
-            nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
-            keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
-            asks: Cell::default(),
-        };
-        loader.load().map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
+        let loaded = bodies(program).and_then(|bodies| {
+            let mut arguments: Vec<String> = Vec::new();
+            for body in &bodies {
+                if let program::Route::Each { name, .. } = &body.next
+                    && !arguments.contains(name)
+                {
+                    arguments.push(name.clone());
+                }
+            }
+            let loader = Loader {
+                program,
+                nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
+                keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
+                arguments,
+                asks: Cell::default(),
+            };
+            loader.load(bodies)
+        });
+        loaded.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
     }
 
     /// Resolves a program that the compiler wrote.
@@ -60,6 +73,9 @@ struct Loader<'p> {
     program: &'p Program<'p>,
     nodes: HashMap<&'p str, u16>,
     keys: HashMap<&'p str, usize>,
+    /// The names of elements of lists that branches are begun for. Every node may write all of them: which are known where, the
+    /// compiler checks.
+    arguments: Vec<String>,
     /// What the references of the node asked for that were resolved since its beginning.
     asks: Cell<Asks>,
 }
@@ -73,14 +89,21 @@ struct Asks {
     previous: bool,
 }
 
+/// Reads the texts of the nodes.
+fn bodies(program: &Program<'_>) -> Result<Vec<Body>, String> {
+    let read =
+        |(name, body): &(&str, &str)| serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"));
+    program.nodes.iter().map(read).collect()
+}
+
 impl Loader<'_> {
-    fn load(&self) -> Result<CompiledGraph, String> {
+    fn load(mut self, bodies: Vec<Body>) -> Result<CompiledGraph, String> {
         let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
             *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
         let settings: Settings = serde_json::from_str(settings).map_err(|error| say(&error))?;
         let (mut loaded, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
-        for (name, body) in nodes {
+        for ((name, _), body) in nodes.iter().zip(bodies) {
             let (node, of_node) = self.node(name, body, &settings)?;
             counts_visits |= self.asks.take().visits;
             loaded.push(node);
@@ -110,18 +133,14 @@ impl Loader<'_> {
             hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
             facts: Arc::new(facts),
             nodes: loaded,
+            arguments: std::mem::take(&mut self.arguments),
             settings,
         };
-        let targets =
-            code.nodes.iter().flat_map(|node| node.next.iter().filter_map(|edge| edge.to).chain(node.on_error));
-        match targets.chain([start]).find(|&to| usize::from(to) >= code.nodes.len()) {
-            Some(to) => Err(format!("there is no node {to}")),
-            None => Ok(code),
-        }
+        check_indices(&code)?;
+        Ok(code)
     }
 
-    fn node(&self, name: &str, body: &str, settings: &Settings) -> Result<(Node, Untrusted), String> {
-        let body: Body = serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"))?;
+    fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(Node, Untrusted), String> {
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
@@ -129,13 +148,12 @@ impl Loader<'_> {
             program::Kind::Foreach(tool) => {
                 let each = body.each.ok_or_else(|| format!("node `{name}` goes over nothing"))?;
                 let call = self.call(tool, body.item.as_deref(), body.params, &[&each.name])?;
-                let width = each.width.unwrap_or(settings.max_concurrency).max(1);
                 Kind::Foreach(Foreach {
                     call,
                     over: self.term(&each.over)?,
                     collect: each.collect.map(|key| self.key(&key)).transpose()?,
                     name: each.name,
-                    width: usize::try_from(width).unwrap_or(usize::MAX),
+                    width: width(each.width, settings),
                 })
             }
         };
@@ -143,10 +161,11 @@ impl Loader<'_> {
         let timeout = body.timeout_ms.map(Duration::from_millis);
         let assign = assign.collect::<Result<_, String>>()?;
         let shows = settings.on_no_match == OnNoMatch::Fail;
-        let next = body.next.edges().iter().map(|edge| self.edge(edge, shows)).collect::<Result<_, _>>()?;
+        let next = self.route(&body.next, shows, settings)?;
         let asks = self.asks.get();
         let is_plain = !asks.visits
-            && !body.next.takes_all()
+            && matches!(next, Route::First(_))
+            && body.join.is_none()
             && timeout.is_none()
             && body.remote.is_none()
             && !body.cached
@@ -156,7 +175,7 @@ impl Loader<'_> {
             kind,
             assign,
             next,
-            takes_all: body.next.takes_all(),
+            join: body.join,
             on_error: body.on_error,
             retry: body.retry,
             timeout,
@@ -209,11 +228,54 @@ impl Loader<'_> {
         Ok(Hook { name, event: hook.event, when: when.into(), does, untrusted: hook.untrusted.clone() })
     }
 
+    fn route(&self, route: &program::Route, shows: bool, settings: &Settings) -> Result<Route, String> {
+        let edge = |edge: &program::Edge| self.edge(edge, shows);
+        Ok(match route {
+            program::Route::First(list) => Route::First(list.iter().map(edge).collect::<Result<_, _>>()?),
+            program::Route::All { all } => Route::All(all.iter().map(edge).collect::<Result<_, _>>()?),
+            program::Route::Each { over, name, to, width: of_branches, most } => Route::Each(EachRoute {
+                over: self.term(over)?,
+                argument: self.argument(name).ok_or_else(|| format!("there is no argument `{name}`"))?,
+                to: self.target(to)?,
+                width: width(*of_branches, settings),
+                most: most.map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+            }),
+            program::Route::By { by, to } => {
+                let target = |(word, to): (&String, &Option<String>)| {
+                    Ok((word.clone(), to.as_ref().map(|name| self.target(name)).transpose()?))
+                };
+                Route::By(ByRoute {
+                    by: self.reference(&self.path(by, &[])?, &[])?,
+                    to: to.iter().map(target).collect::<Result<_, String>>()?,
+                })
+            }
+        })
+    }
+
+    fn target(&self, name: &str) -> Result<u16, String> {
+        self.nodes.get(name).copied().ok_or_else(|| format!("there is no node `{name}`"))
+    }
+
+    /// Returns the index of a name of elements of lists.
+    fn argument(&self, name: &str) -> Option<u16> {
+        u16::try_from(self.arguments.iter().position(|argument| argument == name)?).ok()
+    }
+
+    /// Reads a path that may begin with one of `locals`, or with the name of an element that a branch was begun for.
+    fn path(&self, text: &str, locals: &[&str]) -> Result<Path, String> {
+        Path::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())
+    }
+
+    /// Adds the names of elements that branches are begun for.
+    fn names<'n>(&'n self, locals: &'n [&'n str]) -> Cow<'n, [&'n str]> {
+        if self.arguments.is_empty() {
+            return Cow::Borrowed(locals);
+        }
+        locals.iter().copied().chain(self.arguments.iter().map(String::as_str)).collect()
+    }
+
     fn edge(&self, edge: &program::Edge, shows: bool) -> Result<Edge, String> {
-        let to = edge
-            .to
-            .as_ref()
-            .map(|name| self.nodes.get(name.as_str()).copied().ok_or_else(|| format!("there is no node `{name}`")));
+        let to = edge.to.as_ref().map(|name| self.target(name));
         let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when, &[]))?;
         let shown = if shows { edge.to_string() } else { String::new() };
         Ok(Edge { to: to.transpose()?, when: when.into(), shown })
@@ -241,8 +303,8 @@ impl Loader<'_> {
                 }
                 _ => None,
             };
-            let path = Path::parse_in(path.as_str().unwrap_or_default(), locals).map_err(|error| error.to_string())?;
-            let (left, whole) = (self.reference(&path)?, right.as_i64());
+            let path = self.path(path.as_str().unwrap_or_default(), locals)?;
+            let (left, whole) = (self.reference(&path, locals)?, right.as_i64());
             Ok(Condition::Test(Test { left, operator, right, whole, pattern }))
         } else {
             Ok(Condition::Always)
@@ -262,40 +324,49 @@ impl Loader<'_> {
                 let field = |(name, value): (&String, &Value)| Ok((name.clone(), self.term_in(value, locals)?));
                 Term::Object(map.iter().map(field).collect::<Result<_, String>>()?)
             }
-            Value::String(text) => match Template::parse_in(text, locals).map_err(|error| error.to_string())? {
-                Template::Text(text) => Term::Literal(Value::String(text)),
-                Template::Whole(expression) => Term::First(self.references(&expression)?),
-                Template::Mixed(pieces) => {
-                    let piece = |piece| match piece {
-                        template::Piece::Text(text) => Ok(Piece::Text(text)),
-                        template::Piece::Expression(expression) => {
-                            match (&expression.input, expression.paths.first()) {
-                                (Some(otherwise), Some(path)) => {
-                                    Ok(Piece::Input(self.reference(path)?, otherwise.clone()))
+            Value::String(text) => {
+                match Template::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())? {
+                    Template::Text(text) => Term::Literal(Value::String(text)),
+                    Template::Whole(expression) => Term::First(self.references(&expression, locals)?),
+                    Template::Mixed(pieces) => {
+                        let piece = |piece| match piece {
+                            template::Piece::Text(text) => Ok(Piece::Text(text)),
+                            template::Piece::Expression(expression) => {
+                                match (&expression.input, expression.paths.first()) {
+                                    (Some(otherwise), Some(path)) => {
+                                        Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone()))
+                                    }
+                                    _ => Ok(Piece::First(self.references(&expression, locals)?)),
                                 }
-                                _ => Ok(Piece::First(self.references(&expression)?)),
                             }
-                        }
-                    };
-                    Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
+                        };
+                        Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
+                    }
                 }
-            },
+            }
             other => Term::Literal(other.clone()),
         })
     }
 
-    fn references(&self, expression: &template::Expression) -> Result<Vec<Reference>, String> {
-        expression.paths.iter().map(|path| self.reference(path)).collect()
+    fn references(&self, expression: &template::Expression, locals: &[&str]) -> Result<Vec<Reference>, String> {
+        expression.paths.iter().map(|path| self.reference(path, locals)).collect()
     }
 
-    fn reference(&self, path: &Path) -> Result<Reference, String> {
+    fn reference(&self, path: &Path, locals: &[&str]) -> Result<Reference, String> {
         let mut segments = path.segments.clone();
         let root = match path.root {
             Root::Inputs => Base::Inputs,
             Root::Result => Base::Result,
             Root::Now => Base::Now,
             Root::Timestamp => Base::Timestamp,
-            Root::Local => Base::Local,
+            Root::Local => match segments.first() {
+                Some(name) if !locals.contains(&name.as_str()) => {
+                    let argument = self.argument(name).ok_or_else(|| format!("nothing is called `{name}`"))?;
+                    segments.remove(0);
+                    Base::Argument(argument)
+                }
+                _ => Base::Local,
+            },
             Root::Visit => match segments.first().map(String::as_str) {
                 Some("number") => {
                     self.asks.set(Asks { visits: true, ..self.asks.get() });
@@ -325,6 +396,24 @@ impl Loader<'_> {
     }
 }
 
+/// Returns how many calls are made at a time, where a node says `width`.
+fn width(width: Option<u32>, settings: &Settings) -> usize {
+    usize::try_from(width.unwrap_or(settings.max_concurrency).max(1)).unwrap_or(usize::MAX)
+}
+
+/// Checks that every index of a node names one.
+fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
+    let targets = |node: &Node| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
+    let joined =
+        |node: &Node| node.join.as_ref().map_or_else(Vec::new, |join| [&join.of[..], join.fan.as_slice()].concat());
+    let named =
+        graph.nodes.iter().flat_map(|node| [targets(node), joined(node)].concat().into_iter().chain(node.on_error));
+    match named.chain([graph.start]).find(|&node| usize::from(node) >= graph.nodes.len()) {
+        Some(node) => Err(format!("there is no node {node}")),
+        None => Ok(()),
+    }
+}
+
 fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
     Ok(Key { name: key.name.to_owned(), initial: key.initial.map(read_json).transpose()? })
 }
@@ -348,4 +437,93 @@ fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
 
 fn read_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("`{text}` is not JSON: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use graph_model::program::{ItemType, Join, Verb};
+
+    use super::super::{Base, CompiledGraph, Kind, Params, Route, Term};
+    use super::*;
+
+    fn load(nodes: &[(&str, &str)]) -> Result<CompiledGraph, String> {
+        let tool = program::Tool {
+            id: "code/review",
+            verb: Verb::Execute,
+            item: ItemType::Tool,
+            by: Performer::Program,
+            params: None,
+            typed: true,
+            nests: false,
+        };
+        let program = Program {
+            id: "test/routes",
+            version: "1.0.0",
+            source: "routes.yaml",
+            digest: "0000000000000000000000000000000000000000000000000000000000000000",
+            signer: "0000000000000000",
+            start: 0,
+            settings: r#"{"max_concurrency":3}"#,
+            permissions: &[],
+            env: &[],
+            keys: &[program::Key { name: "x", initial: None }],
+            tools: &[tool],
+            nodes,
+        };
+        CompiledGraph::load(&program).map_err(|error| error.reason)
+    }
+
+    #[test]
+    fn a_route_over_a_list_names_its_elements() {
+        let graph = load(&[
+            ("split", r#"{"line":1,"does":"gate","next":{"over":"${inputs.list}","as":"part","to":"review","most":5}}"#),
+            (
+                "review",
+                r#"{"line":2,"does":{"action":0},"params":{"of":"${part.path}"},"next":[{"to":"merge","when":{"path":"part.is_last","value":true}}]}"#,
+            ),
+            ("merge", r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true}}"#),
+        ])
+        .unwrap();
+        assert_eq!(graph.arguments, ["part"]);
+        let Route::Each(each) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
+        assert_eq!((each.argument, each.to, each.width, each.most), (0, 1, 3, Some(5)));
+        assert_eq!((graph.target(0, 0), graph.target(0, 1)), (Some(Some(1)), None));
+        let Kind::Action(CallTerm { params: Params::Object(Term::Object(fields)), .. }) = &graph.node(1).kind else {
+            panic!("{:?}", graph.node(1).kind)
+        };
+        let Term::First(references) = &fields[0].1 else { panic!("{fields:?}") };
+        assert!(matches!(references[0].root, Base::Argument(0)), "{references:?}");
+        assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
+        assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
+        assert!(!graph.node(0).is_plain && graph.node(1).is_plain && !graph.node(2).is_plain);
+    }
+
+    #[test]
+    fn a_route_by_values_has_a_target_for_each() {
+        let graph = load(&[(
+            "choose",
+            r#"{"line":1,"does":"gate","next":{"by":"state.x","to":{"again":"choose","done":null}}}"#,
+        )])
+        .unwrap();
+        let Route::By(by) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
+        assert!(matches!(by.by.root, Base::Key(0)));
+        assert_eq!(by.to[..], [("again".to_owned(), Some(0)), ("done".to_owned(), None)]);
+        assert_eq!([0, 1, 2].map(|edge| graph.target(0, edge)), [Some(Some(0)), Some(None), None]);
+    }
+
+    #[test]
+    fn routes_and_joins_that_lead_nowhere_are_refused() {
+        let refused = |body: &str| load(&[("a", body)]).unwrap_err();
+        assert_eq!(
+            refused(r#"{"line":1,"does":"gate","next":{"by":"state.x","to":{"b":"b"}}}"#),
+            "there is no node `b`"
+        );
+        assert_eq!(
+            refused(r#"{"line":1,"does":"gate","next":{"over":[],"as":"part","to":"b"}}"#),
+            "there is no node `b`"
+        );
+        assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[1]}}"#), "there is no node 1");
+        assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[],"fan":2}}"#), "there is no node 2");
+        assert!(refused(r#"{"line":1,"does":"gate","assign":{"x":"${part}"}}"#).contains("`part`"));
+    }
 }

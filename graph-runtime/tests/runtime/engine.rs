@@ -86,6 +86,21 @@ async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
 }
 
 #[tokio::test]
+async fn a_route_that_is_not_supported_fails_the_node() {
+    for (next, message) in [
+        (r#"{"over":[1,2],"as":"part","to":"end"}"#, "routes over lists are not supported yet"),
+        (r#"{"by":"inputs.way","to":{"on":"end"}}"#, "routes by values are not supported yet"),
+    ] {
+        let body = format!(r#"{{"line":1,"does":"gate","next":{next}}}"#);
+        let nodes = &[("split", body.as_str()), ("end", r#"{"line":2,"does":"return"}"#)];
+        let machine = || Interpreted::new(&Program { nodes, ..PROGRAM }, echo);
+        let (finished, _) = run(machine()).await;
+        assert_eq!(finished.unwrap_err().to_string(), format!("node `split` failed: {message}"));
+        assert!(run_unwatched(machine()).await.is_err());
+    }
+}
+
+#[tokio::test]
 async fn a_failure_leads_to_the_nodes_own_target_and_its_assignments_are_skipped() {
     let nodes = &[
         ("call", r#"{"line":1,"does":{"action":0},"assign":{"a":"set"},"next":[{"to":"done"}],"on_error":1}"#),
