@@ -546,10 +546,9 @@ impl<'m> Walk<'m> {
         }
         let frontier = self.position.frontier.clone();
         let mut leads = Vec::new();
-        for ((visit, activation), number) in step.visits.iter().zip(&frontier).zip(self.position.steps + 1..) {
-            same("number of the visit", visit.step, number)?;
+        for (visit, activation) in step.visits.iter().zip(&frontier) {
+            same("number of the visit", visit.step, activation.number)?;
             same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
-            same("argument of the visit", &visit.argument, &Value::Null)?;
             self.permitted(activation.node)?;
             self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
             let way = self.visit(visit, activation, at, frontier.len() == 1)?;
@@ -567,9 +566,6 @@ impl<'m> Walk<'m> {
         self.done.clear();
         self.lengths.get_mut().clear();
         self.items.clear();
-        for target in &step.next {
-            same("argument of what follows", &target.argument, &Value::Null)?;
-        }
         replay_step(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
         self.told = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
@@ -586,8 +582,7 @@ impl<'m> Walk<'m> {
             return Err("it names no call".to_owned());
         }
         for done in &calls.done {
-            let place = done.step.checked_sub(self.position.steps + 1).and_then(|place| usize::try_from(place).ok());
-            let activation = place.and_then(|place| self.position.frontier.get(place));
+            let activation = self.position.frontier.iter().find(|at| at.number == done.step);
             let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
             self.permitted(activation.node)?;
             let node = self.code.node(activation.node);
@@ -638,10 +633,10 @@ impl<'m> Walk<'m> {
     /// Fails unless a snapshot says where the run stands.
     fn is_told(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
-            let stands = position_of(said, self.code)?;
+            let mut stands = position_of(said, self.code)?;
             // What nodes returned the last time may be sealed.
-            let is_same = Position { previous: self.position.previous.clone(), ..stands } == self.position;
-            return if is_same { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
+            stands.root.previous.clone_from(&self.position.root.previous);
+            return if stands == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
         let is = SnapshotDraft { code: self.code, state, position: &self.position, vault: None }.to_owned();
         if is == *said {

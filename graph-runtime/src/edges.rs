@@ -48,14 +48,14 @@ impl Edges {
     ///
     /// None where the run ended without one, and where the node failed and led to its `on_error`.
     pub fn taken(&self, visit: &Visit) -> Option<&Edge> {
-        self.leaving(&visit.node).get(usize::from(visit.edge?))
+        self.leaving(&visit.node).get(usize::from(visit.edge()?))
     }
 
     /// Returns every edge of the graph, in the order of the file, with how often the visits of `history` took it.
     pub fn fired(&self, history: &[Visit]) -> Vec<Fired<'_>> {
         let mut times = HashMap::<_, u64>::new();
         for visit in history {
-            *times.entry((visit.node.as_str(), visit.edge)).or_default() += 1;
+            *times.entry((visit.node.as_str(), visit.edge())).or_default() += 1;
         }
         let edges = self.nodes.iter().flat_map(|(from, edges)| (0..).zip(edges).map(move |edge| (from.as_str(), edge)));
         let fired = |(from, (index, edge))| {

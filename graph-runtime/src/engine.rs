@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
 use graph_model::program::{self, LAST_ERROR, OnMaxSteps, RETRIES};
 use graph_model::secret::Mask;
@@ -36,13 +36,13 @@ use crate::hooks::Control;
 use crate::machine::{Calling, Cells, Lane, Machine};
 use crate::observer::Event;
 use crate::record::{
-    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, WrittenVisit, targets,
+    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, WrittenVisit, open_joins, targets,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
 use crate::step::{
-    Activation, Candidate, Change, Edges, Env, Facts, Misfit, Notes, Now, Outcome, Position, Settled, Visited, Way,
-    fold, output, settle,
+    Activation, Candidate, Change, Edges, Env, Facts, FoldError, Notes, Now, Outcome, Position, Settled, Visited, Way,
+    fold, output, path, settle,
 };
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
@@ -64,6 +64,9 @@ pub(crate) const CANCELLED: &str = "cancelled";
 pub(crate) const OVERDUE: &str = "the run took longer than it may";
 /// What the end of a run says before what a node wrote that the state does not take.
 pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
+
+/// What the end of a run says before why it cannot go on where its ways lead.
+pub(crate) const NO_WAY: &str = "the run cannot go on here: ";
 
 /// Returns what the end of a run says that had taken all the steps it may.
 pub(crate) fn exceeded(most: u64) -> String {
@@ -372,7 +375,7 @@ impl Engine {
     }
 
     /// Returns what a node looks at.
-    fn env<'a>(&'a self, at: Activation, now: &'a Now<'a>) -> Env<'a> {
+    fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
         Env::new(self.machine.graph(), &self.position, &*self.state, at, now)
     }
 
@@ -382,12 +385,11 @@ impl Engine {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        let first = self.position.steps + 1;
         visits.resize_with(self.position.frontier.len(), Visit::default);
         let shares = self.shares(&self.position.frontier);
-        visits.iter_mut().zip(&self.position.frontier).for_each(|(visit, activation)| visit.begin(*activation));
+        visits.iter_mut().zip(&self.position.frontier).for_each(|(visit, activation)| visit.begin(activation.clone()));
         if let Some(mut writing) = self.journal.take_if(|_| shares) {
-            let all = self.visit_all(first, visits, &mut slots);
+            let all = self.visit_all(visits, &mut slots);
             if let Err(error) = Box::pin(self.beside(&mut writing, all)).await
                 && let Some(visit) = visits.first_mut()
             {
@@ -395,27 +397,28 @@ impl Engine {
             }
             self.journal = Some(writing);
         } else {
-            self.visit_all(first, visits, &mut slots).await;
+            self.visit_all(visits, &mut slots).await;
         }
         self.slots = slots;
     }
 
-    async fn visit_all(&self, first: u64, visits: &mut [Visit], slots: &mut [Slot]) {
+    async fn visit_all(&self, visits: &mut [Visit], slots: &mut [Slot]) {
         // A call that is alone is written down with its step.
         let is_alone = visits.len() == 1;
         if let ([visit], [slot, ..]) = (&mut *visits, &mut *slots) {
-            self.timed_visit(first, visit, slot, is_alone).await;
+            self.timed_visit(visit, slot, is_alone).await;
         } else {
-            let all = (first..).zip(visits).zip(slots);
-            join_all(all.map(|((number, visit), slot)| self.timed_visit(number, visit, slot, is_alone))).await;
+            let most = self.graph().branches_at_once(&self.position.frontier);
+            let all = stream::iter(visits.iter_mut().zip(slots));
+            all.for_each_concurrent(most, |(visit, slot)| self.timed_visit(visit, slot, is_alone)).await;
         }
     }
 
-    async fn timed_visit(&self, number: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+    async fn timed_visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
         let node = &self.graph().node(visit.activation.node).name;
-        let span = tracing::info_span!("graph.step", %node, step = number);
-        self.visit(number, visit, slot, is_alone).instrument(span).await;
+        let span = tracing::info_span!("graph.step", %node, step = visit.activation.number);
+        self.visit(visit, slot, is_alone).instrument(span).await;
         if let Some(began) = began {
             visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
         }
@@ -438,7 +441,7 @@ impl Engine {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
         let mut notes = Notes::default();
-        let env = self.env(visit.activation, &now);
+        let env = self.env(&visit.activation, &now);
         let scrub = |failure: &mut Failure| self.scrub(failure);
         let facts = Facts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
         let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
@@ -474,9 +477,12 @@ impl Engine {
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
-            Err(Misfit { node, mismatch, .. }) => {
-                let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
-                return Err(Box::pin(self.end_at(node, first, failure, true)).await);
+            Err(error) => {
+                let (failure, is_unfit) = match &error {
+                    FoldError::Misfit { mismatch, .. } => (format!("{UNFIT}{mismatch}"), true),
+                    other => (format!("{NO_WAY}{other}"), false),
+                };
+                return Err(Box::pin(self.end_at(error.node(), first, Failure::permanent(failure), is_unfit)).await);
             }
         };
         let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
@@ -518,7 +524,7 @@ impl Engine {
             None => Box::pin(self.runtime.keep(self.machine.graph(), fresh)).await,
         }
         if self.is_observed() {
-            self.observe_visits(first, visits);
+            self.observe_visits(visits);
         }
         for (node, values) in told.into_iter().flatten() {
             if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
@@ -595,9 +601,9 @@ impl Engine {
     }
 
     /// Computes where the step leads.
-    fn fold(&self, visits: &[Visit]) -> Result<Candidate, Misfit> {
+    fn fold(&self, visits: &[Visit]) -> Result<Candidate, FoldError> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        fold(self.machine.graph(), Some(&*self.state), visited)
+        fold(self.machine.graph(), &self.position, Some(&*self.state), visited)
     }
 
     /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
@@ -617,7 +623,8 @@ impl Engine {
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let ended = self.ended(output(&self.env(Activation::of(node), &now), notes));
+        let at = Activation::of(node);
+        let ended = self.ended(output(&self.env(&at, &now), notes));
         (ended, now.known())
     }
 
@@ -643,10 +650,10 @@ impl Engine {
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
     async fn fail(&mut self, mut visits: Vec<Visit>, failed: usize) -> RunError {
         if self.is_observed() {
-            self.observe_visits(self.position.steps + 1, &visits);
+            self.observe_visits(&visits);
         }
-        let step = self.position.steps + 1 + failed as u64;
         let visit = visits.swap_remove(failed);
+        let step = visit.activation.number;
         let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
         self.end_at(visit.activation.node, step, *failure, visit.is_unfit).await
     }
@@ -662,7 +669,7 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        self.position.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
+        self.position.root.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
         RunError::Node {
             run: self.facts.id.clone(),
             node,
@@ -715,13 +722,13 @@ impl Engine {
         let machine = Arc::clone(&self.machine);
         let code = machine.graph();
         let slots = std::mem::take(&mut self.slots);
-        let first = self.position.steps + 1;
-        let covered = |((step, visit), slot): ((u64, &Visit), &Slot)| self.covered(step, visit, slot, true);
-        let covered: Vec<Option<Covered>> = (first..).zip(visits).zip(&slots).map(covered).collect();
-        let numbered = (first..).zip(visits).zip(&slots).zip(&covered);
+        let covered = |(visit, slot): (&Visit, &Slot)| self.covered(visit, slot, true);
+        let covered: Vec<Option<Covered>> = visits.iter().zip(&slots).map(covered).collect();
+        let made = visits.iter().zip(&slots).zip(&covered);
         let step = Step {
-            visits: numbered.map(|(((step, visit), slot), covered)| visit.written(code, step, slot, covered)).collect(),
+            visits: made.map(|((visit, slot), covered)| visit.written(code, slot, covered)).collect(),
             next: targets(code, candidate.next()),
+            joins: open_joins(code, candidate.joins(&self.position)),
             limit: self.position.limit,
         };
         let journal = self.journal.as_mut().expect("only a run with a journal seals records");
@@ -759,8 +766,8 @@ impl Engine {
     }
 
     /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
-    fn covered(&self, step: u64, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
-        let (vault, code) = (self.vault.as_ref()?, self.graph());
+    fn covered(&self, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
+        let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
         let secrets = &code.settings.secrets;
         let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
         let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
@@ -769,7 +776,12 @@ impl Engine {
             let name = &code.keys[change.key].name;
             (name.clone(), cover(secrets.keys.get(name), Place::change(step, name), change.value.clone()))
         };
-        Some(Covered { result, changes: visit.changes.iter().map(change).collect() })
+        // What of a list is secret is not known: all of it is sealed.
+        let list = match visit.way.edges() {
+            Edges::Over(list) => Some(cover(Some(&Mask::All), Place::list(step), Value::Array(list.to_vec()))),
+            _ => None,
+        };
+        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
     }
 
     /// Returns what a run returns as its journal holds it.
@@ -792,12 +804,11 @@ impl Engine {
 
     /// Returns visits as a history keeps them.
     fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
-        let numbered = (self.position.steps + 1..).zip(visits).zip(&self.slots);
-        let read = |((step, visit), slot): ((u64, &Visit), &Slot)| {
-            let covered = self.covered(step, visit, slot, false);
-            visit.written(self.graph(), step, slot, &covered).to_read()
+        let read = |(visit, slot): (&Visit, &Slot)| {
+            let covered = self.covered(visit, slot, false);
+            visit.written(self.graph(), slot, &covered).to_read()
         };
-        numbered.map(read).collect()
+        visits.iter().zip(&self.slots).map(read).collect()
     }
 
     fn observe_start(&self, step: u64, node: u16) {
@@ -806,13 +817,13 @@ impl Engine {
         self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
     }
 
-    fn observe_visits(&self, first: u64, visits: &[Visit]) {
+    fn observe_visits(&self, visits: &[Visit]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
-        for (step, visit) in (first..).zip(visits) {
+        for visit in visits {
             let node = self.graph().node(visit.activation.node);
             self.observe(&Event::StepCompleted {
                 run: &self.facts.id,
-                step,
+                step: visit.activation.number,
                 node: &node.name,
                 kind: node.kind.kind(),
                 elapsed: visit.elapsed,
@@ -872,7 +883,7 @@ impl Visit {
     /// Returns what decides where the run stands behind it.
     fn visited<'a>(&'a self, slot: &'a Slot) -> Visited<'a> {
         Visited {
-            node: self.activation.node,
+            at: &self.activation,
             calls: self.calls,
             error: self.failure.as_ref().map(|failure| failure.message.as_str()),
             items: &self.items,
@@ -886,7 +897,6 @@ impl Visit {
     fn written<'a>(
         &'a self,
         graph: &'a CompiledGraph,
-        step: u64,
         slot: &'a Slot,
         covered: &'a Option<Covered>,
     ) -> WrittenVisit<'a> {
@@ -896,9 +906,10 @@ impl Visit {
         let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
         let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
         WrittenVisit {
-            step,
+            step: self.activation.number,
             node: &node.name,
-            argument: View::Null,
+            branch: path(self.activation.frame.as_ref()),
+            fan: self.activation.frame.as_ref().map_or(0, |frame| frame.fan.visit),
             result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
             calls: if self.calls > 1 { self.calls } else { 0 },
             run: self.run.clone(),
@@ -912,10 +923,15 @@ impl Visit {
                 Some(covered) => Changes::Covered(&covered.changes),
                 None => Changes::Plain(graph, &self.changes),
             },
-            edge: self.way.edge(),
-            edges: match self.way.edges() {
-                Edges::Many(edges) => edges.to_vec(),
-                Edges::None | Edges::One(_) => Vec::new(),
+            edges: self.way.edges().as_slice().to_vec(),
+            over: match self.way.edges() {
+                Edges::Over(list) => Some(u32::try_from(list.len()).unwrap_or(u32::MAX)),
+                _ => None,
+            },
+            list: match (self.way.edges(), covered) {
+                (Edges::Over(_), Some(covered)) => covered.list.as_ref().map(AsView::view),
+                (Edges::Over(list), None) => Some(list.view()),
+                _ => None,
             },
             now: self.at.map(timestamp::unix_milliseconds),
             ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -933,11 +949,11 @@ pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Po
         let value = hidden(secrets.keys.get(&name), view.to_value());
         (name, value)
     }));
-    if let Some(error) = &position.last_error {
+    if let Some(error) = &position.root.last_error {
         map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
     }
-    if !position.retries.is_empty() {
-        map.insert(RETRIES.to_owned(), Value::Object(position.retries.clone()));
+    if !position.root.retries.is_empty() {
+        map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
     }
     Value::Object(map)
 }

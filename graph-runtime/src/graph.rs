@@ -3,6 +3,7 @@
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
 
+mod joins;
 mod load;
 
 use std::sync::Arc;
@@ -27,7 +28,10 @@ pub(crate) use load::LoadError;
 use crate::call::GraphFacts;
 use crate::error::Failure;
 use crate::machine::Arguments;
-use crate::step::{Change, Edges, EvalContext, Notes, Request};
+use crate::step::{Change, Edges, EvalContext, Frame, Notes, Request, frames};
+
+/// How many branches one visit may begin.
+const MOST_BRANCHES: usize = 1 << 20;
 
 /// A graph that can be followed.
 #[derive(Debug)]
@@ -43,14 +47,13 @@ pub struct CompiledGraph {
     pub(crate) keys: Vec<Key>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) nodes: Vec<Node>,
-    /// The names that routes over lists give to the elements, each once.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
-    pub(crate) arguments: Vec<String>,
     /// What its calls are told of it.
     pub(crate) facts: Arc<GraphFacts>,
     pub(crate) hooks: Vec<Hook>,
     /// Whether a node asks how often it was visited.
     pub(crate) counts_visits: bool,
+    /// The fan-outs that have joins.
+    fan_outs: joins::FanOuts,
 }
 
 /// A key of the state.
@@ -130,7 +133,6 @@ pub(crate) enum Route {
 
 /// A route to one node for each element of a list.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
 pub(crate) struct EachRoute {
     pub(crate) over: Term,
     /// The element's name in the branch, as an index into [`CompiledGraph::arguments`].
@@ -144,7 +146,6 @@ pub(crate) struct EachRoute {
 
 /// A route by a value.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
 pub(crate) struct ByRoute {
     pub(crate) by: Reference,
     /// The target for each word that the value can be; none ends the run or the branch.
@@ -195,6 +196,11 @@ impl Kind {
             Self::Gate => program::Kind::Gate,
             Self::Return(_) => program::Kind::Return,
         }
+    }
+
+    /// Whether the run ends with it.
+    pub(crate) fn ends_run(&self) -> bool {
+        matches!(self, Self::Return(_))
     }
 
     /// Returns the tool that it calls, once or for each item of a list.
@@ -326,7 +332,6 @@ enum Base {
     /// A foreach's variable, or what a hook is told; its name is the first segment.
     Local,
     /// The element of the list that the branch was begun for: the name is one of [`CompiledGraph::arguments`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not follow it yet"))]
     Argument(u16),
 }
 
@@ -477,9 +482,10 @@ impl CompiledGraph {
         node: u16,
         context: &EvalContext<'_>,
         result: View<'_>,
+        notes: &mut Notes,
         changes: &[Change],
     ) -> Result<Edges, Box<Failure>> {
-        Look { changes, result, ..self.look(context) }.route(self.node(node))
+        Look { changes, result, ..self.look(context) }.route(self.node(node), notes)
     }
 
     /// Whether the run ends with the first failure of a node, so a foreach begins no more calls after one.
@@ -610,8 +616,8 @@ impl Look<'_> {
             Base::Local => self.local,
             Base::Now => return View::Text(self.context.now.text()),
             Base::Timestamp => return View::Integer(self.context.now.milliseconds()),
-            // `State` is no view; and no branch has an argument before routes over lists are followed.
-            Base::State | Base::Argument(_) => View::Null,
+            Base::Argument(argument) => self.argument(argument),
+            Base::State => View::Null,
         };
         if reference.segments.is_empty() { base } else { path::follow(base, &reference.segments) }
     }
@@ -727,8 +733,8 @@ impl Look<'_> {
 
     /// Returns which edges of a node are taken: of a list the first whose condition holds (R89).
     #[inline]
-    fn route(&self, node: &Node) -> Result<Edges, Box<Failure>> {
-        let Route::First(edges) = &node.next else { return self.route_otherwise(node) };
+    fn route(&self, node: &Node, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
+        let Route::First(edges) = &node.next else { return self.route_otherwise(node, notes) };
         for (edge, index) in edges.iter().zip(0..) {
             if self.holds(&edge.when)? {
                 return Ok(Edges::One(index));
@@ -738,11 +744,11 @@ impl Look<'_> {
     }
 
     #[cold]
-    fn route_otherwise(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+    fn route_otherwise(&self, node: &Node, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
         let edges = match &node.next {
             Route::First(edges) | Route::All(edges) => edges,
-            Route::Each(_) => return Err(Box::new(Failure::permanent("routes over lists are not supported yet"))),
-            Route::By(_) => return Err(Box::new(Failure::permanent("routes by values are not supported yet"))),
+            Route::Each(each) => return self.route_over(each, notes),
+            Route::By(by) => return self.route_by(by),
         };
         let mut taken = Vec::new();
         for (edge, index) in edges.iter().zip(0..) {
@@ -750,7 +756,62 @@ impl Look<'_> {
                 taken.push(index);
             }
         }
-        if taken.is_empty() { self.no_edge(node) } else { Ok(Edges::Many(taken.into())) }
+        if taken.is_empty() {
+            self.no_edge(node)?;
+        }
+        Ok(Edges::Many(taken.into()))
+    }
+
+    /// Returns the elements that branches begin for. Null is a list without elements, as for a foreach.
+    fn route_over(&self, each: &EachRoute, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
+        let list = match self.evaluate(&each.over, notes) {
+            Value::Array(list) => list,
+            Value::Null => Vec::new(),
+            other => {
+                let found = describe(other.view());
+                return Err(Box::new(Failure::permanent(format!("`over` is a list, and found {found}"))));
+            }
+        };
+        let most = each.most.unwrap_or(usize::MAX).min(MOST_BRANCHES);
+        if list.len() > most {
+            let length = list.len();
+            return Err(Box::new(Failure::permanent(format!(
+                "`over` has {length} elements, and branches may begin for {most}"
+            ))));
+        }
+        Ok(Edges::Over(Arc::new(list)))
+    }
+
+    /// Returns the edge of the word that a value is.
+    fn route_by(&self, by: &ByRoute) -> Result<Edges, Box<Failure>> {
+        let value = self.view(&by.by);
+        let word = match value {
+            View::Text(word) => Some(word),
+            View::Boolean(true) => Some("true"),
+            View::Boolean(false) => Some("false"),
+            View::Null => Some("null"),
+            _ => None,
+        };
+        let place = word.and_then(|word| by.to.iter().position(|(known, _)| known == word));
+        match place.and_then(|place| u16::try_from(place).ok()) {
+            Some(edge) => Ok(Edges::One(edge)),
+            None => {
+                let (path, found) = (&by.by.written, describe(value));
+                Err(Box::new(Failure::permanent(format!("`{path}` leads nowhere: there is no target for {found}"))))
+            }
+        }
+    }
+
+    /// Returns the element that the branch was begun for to which a route over a list gave that name.
+    #[cold]
+    fn argument(&self, argument: u16) -> View<'_> {
+        let of_route = |frame: &&Arc<Frame>| match &self.graph.node(frame.fan.node).next {
+            Route::Each(each) => each.argument == argument,
+            Route::First(_) | Route::All(_) | Route::By(_) => false,
+        };
+        let frame = frames(self.context.frame).find(of_route);
+        let element = frame.and_then(|frame| frame.fan.list.get(usize::try_from(frame.branch).ok()?));
+        element.map_or(View::Null, AsView::view)
     }
 
     fn no_edge(&self, node: &Node) -> Result<Edges, Box<Failure>> {

@@ -10,8 +10,10 @@
 //! `docs/journal.md` says all of it byte for byte.
 
 mod snapshot;
+mod version_2;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 use std::time::SystemTime;
 
@@ -24,13 +26,15 @@ use graph_model::value::{Map, Value, View};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::graph::CompiledGraph;
-use crate::step::{Activation, Change, Edges};
+use crate::step::{Activation, Change, Edges, OpenJoin, path};
 
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::{Due, SnapshotDraft};
 
-/// The version of the form that this module writes and reads.
-pub const VERSION: u32 = 2;
+/// The version of the form that this module writes.
+pub const VERSION: u32 = 3;
+/// The first version of the form that this module reads.
+pub const FIRST_VERSION: u32 = 2;
 
 /// A record as a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,8 +181,11 @@ pub struct Origin {
 pub struct Step<V = Visit, T = Target> {
     /// The visits, in the order of the frontier.
     pub visits: Vec<V>,
-    /// What is to be visited next; nothing where the run ends.
+    /// What is to be visited next, in the order of the paths. Nothing where the run ends.
     pub next: Vec<T>,
+    /// The joins that branches came to in this step, and that have not come themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joins: Vec<Join>,
     /// How many steps the run may take, where a hook allowed more than the graph does (R131).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -215,13 +222,16 @@ impl Payload for Map<String, Value> {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize, D: Payload, C: Payload"))]
 pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
-    /// The number of the visit, from 1.
+    /// The number of the visit, from 1. It was given when the step before made the activation.
     pub step: u64,
     /// The node.
     pub node: T,
-    /// What it was activated with.
-    #[serde(default, skip_serializing_if = "Payload::is_blank")]
-    pub argument: D,
+    /// The path: the place of each branch around the visit, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub branch: Vec<u32>,
+    /// The visit whose fan-out the innermost branch is of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fan: u64,
     /// What its tool returned; what a foreach collected is in its changes.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub result: D,
@@ -252,12 +262,15 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// What it wrote.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub changes: C,
-    /// The edge that was taken, by its index in the node's list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edge: Option<u16>,
-    /// The edges that were taken, where the node takes several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The edges that were taken, by their indices in the node's list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "edge", deserialize_with = "version_2::edges")]
     pub edges: Vec<u16>,
+    /// How many branches the visit began, where it fanned out over a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<u32>,
+    /// The list that the visit fanned out over: one branch for each element. A list with secrets is sealed as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<D>,
     /// The time that it was told, in milliseconds since the Unix epoch, if it asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
@@ -275,6 +288,17 @@ pub struct ItemFailure {
     /// The item's index, from 0.
     pub item: u64,
     /// Why.
+    pub error: String,
+}
+
+/// A visit that failed, and ended the run with others of its step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VisitFailure {
+    /// The number of the visit.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// Why it failed.
     pub error: String,
 }
 
@@ -317,13 +341,39 @@ pub struct Done {
 
 /// A node that is to be visited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(bound(serialize = "T: Serialize, D: Payload"))]
-pub struct Target<T = String, D = Value> {
+pub struct Target<T = String> {
+    /// The number that its visit will have.
+    #[serde(default)]
+    pub number: u64,
     /// The node.
     pub node: T,
-    /// What it is activated with.
-    #[serde(default, skip_serializing_if = "Payload::is_blank")]
-    pub argument: D,
+    /// The path: the place of each branch around it, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub branch: Vec<u32>,
+    /// The visit whose fan-out the innermost branch is of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fan: u64,
+}
+
+/// A join that has not come yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The node.
+    pub node: String,
+    /// The visit whose branches it joins.
+    pub fan: u64,
+    /// The branches that have come to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrived: Vec<Arrival>,
+}
+
+/// A branch that has come to a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The number of the visit that led to the join.
+    pub visit: u64,
+    /// The place of the branch in the join's fan-out.
+    pub branch: u32,
 }
 
 /// A run that goes on.
@@ -372,6 +422,9 @@ pub struct End {
     /// Whether it failed on what the node's calls returned: they are made again if the run is taken up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,
+    /// The visits of the last step that failed, where there were several; the first is the one that `error` and `node` tell of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<VisitFailure>,
     /// What was noticed while the output was computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -391,6 +444,7 @@ impl End {
             exhausted: false,
             signal: None,
             unfit: false,
+            failures: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -446,7 +500,9 @@ pub enum JournalError {
         reason: String,
     },
     /// The form is one that this version does not know.
-    #[error("record {seq} of its journal has version {found}, and this program reads version {VERSION}")]
+    #[error(
+        "record {seq} of its journal has version {found}, and this program reads versions {FIRST_VERSION} to {VERSION}"
+    )]
     Version {
         /// The record.
         seq: u64,
@@ -489,6 +545,8 @@ pub(crate) struct Chain {
     run: RunId,
     seq: u64,
     prev: Digest,
+    /// The version of the last record: those that follow have none before it.
+    version: u32,
 }
 
 /// A record that is being written; its parts are borrowed, not copied.
@@ -508,7 +566,7 @@ struct Draft<'a, E> {
 impl Chain {
     /// A chain without records.
     pub(crate) fn new(run: RunId) -> Self {
-        Self { run, seq: 0, prev: Digest::of([]) }
+        Self { run, seq: 0, prev: Digest::of([]), version: FIRST_VERSION }
     }
 
     /// Returns how many records there are.
@@ -533,6 +591,7 @@ impl Chain {
         let signature = key.sign(&digest);
         self.seq += 1;
         self.prev = link(&digest, &signature);
+        self.version = VERSION;
         Sealed { seq, signature, body, end: Some(token) }
     }
 }
@@ -544,6 +603,7 @@ pub(crate) type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
 pub(crate) struct Covered {
     pub(crate) result: Value,
     pub(crate) changes: Map<String, Value>,
+    pub(crate) list: Option<Value>,
 }
 
 /// What a visit wrote, as the engine writes it down.
@@ -584,8 +644,24 @@ impl WrittenVisit<'_> {
 }
 
 /// Returns what is to be visited next, as it is written.
-pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> Vec<Target<&'a str, View<'a>>> {
-    frontier.iter().map(|at| Target { node: graph.node(at.node).name.as_str(), argument: View::Null }).collect()
+pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> Vec<Target<&'a str>> {
+    let target = |at: &Activation| Target {
+        number: at.number,
+        node: graph.node(at.node).name.as_str(),
+        branch: path(at.frame.as_ref()),
+        fan: at.frame.as_ref().map_or(0, |frame| frame.fan.visit),
+    };
+    frontier.iter().map(target).collect()
+}
+
+/// Returns joins as they are written.
+pub(crate) fn open_joins<'j>(graph: &CompiledGraph, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
+    let join = |OpenJoin { node, fan, arrived }: &OpenJoin| Join {
+        node: graph.node(*node).name.clone(),
+        fan: fan.visit,
+        arrived: arrived.clone(),
+    };
+    joins.into_iter().map(join).collect()
 }
 
 /// A journal whose chain is whole and whose signatures are the key's.
@@ -770,6 +846,7 @@ fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Dig
             break;
         }
         links.push(chain.prev);
+        chain.version = version(&one.body).unwrap_or(VERSION);
         chain.seq += 1;
         chain.prev = one.link();
     }
@@ -779,16 +856,25 @@ fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Dig
 impl Chain {
     /// Returns the chain behind records that follow it.
     fn behind(&self, sealed: &[Sealed]) -> Self {
-        let prev = sealed.last().map_or(self.prev, Sealed::link);
-        Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev }
+        let (prev, version) = match sealed.last() {
+            Some(last) => (last.link(), version(&last.body).unwrap_or(VERSION)),
+            None => (self.prev, self.version),
+        };
+        Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev, version }
     }
 
-    /// Whether a text begins as that of the next record must: `{"v":2,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
+    /// Whether a text begins as that of the next record must: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
+    /// The version never falls along a journal.
     fn starts(&self, body: &str) -> bool {
-        const VERSIONED: &str = r#"{"v":2,"run":""#;
-        const { assert!(VERSION == 2) };
+        if version(body).is_none_or(|version| version < self.version) {
+            return false;
+        }
         let after = || {
-            let rest = body.strip_prefix(VERSIONED)?.strip_prefix(self.run.as_str())?.strip_prefix(r#"","seq":"#)?;
+            let rest = body
+                .get(VERSIONED.len() + 1..)?
+                .strip_prefix(RUN)?
+                .strip_prefix(self.run.as_str())?
+                .strip_prefix(r#"","seq":"#)?;
             let rest = rest.strip_prefix(self.seq.to_string().as_str())?.strip_prefix(r#","prev":""#)?;
             let (prev, rest) = rest.split_at_checked(64)?;
             // A digest is written in one way only, and so can be compared when it is read.
@@ -807,12 +893,27 @@ fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
             return JournalError::Signature { seq, key: key.fingerprint() };
         }
         match read::<VersionOnly>(seq, &one.body) {
-            Ok(VersionOnly { v: VERSION }) => {}
+            Ok(VersionOnly { v: FIRST_VERSION..=VERSION }) => {}
             Ok(VersionOnly { v }) => return JournalError::Version { seq, found: v },
             Err(error) => return error,
         }
     }
     JournalError::Broken { seq: chain.seq }
+}
+
+/// How a record begins, before the digit of its version.
+const VERSIONED: &str = r#"{"v":"#;
+/// What follows the digit, before the run.
+const RUN: &str = r#","run":""#;
+const _: () = assert!(FIRST_VERSION == 2 && VERSION == 3, "versions are of one digit");
+
+/// Returns the version that a record begins with, if it is one that is read.
+fn version(body: &str) -> Option<u32> {
+    match body.as_bytes().get(VERSIONED.len()).filter(|_| body.starts_with(VERSIONED))? {
+        b'2' => Some(2),
+        b'3' => Some(3),
+        _ => None,
+    }
 }
 
 /// Returns what a text that begins as the chain asks says of its token, its time and its kind.
@@ -852,7 +953,9 @@ fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, Journ
         "end" => Entry::End(read(seq, body)?),
         _ => return read(seq, body),
     };
-    Ok(Record { v: VERSION, run: run.clone(), seq, prev, end, at: at.to_owned(), entry })
+    let v = version(body).unwrap_or(VERSION);
+    let entry = if v < VERSION { version_2::numbered(entry) } else { entry };
+    Ok(Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry })
 }
 
 fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
@@ -860,21 +963,26 @@ fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, Journal
 }
 
 impl Visit {
-    /// Returns the edges that were taken.
-    pub(crate) fn taken(&self) -> Edges {
-        match (self.edge, self.edges.as_slice()) {
-            (Some(edge), _) => Edges::One(edge),
-            (None, []) => Edges::None,
-            (None, edges) => Edges::Many(edges.into()),
+    /// Returns the edges that were taken by a visit of a node that `fans_out`, or does not.
+    pub(crate) fn taken(&self, fans_out: bool) -> Edges {
+        match (&self.list, self.edges.as_slice()) {
+            // Of a list that is sealed only the length is known.
+            (Some(Value::Array(list)), _) => Edges::Over(Arc::new(list.clone())),
+            (_, []) if self.over.is_some() => {
+                let length = self.over.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+                Edges::Over(Arc::new(vec![Value::Null; length]))
+            }
+            (_, []) if !fans_out => Edges::None,
+            (_, [edge]) if !fans_out => Edges::One(*edge),
+            (_, edges) => Edges::Many(edges.into()),
         }
     }
-}
 
-/// Returns the activation that a record names.
-pub(crate) fn activation(code: &CompiledGraph, target: &Target) -> Result<Activation, String> {
-    let Target { node, argument } = target;
-    if !argument.is_null() {
-        return Err(format!("it sends something to node `{node}`, which takes nothing"));
+    /// Returns the edge that was taken, if it is one.
+    pub fn edge(&self) -> Option<u16> {
+        match self.edges.as_slice() {
+            [edge] => Some(*edge),
+            _ => None,
+        }
     }
-    Ok(Activation::of(code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?))
 }

@@ -21,7 +21,7 @@ use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
-use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
+use crate::engine::{Desk, Durability, Ended, Engine, Finished, NO_WAY, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
 use crate::graph::CompiledGraph;
@@ -30,7 +30,8 @@ use crate::items::{Operations, Spaces};
 use crate::machine::{Cells, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{
-    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Step, Verified, Visit,
+    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Step, Target, Verified,
+    Visit, open_joins, targets,
 };
 use crate::run::{Run, Task, Work, spawn};
 use crate::schema;
@@ -1093,14 +1094,31 @@ pub(crate) fn replay_step(
     position: &mut Position,
     step: &Step,
 ) -> Result<(), String> {
-    let visits = step.visits.iter().map(|visit| Recorded::read(graph, visit)).collect::<Result<Vec<_>, _>>()?;
+    if step.visits.len() != position.frontier.len() {
+        return Err(format!(
+            "{} nodes were to be visited, and it visits {}",
+            position.frontier.len(),
+            step.visits.len()
+        ));
+    }
+    let frontier = position.frontier.clone();
+    let read = |(at, visit)| Recorded::read(graph, at, visit);
+    let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
     let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
-    let candidate = fold(graph, None, visited()).map_err(|misfit| misfit.mismatch.to_string())?;
-    let name = |at: &Activation| graph.node(at.node).name.as_str();
-    let said = step.next.iter().map(|target| target.node.as_str());
-    if !said.clone().eq(candidate.next().iter().map(name)) {
-        let (said, leads): (Vec<_>, Vec<_>) = (said.collect(), candidate.next().iter().map(name).collect());
-        return Err(format!("it says that the way on is {}, and it is {}", said.join(", "), leads.join(", ")));
+    let candidate = fold(graph, position, None, visited()).map_err(|error| format!("{NO_WAY}{error}"))?;
+    let (said, next) = (&step.next, targets(graph, candidate.next()));
+    if !said.iter().map(|target| target.node.as_str()).eq(next.iter().map(|target| target.node)) {
+        let said = said.iter().map(|target| target.node.as_str()).collect::<Vec<_>>().join(", ");
+        let leads = next.iter().map(|target| target.node).collect::<Vec<_>>().join(", ");
+        return Err(format!("it says that the way on is {said}, and it is {leads}"));
+    }
+    let is_same =
+        |(said, is): (&Target, &Target<&str>)| (said.number, &said.branch, said.fan) == (is.number, &is.branch, is.fan);
+    if !said.iter().zip(&next).all(is_same) {
+        return Err("it numbers what is visited next otherwise than in the order of the branches".to_owned());
+    }
+    if step.joins != open_joins(graph, candidate.joins(position)) {
+        return Err("it says something else of the joins than which branches came to them".to_owned());
     }
     candidate.take(graph, position, visited());
     for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
@@ -1113,15 +1131,23 @@ pub(crate) fn replay_step(
 }
 
 /// A visit of a journal with its names resolved.
-struct Recorded {
-    node: u16,
+struct Recorded<'a> {
+    at: &'a Activation,
     way: Way,
     changes: Vec<Change>,
 }
 
-impl Recorded {
-    fn read(graph: &CompiledGraph, visit: &Visit) -> Result<Self, String> {
-        let node = graph.node_named(&visit.node).ok_or_else(|| format!("there is no node `{}`", visit.node))?;
+impl<'a> Recorded<'a> {
+    fn read(graph: &CompiledGraph, at: &'a Activation, visit: &Visit) -> Result<Self, String> {
+        let node = at.node;
+        let name = &graph.node(node).name;
+        if visit.step != at.number || visit.node != *name {
+            let Visit { step, node, .. } = visit;
+            return Err(format!(
+                "it is visit {step}, of node `{node}`, and visit {} of node `{name}` is next",
+                at.number
+            ));
+        }
         let change = |(name, value): (&String, &Value)| {
             let key = graph.key_named(name).ok_or_else(|| format!("there is no state key `{name}`"))?;
             Ok(Change { key, value: value.clone() })
@@ -1131,19 +1157,19 @@ impl Recorded {
             (Some(_), false, Some(target)) => Way::OnError(target),
             (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
             (error, suppressed, _) => {
-                let edges = visit.taken();
+                let edges = visit.taken(graph.fans_out(node));
                 if edges.as_slice().iter().any(|edge| graph.target(node, *edge).is_none()) {
                     return Err("there is no such edge".to_owned());
                 }
                 Way::Along { edges, suppressed: suppressed && error.is_some() }
             }
         };
-        Ok(Self { node, way, changes })
+        Ok(Self { at, way, changes })
     }
 
     fn visited<'v>(&'v self, visit: &'v Visit) -> Visited<'v> {
         Visited {
-            node: self.node,
+            at: self.at,
             calls: visit.calls,
             error: visit.error.as_deref(),
             items: &visit.items,

@@ -12,7 +12,7 @@ use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Machine};
 use crate::record::Status;
 use crate::runtime::{Inner, Options, Runtime};
-use crate::step::{Activation, Position};
+use crate::step::Position;
 use crate::store::StoreError;
 use crate::travel::{Past, Seen, TravelError, opened};
 
@@ -210,7 +210,7 @@ impl Runtime {
                 vault.learn(code.settings.secrets.keys.get(&key.name), &engine.state.get(index).to_plain_value());
             }
         }
-        engine.position.frontier = vec![Activation::of(at)];
+        engine.position.stand_at(at);
         let done = engine.single().await?;
         Ok(Stepped {
             run,
@@ -264,11 +264,11 @@ fn overlay(
             LAST_ERROR => {
                 let error: Option<LastError> = serde_json::from_value(value.clone())
                     .map_err(|_| wrong(&name, "an object with `node` and `error`", &value))?;
-                position.last_error = error;
+                position.root.last_error = error;
             }
             RETRIES => match value {
-                Value::Object(retries) => position.retries = retries,
-                Value::Null => position.retries.clear(),
+                Value::Object(retries) => position.root.retries = retries,
+                Value::Null => position.root.retries.clear(),
                 other => return Err(wrong(&name, "an object", &other)),
             },
             _ => {

@@ -7,12 +7,15 @@
 //! * [`settle()`] says what a visit writes and where it leads behind its calls,
 //! * [`fold()`] says where the run stands behind a step.
 
+mod branch;
 mod context;
 mod fold;
 mod limit;
+mod next;
 mod position;
 mod settle;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::name::ItemId;
@@ -22,22 +25,34 @@ use crate::error::Failure;
 use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Arguments, Cells};
 
+pub(crate) use branch::{BranchKey, Fan, Frame, frames, path};
 pub(crate) use context::{Env, EvalContext, Notes, Now, Retries};
-pub(crate) use fold::{Candidate, Misfit, Visited, fold, take_plain};
+pub(crate) use fold::{Candidate, FoldError, Visited, fold, take_plain};
 pub(crate) use limit::most_extended;
-pub(crate) use position::Position;
+pub(crate) use position::{Branch, Memory, OpenJoin, Position};
 pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, may_suppress, settle};
 
 /// A node that is to be visited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Activation {
+    /// Its number, from 1: that of its visit. It is given when the activation is made, so that nothing that happens beside it changes
+    /// it. Idempotency keys and the records of finished calls hang on it.
+    pub(crate) number: u64,
     /// The node's index.
     pub(crate) node: u16,
+    /// The branch that it stands in; none outside all fan-outs.
+    pub(crate) frame: Option<Arc<Frame>>,
 }
 
 impl Activation {
+    /// A node that is looked at outside of a step.
     pub(crate) fn of(node: u16) -> Self {
-        Self { node }
+        Self { number: 0, node, frame: None }
+    }
+
+    /// Returns the branch that it stands in.
+    pub(crate) fn branch(&self) -> Option<BranchKey> {
+        self.frame.as_deref().map(Frame::key)
     }
 }
 
@@ -49,15 +64,17 @@ pub(crate) enum Edges {
     None,
     /// One, which may lead out of the graph.
     One(u16),
-    /// Several, all in the next step.
+    /// Those of a node that fans out, all in the next step.
     Many(Box<[u16]>),
+    /// The one way of a node that goes over a list, once for each of these.
+    Over(Arc<Vec<Value>>),
 }
 
 impl Edges {
     /// Returns the edges in order.
     pub(crate) fn as_slice(&self) -> &[u16] {
         match self {
-            Self::None => &[],
+            Self::None | Self::Over(_) => &[],
             Self::One(edge) => std::slice::from_ref(edge),
             Self::Many(edges) => edges,
         }
@@ -67,7 +84,7 @@ impl Edges {
     pub(crate) fn one(&self) -> Option<u16> {
         match self {
             Self::One(edge) => Some(*edge),
-            Self::None | Self::Many(_) => None,
+            Self::None | Self::Many(_) | Self::Over(_) => None,
         }
     }
 }
@@ -155,7 +172,8 @@ pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: 
     let position = Position::new(graph);
     let clock = || SystemTime::UNIX_EPOCH;
     let now = Now::new(&clock);
-    let env = Env::new(graph, &position, state, Activation::of(node), &now);
+    let at = Activation::of(node);
+    let env = Env::new(graph, &position, state, &at, &now);
     let (mut notes, mut changes, mut next) = (Notes::default(), Vec::new(), None);
     for _ in 0..times {
         let Settled { way, .. } =

@@ -103,7 +103,7 @@ impl Visited {
         Self {
             node: visit.node.clone(),
             written: visit.changes.keys().cloned().collect(),
-            edge: visit.edge,
+            edge: visit.edge(),
             error: visit.error.clone(),
             cached: visit.cached,
             run: visit.run.clone(),
@@ -401,11 +401,11 @@ impl<'m> Past<'m> {
                 let mut map = Map::from_iter([("inputs".to_owned(), inputs.clone())]);
                 let set = keys.iter().filter(|(_, value)| !value.is_null());
                 map.extend(set.map(|(name, value)| (name.clone(), value.clone())));
-                if let Some(error) = &position.last_error {
+                if let Some(error) = &position.root.last_error {
                     map.insert(LAST_ERROR.to_owned(), serde_json::json!({"node": error.node, "error": error.error}));
                 }
-                if !position.retries.is_empty() {
-                    map.insert(RETRIES.to_owned(), Value::Object(position.retries.clone()));
+                if !position.root.retries.is_empty() {
+                    map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
                 }
                 let mut state = Value::Object(map);
                 hide_sealed(&mut state);

@@ -46,7 +46,7 @@ pub(crate) struct Vault {
 pub(crate) struct Place<'a> {
     /// The number of the visit; 0 before the first.
     pub(crate) step: u64,
-    /// `inputs`, `result`, `changes`, `call`, `snapshot`, `previous` or `output`.
+    /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
     pub(crate) part: &'static str,
     /// The key, of changes and snapshots; the item, of calls; the node, of what was returned before.
     pub(crate) key: &'a str,
@@ -273,7 +273,7 @@ impl Vault {
         for (key, value) in &mut visit.changes {
             self.unseal(code.settings.secrets.keys.get(key), Place::change(step, key), value)?;
         }
-        Ok(())
+        visit.list.as_mut().map_or(Ok(()), |list| self.unseal(Some(&Mask::All), Place::list(step), list))
     }
 }
 
@@ -298,6 +298,11 @@ impl<'a> Place<'a> {
     /// What a visit wrote to a key.
     pub(crate) fn change(step: u64, key: &'a str) -> Self {
         Self { step, part: "changes", key }
+    }
+
+    /// The list that a visit fanned out over.
+    pub(crate) fn list(step: u64) -> Self {
+        Self { step, part: "list", key: "" }
     }
 
     /// What a call returned that finished before its step was done; `item` as [`item_text`] writes it.

@@ -61,7 +61,8 @@ impl Walk<'_> {
             told
         };
         let now = Now::new(&clock);
-        let env = Env::new(self.code, &self.position, state, Activation::of(self.position.last), &now);
+        let at = Activation::of(self.position.last);
+        let env = Env::new(self.code, &self.position, state, &at, &now);
         let mut notes = Notes::default();
         let output = match end.exhausted {
             true => self.code.keys(&env.context),
@@ -166,7 +167,7 @@ impl Walk<'_> {
         let state = self.state.as_deref().filter(|_| is_known).map(|state| {
             let mut position = self.position.clone();
             if let Some(node) = &node {
-                position.last_error = Some(LastError { node: node.clone(), error: error.clone() });
+                position.root.last_error = Some(LastError { node: node.clone(), error: error.clone() });
             }
             state_value(self.code, state, &position)
         });
@@ -180,7 +181,8 @@ impl Walk<'_> {
         // The run ended after the call: a time that it asked for was not far from this one.
         let clock = || at;
         let now = Now::new(&clock);
-        let env = Env::new(self.code, &self.position, state, Activation::of(node), &now);
+        let at = Activation::of(node);
+        let env = Env::new(self.code, &self.position, state, &at, &now);
         let may_name = |activation: &Activation, step, item, planned: Result<Request, Box<Failure>>| {
             let called = Called { node: self.code.node(activation.node), step, item, calls: 1..=u64::MAX };
             planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
@@ -268,7 +270,7 @@ impl Walk<'_> {
         let now = Now::new(&clock);
         let is_next = |activation: &&Activation| activation.node == node;
         let possible = self.position.frontier.iter().filter(is_next).any(|activation| {
-            let env = Env::new(self.code, &self.position, state, *activation, &now);
+            let env = Env::new(self.code, &self.position, state, activation, &now);
             match plan(&env, &mut Notes::default()) {
                 Ok(Planned::Each { items, .. }) => named.is_some_and(|item| item < items.len()),
                 Ok(_) => false,
@@ -298,7 +300,8 @@ impl Walk<'_> {
             at
         };
         let now = Now::new(&clock);
-        let env = Env::new(self.code, &self.position, state, Activation::of(index), &now);
+        let at = Activation::of(index);
+        let env = Env::new(self.code, &self.position, state, &at, &now);
         if let Kind::Gate | Kind::Return(_) = node.kind {
             let found = self.gate_fails(&env);
             // At another time it may fail elsewhere.

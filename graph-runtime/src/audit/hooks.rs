@@ -110,7 +110,8 @@ impl Walk<'_> {
                 SystemTime::UNIX_EPOCH
             };
             let now = Now::new(&clock);
-            let env = Env::new(self.code, &self.position, state, Activation::of(node), &now);
+            let at = Activation::of(node);
+            let env = Env::new(self.code, &self.position, state, &at, &now);
             let steering = self.code.hook(hook, &env.context, &told, &mut Notes::default());
             if asked.load(Ordering::Relaxed) {
                 return Wish::Any;

@@ -370,7 +370,7 @@ fn begun(
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let env = Env::new(past.graph(), &past.position, past.state()?, *activation, &now);
+    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now);
     let notes = &mut Notes::default();
     match (plan(&env, notes).ok()?, item) {
         (Planned::Call(request), None) => request.id,
@@ -387,7 +387,7 @@ fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
     let planned = past.state().and_then(|state| {
-        plan(&Env::new(past.graph(), &past.position, state, *activation, &now), &mut Notes::default()).ok()
+        plan(&Env::new(past.graph(), &past.position, state, activation, &now), &mut Notes::default()).ok()
     });
     match planned {
         Some(Planned::Each { items, .. }) => items.len() as u64,
@@ -567,7 +567,7 @@ impl Walk<'_> {
     }
 
     fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Planned> {
-        let env = Env::new(self.code, &self.position, self.state.as_deref()?, *activation, now);
+        let env = Env::new(self.code, &self.position, self.state.as_deref()?, activation, now);
         plan(&env, &mut Notes::default()).ok()
     }
 
@@ -637,7 +637,7 @@ impl Walk<'_> {
             let now = Now::new(&clock);
             let mut computed = None;
             let request = |now: &Now<'_>| {
-                let env = Env::new(self.code, &self.position, self.state.as_deref()?, *activation, now);
+                let env = Env::new(self.code, &self.position, self.state.as_deref()?, activation, now);
                 plan_item(&env, item, &mut Notes::default()).ok()
             };
             one.inputs = request(&now).and_then(|request| {

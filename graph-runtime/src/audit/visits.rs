@@ -74,7 +74,7 @@ impl Walk<'_> {
         let clock = Clock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let env = Env::new(self.code, &self.position, state, activation, &now);
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
@@ -180,7 +180,7 @@ impl Walk<'_> {
                 return Err(format!("node `{}` failed, and writes to `{key}`", node.name));
             }
         }
-        let edges = visit.taken();
+        let edges = visit.taken(self.code.fans_out(at));
         if edges.as_slice().iter().any(|edge| self.code.target(at, *edge).is_none()) {
             return Err("there is no such edge".to_owned());
         }
@@ -238,7 +238,7 @@ impl Walk<'_> {
             let key = different.map_or("", String::as_str);
             return Err(format!("node `{}` writes something else to `{key}`", node.name));
         }
-        if *way.edges() != visit.taken() {
+        if *way.edges() != visit.taken(self.code.fans_out(env.at.node)) {
             return Err(format!("node `{}` leads along another edge", node.name));
         }
         Ok(way)
@@ -478,7 +478,7 @@ impl Walk<'_> {
         let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let env = Env::new(self.code, &self.position, state, activation, &now);
         let mut notes = Notes::default();
         let planned = plan_item(&env, item, &mut notes);
         let failed = visit.items.iter().find(|failed| usize::try_from(failed.item).ok() == Some(index));
@@ -629,7 +629,7 @@ impl Walk<'_> {
             Clock { told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let env = Env::new(self.code, &self.position, state, activation, &now);
         let planned = plan(&env, &mut Notes::default());
         if asked.load(Ordering::Relaxed) != done.now.is_some() {
             return Err(format!(
@@ -657,7 +657,7 @@ impl Walk<'_> {
         let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let env = Env::new(self.code, &self.position, state, *activation, &now);
+        let env = Env::new(self.code, &self.position, state, activation, &now);
         let length = match plan(&env, &mut Notes::default()) {
             Ok(Planned::Each { items, .. }) => items.len(),
             _ => 0,

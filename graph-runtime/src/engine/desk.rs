@@ -150,13 +150,15 @@ impl Engine {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
         let result = match &self.vault {
-            Some(vault) => {
-                vault.seal(called_mask(self.graph(), node), Place::call(job.step, &item_text(item)), result.clone())
-            }
+            Some(vault) => vault.seal(
+                called_mask(self.graph(), node),
+                Place::call(job.at.number, &item_text(item)),
+                result.clone(),
+            ),
             None => result.clone(),
         };
         self.desk.lay(Done {
-            step: job.step,
+            step: job.at.number,
             node: node.clone(),
             item,
             result,
@@ -200,8 +202,8 @@ impl Engine {
     }
 
     /// Returns the visit that was done before, if it was.
-    pub(super) fn redo(&self, step: u64, visit: &mut Visit) -> bool {
-        let done = self.done(step, None);
+    pub(super) fn redo(&self, visit: &mut Visit) -> bool {
+        let done = self.done(visit.activation.number, None);
         let is_done = done.is_some();
         done.into_iter().for_each(|made| visit.take(made));
         is_done

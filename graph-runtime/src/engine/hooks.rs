@@ -62,7 +62,7 @@ impl Engine {
             ("attempt", Value::from(attempt)),
             ("item", job.item.map_or(Value::Null, |(index, _)| Value::from(index))),
         ];
-        let control = self.ask(program::Event::Error, job.at.node, job.step, values, Status::Running).await;
+        let control = self.ask(program::Event::Error, job.at.node, job.at.number, values, Status::Running).await;
         self.heeded(control, program::Event::Error)
     }
 
@@ -169,7 +169,8 @@ impl Engine {
         let steering = {
             let clock = || self.runtime.clock.now();
             let now = Now::new(&clock);
-            self.graph().hook(hook, &self.env(Activation::of(node), &now).context, told, &mut Notes::default())?
+            let at = Activation::of(node);
+            self.graph().hook(hook, &self.env(&at, &now).context, told, &mut Notes::default())?
         };
         match steering {
             None => Ok(None),

@@ -46,11 +46,11 @@ impl Engine {
             };
             let is_plain = is_told_secrets(self.graph(), request.tool, machine.graph());
             let inputs = request.arguments.take::<Value>("");
-            let id = nested_id(&self.facts.id, job.step, job.item.map(|(index, _)| index), made.calls);
+            let id = nested_id(&self.facts.id, job.at.number, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());
             let parent = Parent {
                 run: self.facts.id.clone(),
-                step: job.step,
+                step: job.at.number,
                 node: self.graph().node(job.at.node).name.clone(),
                 item: job.item.map(|(index, _)| index),
             };

@@ -29,8 +29,6 @@ use crate::threads;
 /// A call that a visit needs.
 pub(super) struct Job<'a> {
     pub(super) at: &'a Activation,
-    /// The number of the visit.
-    pub(super) step: u64,
     /// The item, where the node is a foreach.
     pub(super) item: Option<(u64, &'a Value)>,
 }
@@ -81,16 +79,16 @@ struct Calls {
 
 impl Engine {
     /// Visits a node: decides what it does, and does it.
-    pub(super) async fn visit(&self, step: u64, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+    pub(super) async fn visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         if self.is_observed() {
-            self.observe_start(step, visit.activation.node);
+            self.observe_start(visit.activation.number, visit.activation.node);
         }
-        if self.redo(step, visit) {
+        if self.redo(visit) {
             return;
         }
         let mut made = Made::default();
         let planned = self.plan(&visit.activation, &mut made);
-        let job = Job { at: &visit.activation, step, item: None };
+        let job = Job { at: &visit.activation, item: None };
         let first = match planned {
             Ok(Planned::Compute | Planned::Finish) => {
                 visit.warnings.append(&mut made.warnings);
@@ -100,7 +98,7 @@ impl Engine {
             Ok(Planned::Each { items, width }) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
-                return Box::pin(self.visit_each(step, visit, items, width)).await;
+                return Box::pin(self.visit_each(visit, items, width)).await;
             }
             Ok(Planned::Call(request)) => Ok(request),
             Err(failure) => Err(failure),
@@ -118,10 +116,10 @@ impl Engine {
     }
 
     /// Goes on after the first call of a visit, which failed.
-    pub(super) async fn visit_again(&self, step: u64, visit: &mut Visit, slot: &mut Slot) {
+    pub(super) async fn visit_again(&self, visit: &mut Visit, slot: &mut Slot) {
         let failure = visit.failure.take().map(readable);
         let mut made = Made { calls: 1, failure, at: visit.at, ..Made::default() };
-        let job = Job { at: &visit.activation, step, item: None };
+        let job = Job { at: &visit.activation, item: None };
         if Box::pin(self.tries_again(&job, &mut made)).await {
             self.complete(&job, slot, None, &mut made).await;
         }
@@ -177,7 +175,7 @@ impl Engine {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
-        let planned = plan(&self.env(*at, &now), &mut notes);
+        let planned = plan(&self.env(at, &now), &mut notes);
         made.at = now.known();
         made.warnings.append(&mut notes.take());
         planned
@@ -195,7 +193,7 @@ impl Engine {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
-        let planned = plan_item(&self.env(*job.at, &now), item, &mut notes);
+        let planned = plan_item(&self.env(job.at, &now), item, &mut notes);
         made.warnings = notes.take();
         planned
     }
@@ -251,7 +249,7 @@ impl Engine {
                 }
                 slot.call.node = job.at.node;
                 slot.call.tool = request.tool;
-                slot.call.step = job.step;
+                slot.call.step = job.at.number;
                 slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
@@ -461,14 +459,14 @@ impl Engine {
     /// Returns a number from 0 to 1 by which a pause is shorter: another for each call, the same when it is asked again.
     fn lot(&self, job: &Job<'_>, attempt: u32) -> f64 {
         let item = job.item.map_or(0, |(index, _)| index + 1);
-        let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.step);
+        let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.at.number);
         let digest = Digest::of(text);
         let bytes = digest.as_bytes();
         f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
     }
 
     /// Makes a call for each item, as many at a time as `width` says.
-    async fn visit_each(&self, step: u64, visit: &mut Visit, items: Vec<Value>, width: usize) {
+    async fn visit_each(&self, visit: &mut Visit, items: Vec<Value>, width: usize) {
         let stops = self.graph().stops_at_failure(visit.activation.node);
         let calls = Mutex::new(Calls {
             next: 0,
@@ -483,9 +481,9 @@ impl Engine {
         });
         let width = width.clamp(1, items.len().max(1));
         if width == 1 {
-            self.work(step, &visit.activation, &items, &calls, stops).await;
+            self.work(&visit.activation, &items, &calls, stops).await;
         } else {
-            let workers = (0..width).map(|_| self.work(step, &visit.activation, &items, &calls, stops));
+            let workers = (0..width).map(|_| self.work(&visit.activation, &items, &calls, stops));
             let mut workers: FuturesUnordered<_> = workers.collect();
             while workers.next().await.is_some() {}
         }
@@ -499,7 +497,7 @@ impl Engine {
     }
 
     /// Makes the calls of a foreach one after the other, until none is left.
-    async fn work(&self, step: u64, at: &Activation, items: &[Value], calls: &Mutex<Calls>, stops: bool) {
+    async fn work(&self, at: &Activation, items: &[Value], calls: &Mutex<Calls>, stops: bool) {
         let calls = || calls.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut slot, is_thread) = (self.slot(), self.calls_thread(at.node));
         let mut began = std::time::Instant::now();
@@ -513,8 +511,8 @@ impl Engine {
                 calls.next += 1;
                 calls.next - 1
             };
-            let job = Job { at, step, item: Some((index as u64, &items[index])) };
-            let known = self.done(step, job.item.map(|(index, _)| index));
+            let job = Job { at, item: Some((index as u64, &items[index])) };
+            let known = self.done(at.number, job.item.map(|(index, _)| index));
             let is_new = known.is_none();
             let mut made = known.unwrap_or_default();
             if is_new {

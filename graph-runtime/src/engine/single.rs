@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use graph_model::value::Value;
 
-use super::Engine;
+use super::{Engine, NO_WAY, UNFIT};
 use crate::error::{Failure, LastError, RunError};
 use crate::record::Status;
-use crate::step::Notes;
+use crate::step::{FoldError, Notes};
 
 /// What came of one node.
 pub(crate) struct Single {
@@ -41,7 +41,7 @@ impl Engine {
         }
         self.settle(&mut visits);
         if self.is_observed() {
-            self.observe_visits(self.position.steps + 1, &visits);
+            self.observe_visits(&visits);
         }
         let fatal = visits.iter().any(|visit| visit.way.is_fatal());
         let (node, at, mut failure) = match visits.first() {
@@ -53,12 +53,12 @@ impl Engine {
             let taken = match self.fold(&visits) {
                 Ok(candidate) => self.take(candidate, &mut visits).map_err(|(_, mismatch)| {
                     self.position.steps -= 1;
-                    mismatch
+                    format!("{UNFIT}{mismatch}")
                 }),
-                Err(misfit) => Err(misfit.mismatch),
+                Err(FoldError::Misfit { mismatch, .. }) => Err(format!("{UNFIT}{mismatch}")),
+                Err(error) => Err(format!("{NO_WAY}{error}")),
             };
-            if let Err(mismatch) = taken {
-                let message = format!("what it wrote does not fit the state: {mismatch}");
+            if let Err(message) = taken {
                 failure = Some(Box::new(Failure::permanent(message)));
             }
         }
@@ -67,7 +67,7 @@ impl Engine {
             self.position.steps += 1;
             self.position.frontier.clear();
             let error = failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default();
-            self.position.last_error = Some(LastError { node: name.clone(), error });
+            self.position.root.last_error = Some(LastError { node: name.clone(), error });
         }
         let next = self.position.frontier.first().map(|at| self.graph().node(at.node).name.clone());
         let (status, output) = match &next {

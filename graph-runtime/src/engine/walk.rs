@@ -66,13 +66,13 @@ impl Engine {
         }
         self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
-        let activation = self.position.frontier.first().copied().unwrap_or_default();
+        let activation = self.position.frontier.first().cloned().unwrap_or_default();
         visits.resize_with(1, Visit::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
         if visits[0].failure.is_some() {
-            let (step, mut slots) = (self.position.steps + 1, std::mem::take(&mut self.slots));
-            Box::pin(self.visit_again(step, &mut visits[0], &mut slots[0])).await;
+            let mut slots = std::mem::take(&mut self.slots);
+            Box::pin(self.visit_again(&mut visits[0], &mut slots[0])).await;
             self.slots = slots;
         }
         true
@@ -81,7 +81,7 @@ impl Engine {
     /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
     fn is_alone(&self, graph: &CompiledGraph) -> bool {
         match self.position.frontier.as_slice() {
-            [Activation { node }] => graph.node(*node).is_plain,
+            [Activation { node, frame: None, .. }] => graph.node(*node).is_plain,
             _ => false,
         }
     }
@@ -89,7 +89,7 @@ impl Engine {
     /// Begins what the next node does, if that is a call that may be made, or nothing.
     #[inline]
     fn depart<'s>(&self, graph: &CompiledGraph, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
-        let activation = self.position.frontier[0];
+        let activation = &self.position.frontier[0];
         let planned = plan(&Env::plain(graph, &self.position, &*self.state, activation, now), notes);
         if !notes.is_empty() {
             notes.take();
@@ -100,7 +100,7 @@ impl Engine {
             Ok(Planned::Call(Request { tool, mut arguments, .. }))
                 if self.allowed.get(usize::from(tool)) == Some(&true) =>
             {
-                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, self.position.steps + 1);
+                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
                 (slot.call.attempt, slot.call.more) = (1, None);
                 slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
             }
@@ -120,7 +120,7 @@ impl Engine {
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let env = Env::plain(graph, &self.position, &*self.state, self.position.frontier[0], now);
+        let env = Env::plain(graph, &self.position, &*self.state, &self.position.frontier[0], now);
         let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
         let is_plain = unfit.is_none() && notes.is_empty();
         if is_plain && take_plain(graph, &mut self.position, &mut *self.state, &way, changes) {

@@ -212,7 +212,7 @@ impl Facts {
     /// Returns where a visit led, of several that were made together.
     fn led_to(&self, visit: &Visit) -> Option<String> {
         let place = self.outline.node(&visit.node)?;
-        let to = match visit.edge {
+        let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed),
         };
@@ -220,7 +220,6 @@ impl Facts {
     }
 
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut Told) {
-        hide_sealed(&mut visit.argument);
         hide_sealed(&mut visit.result);
         visit.changes.values_mut().for_each(hide_sealed);
         self.steps += 1;
@@ -262,7 +261,7 @@ impl Facts {
     /// it. Two visits with the same hash had the same inputs but for the time (R197).
     fn input_hash(&self, visit: &Visit, before: Digest) -> Digest {
         let fields = [
-            ("argument", visit.argument.clone()),
+            ("argument", Value::Null),
             ("config_snapshot_hash", Value::from("")),
             ("graph_hash", Value::from(self.outline.digest.to_hex())),
             ("node_name", Value::from(visit.node.as_str())),

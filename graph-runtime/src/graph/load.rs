@@ -21,6 +21,7 @@ use regex::Regex;
 
 use crate::call::GraphFacts;
 
+use super::joins::{Member, fan_outs};
 use super::{
     Base, ByRoute, CallTerm, CompiledGraph, Does, EachRoute, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece,
     Reference, Route, Term, Test, Tool,
@@ -97,7 +98,7 @@ fn bodies(program: &Program<'_>) -> Result<Vec<Body>, String> {
 }
 
 impl Loader<'_> {
-    fn load(mut self, bodies: Vec<Body>) -> Result<CompiledGraph, String> {
+    fn load(self, bodies: Vec<Body>) -> Result<CompiledGraph, String> {
         let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
             *self.program;
         let say = |error: &dyn std::fmt::Display| error.to_string();
@@ -119,7 +120,7 @@ impl Loader<'_> {
             env: env.iter().map(|&name| name.to_owned()).collect(),
             untrusted,
         };
-        let code = CompiledGraph {
+        let mut code = CompiledGraph {
             id,
             version: version.to_owned(),
             digest: digest.parse().map_err(|error| say(&error))?,
@@ -130,13 +131,14 @@ impl Loader<'_> {
             keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
             tools,
             counts_visits,
+            fan_outs: HashMap::new(),
             hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
             facts: Arc::new(facts),
             nodes: loaded,
-            arguments: std::mem::take(&mut self.arguments),
             settings,
         };
         check_indices(&code)?;
+        join(&mut code)?;
         Ok(code)
     }
 
@@ -401,6 +403,31 @@ fn width(width: Option<u32>, settings: &Settings) -> usize {
     usize::try_from(width.unwrap_or(settings.max_concurrency).max(1)).unwrap_or(usize::MAX)
 }
 
+/// Ties joins to the fan-outs whose branches come to them.
+fn join(graph: &mut CompiledGraph) -> Result<(), String> {
+    let mut members = Vec::new();
+    for (node, of_node) in (0..).zip(&graph.nodes) {
+        let Some(join) = &of_node.join else { continue };
+        let name = &of_node.name;
+        let fan = join.fan.ok_or_else(|| format!("node `{name}` joins the start of the run, which is one node"))?;
+        if !graph.fans_out(fan) {
+            return Err(format!("node `{name}` joins node `{}`, which begins no branches", graph.node(fan).name));
+        }
+        members.push(Member { node, fan, closes: join.closes });
+    }
+    if members.is_empty() {
+        return Ok(());
+    }
+    let leads = |node: &Node| (0..).map_while(|edge| node.next.target(edge)).flatten().chain(node.on_error).collect();
+    let leads: Vec<Vec<u16>> = graph.nodes.iter().map(leads).collect();
+    graph.fan_outs = fan_outs(&members, &leads);
+    for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
+        // Whether a branch comes to a join is decided where all of the step is known.
+        node.is_plain &= !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
+    }
+    Ok(())
+}
+
 /// Checks that every index of a node names one.
 fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
     let targets = |node: &Node| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
@@ -484,7 +511,6 @@ mod tests {
             ("merge", r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true}}"#),
         ])
         .unwrap();
-        assert_eq!(graph.arguments, ["part"]);
         let Route::Each(each) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
         assert_eq!((each.argument, each.to, each.width, each.most), (0, 1, 3, Some(5)));
         assert_eq!((graph.target(0, 0), graph.target(0, 1)), (Some(Some(1)), None));
@@ -495,7 +521,7 @@ mod tests {
         assert!(matches!(references[0].root, Base::Argument(0)), "{references:?}");
         assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
         assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
-        assert!(!graph.node(0).is_plain && graph.node(1).is_plain && !graph.node(2).is_plain);
+        assert!(!graph.node(0).is_plain && !graph.node(1).is_plain && !graph.node(2).is_plain);
     }
 
     #[test]

@@ -5,16 +5,18 @@
 //! short one and a small state do.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use graph_model::secret::Mask;
 use graph_model::value::{Map, Value};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Target, activation, targets};
+use super::{Join, Target, open_joins, targets};
 use crate::error::{LastError, SuppressedError};
 use crate::graph::{CompiledGraph, Key, Kind};
 use crate::machine::Cells;
-use crate::step::{Position, Retries};
+use crate::step::{Activation, Branch, BranchKey, Fan, Frame, Memory, OpenJoin, Position, Retries, frames, path};
 use crate::vault::{Place, Vault, result_mask};
 
 /// How many bytes are written at least between two snapshots.
@@ -51,6 +53,66 @@ pub struct Snapshot {
     /// How many steps the run may take, where that is not what the graph says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// What waits for something from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parked: Vec<Target>,
+    /// The visits whose branches are not over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fans: Vec<FanOut>,
+    /// The joins that have not come yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joins: Vec<Join>,
+    /// What is remembered of each branch, where there is something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub branches: Vec<BranchMemory>,
+}
+
+/// A visit that began branches which are not over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FanOut {
+    /// The number of the visit.
+    pub visit: u64,
+    /// The node.
+    pub node: String,
+    /// The branch that the visit was in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outer: Option<InBranch>,
+    /// The list that it went over. A list with secrets is sealed as a whole.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub list: Value,
+}
+
+/// A branch, by what names it in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InBranch {
+    /// The number of the visit that began it.
+    pub fan: u64,
+    /// Its place among the branches of that visit, from 0.
+    pub branch: u32,
+}
+
+/// What is remembered of a branch, in the words of a [`Snapshot`], which remembers the visits outside all branches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BranchMemory {
+    /// The number of the visit that began the branch.
+    pub fan: u64,
+    /// Its place among the branches of that visit, from 0.
+    pub branch: u32,
+    /// The last failure of a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+    /// The number of the visit that failed last.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub failed_at: u64,
+    /// How often nodes that failed were tried again, by their names.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub retries: Map<String, Value>,
+    /// How often nodes were visited, by their names, where the graph asks for that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub visits: BTreeMap<String, u64>,
+    /// What the last visit returned of each node that asks for that.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub previous: Map<String, Value>,
 }
 
 /// When the next snapshot is due.
@@ -99,6 +161,65 @@ impl SnapshotDraft<'_> {
         &self.code.node(node).name
     }
 
+    /// Returns how often nodes were visited, by their names.
+    fn counts(&self, memory: &Memory) -> BTreeMap<String, u64> {
+        memory.visits.iter().map(|(node, count)| (self.name(*node).to_owned(), *count)).collect()
+    }
+
+    /// Returns what the last visits returned, in the order of the nodes, so that the same position is always the same text.
+    fn previous(&self, memory: &Memory, branch: Option<BranchKey>) -> Map<String, Value> {
+        let mut nodes: Vec<(&u16, &Value)> = memory.previous.iter().collect();
+        nodes.sort_unstable_by_key(|(node, _)| **node);
+        let returned = |(node, value): (&u16, &Value)| {
+            let name = self.name(*node);
+            let value = match (self.vault, previous_mask(self.code, name)) {
+                (Some(vault), mask @ Some(_)) => {
+                    let key = seen_by(name, branch);
+                    vault.seal(mask, Place::seen(self.position.steps, &key), value.clone())
+                }
+                _ => value.clone(),
+            };
+            (name.to_owned(), value)
+        };
+        nodes.into_iter().map(returned).collect()
+    }
+
+    /// Returns the visits whose branches anything of the position stands in, in their order.
+    fn fans(&self) -> Vec<FanOut> {
+        let Position { frontier, parked, joins, branches, .. } = self.position;
+        let stands = frontier.iter().chain(parked).filter_map(|at| at.frame.as_ref());
+        let remembered = branches.values().map(|branch| &branch.frame);
+        let around = joins.iter().filter_map(|join| join.fan.outer.as_ref());
+        let inside = stands.chain(remembered).chain(around).flat_map(|frame| frames(Some(frame)));
+        let fans = inside.map(|frame| &frame.fan).chain(joins.iter().map(|join| &join.fan));
+        let fans: BTreeMap<u64, &Arc<Fan>> = fans.map(|fan| (fan.visit, fan)).collect();
+        fans.into_values().map(|fan| self.fan(fan)).collect()
+    }
+
+    fn fan(&self, fan: &Fan) -> FanOut {
+        let list = || Value::Array(fan.list.to_vec());
+        let list = match self.vault {
+            _ if fan.list.is_empty() => Value::Null,
+            None => list(),
+            Some(vault) => vault.seal(Some(&Mask::All), Place::list(fan.visit), list()),
+        };
+        let outer = fan.outer.as_ref().map(|frame| InBranch { fan: frame.fan.visit, branch: frame.branch });
+        FanOut { visit: fan.visit, node: self.name(fan.node).to_owned(), outer, list }
+    }
+
+    fn branches(&self) -> Vec<BranchMemory> {
+        let memory = |(key, branch): (&BranchKey, &Branch)| BranchMemory {
+            fan: key.0,
+            branch: key.1,
+            last_error: branch.memory.last_error.clone(),
+            failed_at: branch.failed_at,
+            retries: branch.memory.retries.clone(),
+            visits: self.counts(&branch.memory),
+            previous: self.previous(&branch.memory, Some(*key)),
+        };
+        self.position.branches.iter().map(memory).collect()
+    }
+
     /// Returns the snapshot as it is written.
     pub(crate) fn to_owned(&self) -> Snapshot {
         let value = serde_json::to_value(self).and_then(serde_json::from_value);
@@ -108,8 +229,9 @@ impl SnapshotDraft<'_> {
 
 impl Serialize for SnapshotDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Position { steps, last, frontier, last_error, suppressed, retries, visits, previous, limit } =
+        let Position { steps, made: _, last, frontier, parked, joins, root, branches: _, suppressed, limit } =
             self.position;
+        let Memory { last_error, retries, visits, previous } = root;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("steps", steps)?;
         map.serialize_entry("last", self.name(*last))?;
@@ -124,16 +246,29 @@ impl Serialize for SnapshotDraft<'_> {
         if !retries.is_empty() {
             map.serialize_entry("retries", retries)?;
         }
-        let counts: BTreeMap<&str, u64> =
-            (0..).zip(visits).filter(|(_, count)| **count > 0).map(|(node, count)| (self.name(node), *count)).collect();
-        if !counts.is_empty() {
-            map.serialize_entry("visits", &counts)?;
+
+        if !visits.is_empty() {
+            map.serialize_entry("visits", &self.counts(root))?;
         }
         if !previous.is_empty() {
-            map.serialize_entry("previous", &PreviousDraft(self))?;
+            map.serialize_entry("previous", &self.previous(root, None))?;
         }
         if let Some(limit) = limit {
             map.serialize_entry("limit", limit)?;
+        }
+        if !parked.is_empty() {
+            map.serialize_entry("parked", &targets(self.code, parked))?;
+        }
+        let fans = self.fans();
+        if !fans.is_empty() {
+            map.serialize_entry("fans", &fans)?;
+        }
+        if !joins.is_empty() {
+            map.serialize_entry("joins", &open_joins(self.code, joins))?;
+        }
+        let branches = self.branches();
+        if !branches.is_empty() {
+            map.serialize_entry("branches", &branches)?;
         }
         map.end()
     }
@@ -160,30 +295,13 @@ impl Serialize for KeysDraft<'_> {
     }
 }
 
-struct PreviousDraft<'a>(&'a SnapshotDraft<'a>);
-
-impl Serialize for PreviousDraft<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let SnapshotDraft { code, position, vault, .. } = self.0;
-        // In the order of the nodes, so that the same position is always the same text.
-        let mut nodes: Vec<(&u16, &Value)> = position.previous.iter().collect();
-        nodes.sort_unstable_by_key(|(node, _)| **node);
-        let mut map = serializer.serialize_map(Some(nodes.len()))?;
-        for (node, value) in nodes {
-            let name = self.0.name(*node);
-            match (vault, previous_mask(code, name)) {
-                (Some(vault), mask @ Some(_)) => {
-                    map.serialize_entry(name, &vault.seal(mask, Place::seen(position.steps, name), value.clone()))?;
-                }
-                _ => map.serialize_entry(name, value)?,
-            }
-        }
-        map.end()
-    }
+/// Returns what names a node's last visit in a branch, where what it returned is sealed.
+fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
+    branch.map_or_else(|| node.to_owned(), |(fan, branch)| format!("{node}/{fan}/{branch}"))
 }
 
 /// Returns where secrets are in what the last visit of a node returned: of a foreach, that is what it collected.
-fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c graph_model::secret::Mask> {
+fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
     match &code.node(at).kind {
         Kind::Foreach(each) => code.settings.secrets.keys.get(&code.keys[each.collect?].name),
@@ -199,6 +317,15 @@ impl Snapshot {
         }
         for (name, value) in &mut self.previous {
             vault.unseal(previous_mask(code, name), Place::seen(self.steps, name), value)?;
+        }
+        for fan in &mut self.fans {
+            vault.unseal(Some(&Mask::All), Place::list(fan.visit), &mut fan.list)?;
+        }
+        for BranchMemory { fan, branch, previous, .. } in &mut self.branches {
+            for (name, value) in previous {
+                let key = seen_by(name, Some((*fan, *branch)));
+                vault.unseal(previous_mask(code, name), Place::seen(self.steps, &key), value)?;
+            }
         }
         Ok(())
     }
@@ -218,23 +345,84 @@ impl Snapshot {
         if let Some(name) = self.keys.keys().find(|name| code.keys.iter().all(|key| key.name != **name)) {
             return Err(format!("there is no state key `{name}`"));
         }
-        let mut visits = Position::new(code).visits;
-        for (name, count) in &self.visits {
-            if let Some(place) = visits.get_mut(usize::from(node(name)?)) {
-                *place = *count;
-            }
-        }
-        let previous = |(name, value): (&String, &Value)| Ok((node(name)?, value.clone()));
+        let fans = self.read_fans(code)?;
+        let stands = |target: &Target| read_target(code, &fans, target);
+        let frontier = self.next.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
+        let parked = self.parked.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
+        let last = frontier.iter().chain(&parked).map(|at| at.number).max();
+        let joins = self.joins.iter().map(|join| {
+            let fan = fans.get(&join.fan).ok_or_else(|| format!("visit {} began no branches", join.fan))?;
+            Ok(OpenJoin { node: node(&join.node)?, fan: Arc::clone(fan), arrived: join.arrived.clone() })
+        });
+        let branches = self.branches.iter().map(|said| {
+            let BranchMemory { fan, branch, last_error, failed_at, retries, visits, previous } = said;
+            let frame = frame_of(&fans, *fan, *branch)?;
+            let memory = read_memory(code, last_error.as_ref(), retries, visits, previous)?;
+            Ok(((*fan, *branch), Branch { frame, failed_at: *failed_at, memory }))
+        });
         Ok(Position {
             steps: self.steps,
+            made: last.unwrap_or_default().max(self.steps),
             last: node(&self.last)?,
-            frontier: self.next.iter().map(|target| activation(code, target)).collect::<Result<_, _>>()?,
-            last_error: self.last_error.clone(),
+            frontier,
+            parked,
+            joins: joins.collect::<Result<_, String>>()?,
+            root: read_memory(code, self.last_error.as_ref(), &self.retries, &self.visits, &self.previous)?,
+            branches: branches.collect::<Result<_, String>>()?,
             suppressed: self.suppressed.clone(),
-            retries: Retries::clone(&self.retries),
-            visits,
-            previous: self.previous.iter().map(previous).collect::<Result<HashMap<_, _>, String>>()?,
             limit: self.limit,
         })
     }
+
+    /// Reads the visits whose branches are not over. Each comes behind those around it.
+    fn read_fans(&self, code: &CompiledGraph) -> Result<Fans, String> {
+        let mut fans = Fans::new();
+        for FanOut { visit, node, outer, list } in &self.fans {
+            let outer = outer.map(|InBranch { fan, branch }| frame_of(&fans, fan, branch)).transpose()?;
+            let node = code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?;
+            let list = match list {
+                Value::Null => Arc::default(),
+                Value::Array(list) => Arc::new(list.clone()),
+                _ => return Err(format!("visit {visit} began branches for something that is no list")),
+            };
+            fans.insert(*visit, Arc::new(Fan { visit: *visit, node, outer, list }));
+        }
+        Ok(fans)
+    }
+}
+
+/// Visits that began branches, by their numbers.
+type Fans = BTreeMap<u64, Arc<Fan>>;
+
+fn frame_of(fans: &Fans, fan: u64, branch: u32) -> Result<Arc<Frame>, String> {
+    let fan = fans.get(&fan).ok_or_else(|| format!("visit {fan} began no branches"))?;
+    Ok(Arc::new(Frame { fan: Arc::clone(fan), branch }))
+}
+
+fn read_target(code: &CompiledGraph, fans: &Fans, target: &Target) -> Result<Activation, String> {
+    let Target { number, node, branch, fan } = target;
+    let node = code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?;
+    let frame = branch.last().map(|branch| frame_of(fans, *fan, *branch)).transpose()?;
+    if path(frame.as_ref()) != *branch {
+        return Err(format!("what is to be visited as {number} stands in no such branch"));
+    }
+    Ok(Activation { number: *number, node, frame })
+}
+
+fn read_memory(
+    code: &CompiledGraph,
+    last_error: Option<&LastError>,
+    retries: &Retries,
+    visits: &BTreeMap<String, u64>,
+    previous: &Map<String, Value>,
+) -> Result<Memory, String> {
+    let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
+    let visits = visits.iter().map(|(name, count)| Ok((node(name)?, *count)));
+    let previous = previous.iter().map(|(name, value)| Ok((node(name)?, value.clone())));
+    Ok(Memory {
+        last_error: last_error.cloned(),
+        retries: retries.clone(),
+        visits: visits.collect::<Result<_, String>>()?,
+        previous: previous.collect::<Result<HashMap<_, _>, String>>()?,
+    })
 }

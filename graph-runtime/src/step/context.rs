@@ -2,12 +2,13 @@
 
 use std::cell::OnceCell;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
-use super::{Activation, Position};
+use super::{Activation, Frame, Position};
 use crate::error::LastError;
 use crate::graph::CompiledGraph;
 use crate::machine::Cells;
@@ -15,7 +16,7 @@ use crate::machine::Cells;
 /// A visit that is planned or settled: a node, and what it looks at.
 pub(crate) struct Env<'a> {
     pub(crate) graph: &'a CompiledGraph,
-    pub(crate) at: Activation,
+    pub(crate) at: &'a Activation,
     pub(crate) context: EvalContext<'a>,
 }
 
@@ -28,12 +29,15 @@ impl<'a> Env<'a> {
         graph: &'a CompiledGraph,
         position: &'a Position,
         state: &'a dyn Cells,
-        at: Activation,
+        at: &'a Activation,
         now: &'a Now<'a>,
     ) -> Self {
         let mut env = Self::plain(graph, position, state, at, now);
-        env.context.visit = position.visits.get(usize::from(at.node)).map_or(0, |count| count + 1);
-        env.context.previous = position.previous.get(&at.node);
+        if graph.counts_visits {
+            let memory = position.memory(at);
+            env.context.visit = memory.visits.get(&at.node).map_or(1, |count| count + 1);
+            env.context.previous = memory.previous.get(&at.node);
+        }
         env
     }
 
@@ -43,16 +47,14 @@ impl<'a> Env<'a> {
         graph: &'a CompiledGraph,
         position: &'a Position,
         state: &'a dyn Cells,
-        at: Activation,
+        at: &'a Activation,
         now: &'a Now<'a>,
     ) -> Self {
-        let retries = if position.retries.is_empty() {
-            RetriesSeen::All(&position.retries)
-        } else {
-            RetriesSeen::before(&position.retries, &graph.node(at.node).name)
-        };
-        let last_error = position.last_error.as_ref();
-        Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, now } }
+        let all = &position.memory(at).retries;
+        let retries =
+            if all.is_empty() { RetriesSeen::All(all) } else { RetriesSeen::before(all, &graph.node(at.node).name) };
+        let (last_error, frame) = (position.last_error(at), at.frame.as_ref());
+        Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now } }
     }
 
     /// What the node looks at behind calls, of which it made several: its assignments and edges see how often it called again (R136).
@@ -76,6 +78,8 @@ pub(crate) struct EvalContext<'a> {
     pub(crate) visit: u64,
     /// What its last visit returned.
     pub(crate) previous: Option<&'a Value>,
+    /// The branch that the node is visited in.
+    pub(crate) frame: Option<&'a Arc<Frame>>,
     /// The time of the step.
     pub(crate) now: &'a Now<'a>,
 }

@@ -1,7 +1,11 @@
 //! Where a run stands behind a step.
 
+use std::fmt;
+
 use graph_model::value::{Mismatch, Value, View};
 
+use super::next::{Behind, follow};
+use super::position::OpenJoin;
 use super::{Activation, Change, Edges, Position, Way};
 use crate::graph::{CompiledGraph, Node};
 use crate::machine::Cells;
@@ -9,7 +13,7 @@ use crate::record::ItemFailure;
 
 /// A visit that was made or is recorded, as far as it decides where the run stands behind it.
 pub(crate) struct Visited<'v> {
-    pub(crate) node: u16,
+    pub(crate) at: &'v Activation,
     /// How often its tool was called.
     pub(crate) calls: u64,
     /// Why it failed.
@@ -35,61 +39,83 @@ impl Visited<'_> {
     }
 }
 
-/// A write that the state does not take.
+/// Why a step cannot be committed.
 #[derive(Debug)]
-pub(crate) struct Misfit {
-    /// The node that wrote it.
-    pub(crate) node: u16,
-    pub(crate) key: usize,
-    pub(crate) mismatch: Mismatch,
+pub(crate) enum FoldError {
+    /// The state does not take what a node wrote.
+    Misfit { node: u16, key: usize, mismatch: Mismatch },
+    /// A node of the next step would be visited twice in one branch.
+    Twice { node: u16 },
+    /// A way leads to a join from outside of its fan-out.
+    Outside { node: u16 },
+    /// A join waits for what can never come.
+    Stuck { node: u16 },
+    /// The run returned while other activations were alive.
+    Alive { node: u16 },
+}
+
+impl FoldError {
+    /// Returns the node that it is about.
+    pub(crate) fn node(&self) -> u16 {
+        match self {
+            Self::Misfit { node, .. }
+            | Self::Twice { node }
+            | Self::Outside { node }
+            | Self::Stuck { node }
+            | Self::Alive { node } => *node,
+        }
+    }
+}
+
+impl fmt::Display for FoldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misfit { mismatch, .. } => mismatch.fmt(f),
+            Self::Twice { .. } => f.write_str("two ways lead to it in one branch"),
+            Self::Outside { .. } => f.write_str("a way leads to it from outside of the fan-out that it joins"),
+            Self::Stuck { .. } => f.write_str("it waits for branches that cannot come"),
+            Self::Alive { .. } => f.write_str("it ends the run while other branches are at work"),
+        }
+    }
 }
 
 /// A step that is computed and not committed. Nothing of it is seen anywhere before it is [taken](Candidate::take).
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    next: Vec<Activation>,
+    behind: Behind,
 }
 
 /// Computes where a step leads, from its visits in the order of the frontier, and makes sure that the state takes what they write.
 ///
 /// # Errors
 ///
-/// If it does not take one of the writes.
+/// If it does not take one of the writes, or the run cannot stand where the visits lead.
 pub(crate) fn fold<'v, 'c: 'v>(
     graph: &CompiledGraph,
+    base: &Position,
     state: Option<&dyn Cells>,
-    visits: impl Iterator<Item = Visited<'v>>,
-) -> Result<Candidate, Misfit> {
-    let mut next = Vec::with_capacity(1);
-    for visited in visits {
-        for change in state.map_or(&[][..], |_| visited.changes) {
-            let fits = state.map_or(Ok(()), |state| state.check(change.key, &change.value));
-            fits.map_err(|mismatch| Misfit { node: visited.node, key: change.key, mismatch })?;
+    visits: impl Iterator<Item = Visited<'v>> + Clone,
+) -> Result<Candidate, FoldError> {
+    if let Some(state) = state {
+        for visited in visits.clone() {
+            for change in visited.changes {
+                let fits = state.check(change.key, &change.value);
+                fits.map_err(|mismatch| FoldError::Misfit { node: visited.at.node, key: change.key, mismatch })?;
+            }
         }
-        lead(graph, visited.node, visited.way, &mut next);
     }
-    Ok(Candidate { next })
-}
-
-/// Adds where a visit leads to what is visited next.
-fn lead(graph: &CompiledGraph, node: u16, way: &Way, next: &mut Vec<Activation>) {
-    let mut add = |node| {
-        let activation = Activation::of(node);
-        if !next.contains(&activation) {
-            next.push(activation);
-        }
-    };
-    match way {
-        Way::Along { edges, .. } => graph.targets(node, edges).for_each(add),
-        Way::OnError(target) => add(*target),
-        Way::Fatal => {}
-    }
+    follow(graph, base, visits).map(|behind| Candidate { behind })
 }
 
 impl Candidate {
-    /// Returns what is visited in the next step; nothing where the run ends.
+    /// Returns what is visited in the next step, in the order of the paths; nothing where the run ends.
     pub(crate) fn next(&self) -> &[Activation] {
-        &self.next
+        &self.behind.frontier
+    }
+
+    /// Returns the joins that the step opened, or that branches came to in it, and that have not come themselves.
+    pub(crate) fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
+        self.behind.joins.iter().filter(|join| !base.joins.contains(join))
     }
 
     /// Moves the run behind the step, whose visits are the same again.
@@ -100,7 +126,9 @@ impl Candidate {
         visits: impl Iterator<Item = Visited<'v>>,
     ) {
         visits.for_each(|visited| position.take(graph, &visited));
-        position.frontier = self.next;
+        let Behind { frontier, joins, made, closed } = self.behind;
+        closed.iter().for_each(|fan| position.close(fan));
+        (position.frontier, position.joins, position.made) = (frontier, joins, made);
     }
 }
 
@@ -127,8 +155,12 @@ pub(crate) fn take_plain(
         }
     }
     let node = std::mem::replace(&mut at.node, to);
+    position.made += 1;
+    at.number = position.made;
     position.steps += 1;
     position.last = node;
-    position.retried(graph, node, 1);
+    if !position.root.retries.is_empty() {
+        position.retried(graph, &Activation::of(node), 1);
+    }
     true
 }

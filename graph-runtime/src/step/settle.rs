@@ -142,7 +142,7 @@ fn compute(
     changes: &mut Vec<Change>,
 ) -> Result<Edges, Box<Failure>> {
     env.graph.assign(env.at.node, context, result, notes, changes);
-    env.graph.edges(env.at.node, context, result, changes)
+    env.graph.edges(env.at.node, context, result, notes, changes)
 }
 
 /// As [`compute`], for a foreach: what its calls returned is written first. On an error, `results` is what it was.
@@ -212,7 +212,7 @@ fn route_failure(
         collect(env, context, results, notes, changes)
     } else {
         // Of a call that failed, the edges see the failure as `result`; assignments are skipped.
-        env.graph.edges(env.at.node, context, View::Object(failure), changes)
+        env.graph.edges(env.at.node, context, View::Object(failure), notes, changes)
     };
     match edges {
         Ok(edges) => Way::Along { edges, suppressed: true },

@@ -14,14 +14,15 @@ use graph_model::value::{AsView, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
+use crate::engine::{NO_WAY, UNFIT};
 use crate::error::{Category, Failure};
 use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Cells, Machine};
 use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
 use crate::seal::SealKey;
 use crate::step::{
-    Activation, Change, Edges, Env, Facts, Misfit, Notes, Now, Outcome, Planned, Position, Request, Settled, Visited,
-    Way, fold, items_failed, output, plan, plan_item, settle,
+    Activation, Change, Env, Facts, FoldError, Notes, Now, Outcome, Planned, Position, Request, Settled, Visited, Way,
+    fold, items_failed, output, plan, plan_item, settle,
 };
 use crate::vault::hidden;
 
@@ -290,7 +291,7 @@ impl Recorded {
         let Some(state) = past.state() else { return Vec::new() };
         let (code, clock) = (past.graph(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-        let env = Env::new(code, &past.position, state, *activation, &now);
+        let env = Env::new(code, &past.position, state, activation, &now);
         let mut notes = Notes::default();
         let mut known = |request: Request, answer: Answer| {
             let (tool, arguments) = told(code, request);
@@ -453,16 +454,17 @@ impl Walk<'_> {
     fn step(&mut self, end: Option<&End>) -> Result<bool, TravelError> {
         let frontier = self.position.frontier.clone();
         let (mut visits, mut settled) = (Vec::new(), Vec::new());
-        let (mut pairs, first) = (Vec::new(), self.position.steps + 1);
-        for (number, activation) in (first..).zip(&frontier) {
+        let mut pairs = Vec::new();
+        for activation in &frontier {
+            let number = activation.number;
             let name = self.code.node(activation.node).name.clone();
             let pair = self.pair(number, &name);
-            match self.visit(number, activation, pair) {
+            match self.visit(activation, pair) {
                 Ok(made) => {
                     if let Some(pair) = pair {
                         self.compare(number, &made.visit, pair);
                     }
-                    settled.push((activation.node, made.way, made.changes));
+                    settled.push((activation, made.way, made.changes));
                     visits.push(made.visit);
                     pairs.push(pair);
                 }
@@ -479,24 +481,30 @@ impl Walk<'_> {
             }
         }
         let visited = || {
-            settled.iter().zip(&visits).map(|((node, way, changes), visit): (&(u16, Way, Vec<Change>), &Visit)| {
-                Visited {
-                    node: *node,
+            settled.iter().zip(&visits).map(
+                |((at, way, changes), visit): (&(&Activation, Way, Vec<Change>), &Visit)| Visited {
+                    at,
                     calls: visit.calls,
                     error: visit.error.as_deref(),
                     items: &visit.items,
                     way,
                     returned: visit.result.view(),
                     changes,
-                }
-            })
+                },
+            )
         };
-        let candidate = match fold(self.code, Some(&*self.state), visited()) {
+        let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
             Ok(candidate) => candidate,
-            Err(Misfit { node, key, mismatch }) => {
+            Err(error) => {
                 self.replay.visits = self.position.steps + pairs.len() as u64;
-                let (node, key) = (self.code.node(node).name.clone(), &self.code.keys[key].name);
-                let reason = format!("what it wrote does not fit the state: `{key}`: {mismatch}");
+                let node = self.code.node(error.node()).name.clone();
+                let reason = match &error {
+                    FoldError::Misfit { key, mismatch, .. } => {
+                        format!("{UNFIT}`{}`: {mismatch}", self.code.keys[*key].name)
+                    }
+                    other => format!("{NO_WAY}{other}"),
+                };
+                let first = frontier.first().map_or(self.position.steps, |at| at.number);
                 self.deviate(first, &node, pairs.first().copied().flatten(), Departure::Fails(reason));
                 return Ok(false);
             }
@@ -508,7 +516,8 @@ impl Walk<'_> {
         {
             let node = visits.last().map(|visit: &Visit| visit.node.clone()).unwrap_or_default();
             let recorded = self.recorded.visits[last].next.clone();
-            self.deviate(first + pairs.len() as u64 - 1, &node, Some(last), Departure::Leads { recorded, now: names });
+            let number = frontier.last().map_or(self.position.steps, |at| at.number);
+            self.deviate(number, &node, Some(last), Departure::Leads { recorded, now: names });
         }
         candidate.take(self.code, &mut self.position, visited());
         self.replay.visits = self.position.steps;
@@ -570,7 +579,7 @@ impl Walk<'_> {
     }
 
     /// Visits a node; `pair` is the recorded visit that it is compared with.
-    fn visit(&mut self, number: u64, activation: &Activation, pair: Option<usize>) -> Result<Made, Halt> {
+    fn visit(&mut self, activation: &Activation, pair: Option<usize>) -> Result<Made, Halt> {
         let node = self.code.node(activation.node);
         let (at, told_now) = match pair {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
@@ -579,7 +588,7 @@ impl Walk<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        let Answered { answer, mut results, items } = self.answers(number, activation, pair, &now)?;
+        let Answered { answer, mut results, items } = self.answers(activation.number, activation, pair, &now)?;
         let failure = match (&answer, items.as_slice()) {
             (Some(Answer::Failure(failure, _)), _) => Some(failure.clone()),
             (_, [first, others @ ..]) => {
@@ -592,7 +601,7 @@ impl Walk<'_> {
             Some(Answer::Unknown) => return Err(Halt::Stopped("what its call returned was not kept".to_owned())),
             _ => Value::Null,
         };
-        let mut visit = Visit { step: number, node: node.name.clone(), ..Visit::default() };
+        let mut visit = Visit { step: activation.number, node: node.name.clone(), ..Visit::default() };
         // Made as often as it was, if it is the same call.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
@@ -614,8 +623,7 @@ impl Walk<'_> {
         visit.suppressed = way.is_suppressed();
         visit.result = result;
         visit.items = items;
-        visit.edge = way.edge();
-        visit.edges = if let Edges::Many(edges) = way.edges() { edges.to_vec() } else { Vec::new() };
+        visit.edges = way.edges().as_slice().to_vec();
         let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
         visit.changes = changes.iter().map(change).collect();
         Ok(Made { visit, way, changes })
@@ -683,8 +691,8 @@ impl Walk<'_> {
         Ok(answered)
     }
 
-    fn env<'a>(&'a self, activation: &Activation, now: &'a Now<'a>) -> Env<'a> {
-        Env::new(self.code, &self.position, &*self.state, *activation, now)
+    fn env<'a>(&'a self, activation: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
+        Env::new(self.code, &self.position, &*self.state, activation, now)
     }
 
     /// Returns how a visit failed on what its calls returned, if its node can fail so and leads elsewhere then.
@@ -756,7 +764,8 @@ impl Walk<'_> {
         let clock = move || at;
         let told = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
         let now_told = Now::known_at(&clock, told);
-        let output = output(&self.env(&Activation::of(self.position.last), &now_told), &mut Notes::default());
+        let at = Activation::of(self.position.last);
+        let output = output(&self.env(&at, &now_told), &mut Notes::default());
         let output = hidden(self.code.settings.secrets.output.as_ref(), output);
         let (step, node) = (self.position.steps, self.code.node(self.position.last).name.clone());
         let left: Vec<String> = self.recorded.visits[self.cursor..].iter().map(|one| one.visit.node.clone()).collect();

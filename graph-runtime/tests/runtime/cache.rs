@@ -103,7 +103,10 @@ async fn a_call_that_was_made_before_is_not_made_again_and_all_else_goes_on() {
     assert_eq!(second.output, json!({"n": 14, "way": {"z": 1.5, "n": 14, "a": null}}));
     let (first, second) = (visits(&runtime, "a").await, visits(&runtime, "b").await);
     assert_eq!((first[0].cached, second[0].cached, second[1].cached), (false, true, false));
-    assert_eq!((&second[0].result, second[0].edge, &second[0].changes), (&first[0].result, Some(0), &first[0].changes));
+    assert_eq!(
+        (&second[0].result, second[0].edge(), &second[0].changes),
+        (&first[0].result, Some(0), &first[0].changes)
+    );
     let records = store.load(&id("b")).await.unwrap();
     assert!(records[1].body.contains(r#""cached":true"#), "{}", records[1].body);
     let proven = audit(&tool.machine(&TWICE), &id("b"), &records, &key().public(), None).unwrap();

@@ -75,7 +75,7 @@ async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
             "right",
             r#"{"line":3,"does":{"action":0},"params":{"saw":"${state.a}"},"assign":{"b":"right after ${result.saw}"},"next":[{"to":"join"}]}"#,
         ),
-        ("join", r#"{"line":4,"does":"return"}"#),
+        ("join", r#"{"line":4,"does":"return","join":{"of":[1,2],"fan":0,"closes":true}}"#),
     ];
     let machine = || Interpreted::new(&Program { keys: &[A, B], nodes, ..PROGRAM }, echo);
     let (finished, _) = run(machine()).await;

@@ -1064,7 +1064,7 @@ async fn several_nodes_of_one_step_are_told_each_with_where_it_led() {
         ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"}]}}"#),
         ("left", r#"{"line":2,"does":{"action":0},"params":{"fail":true},"next":[{"to":"end"}],"on_error":3}"#),
         ("right", r#"{"line":3,"does":{"action":0},"params":{"n":1},"next":[{"to":"join"}]}"#),
-        ("join", r#"{"line":4,"does":"gate","next":[{"to":"end"}]}"#),
+        ("join", r#"{"line":4,"does":"gate","next":[{"to":"end"}],"join":{"of":[0,1,2],"fan":0,"closes":true}}"#),
         ("end", r#"{"line":5,"does":"return"}"#),
     ];
     let forks = machine(&Program { nodes, ..PROGRAM });

@@ -319,7 +319,7 @@ async fn a_node_that_is_visited_again_sees_what_it_returned_the_last_time() {
         *seen.lock().unwrap(),
         [r#"{"visit":1}"#, r#"{"visit":2,"before":"after 1"}"#, r#"{"visit":3,"before":"after 2"}"#]
     );
-    let history: Vec<_> = finished.history.iter().map(|visit| (visit.node.as_str(), visit.edge)).collect();
+    let history: Vec<_> = finished.history.iter().map(|visit| (visit.node.as_str(), visit.edge())).collect();
     assert_eq!(history, [("call", Some(1)), ("call", Some(1)), ("call", Some(0)), ("done", None)]);
     assert_eq!(finished.last_results()["call"], &json!({"said": "after 3"}));
     let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();

@@ -1,0 +1,150 @@
+//! What is visited behind a step: ways that fan out, branches that come to joins, and joins that come.
+
+use std::sync::Arc;
+
+use super::branch::{Fan, Frame, by_path, frames};
+use super::position::OpenJoin;
+use super::{Activation, Edges, FoldError, Position, Visited, Way};
+use crate::graph::CompiledGraph;
+use crate::record::Arrival;
+
+/// Where a run stands behind a step, as far as its ways decide that.
+#[derive(Debug)]
+pub(super) struct Behind {
+    pub(super) frontier: Vec<Activation>,
+    pub(super) joins: Vec<OpenJoin>,
+    pub(super) made: u64,
+    /// The fan-outs whose branches are over.
+    pub(super) closed: Vec<Arc<Fan>>,
+}
+
+/// Follows the ways of a step's visits.
+pub(super) fn follow<'v>(
+    graph: &CompiledGraph,
+    base: &Position,
+    mut visits: impl Iterator<Item = Visited<'v>>,
+) -> Result<Behind, FoldError> {
+    let mut ways = Ways { graph, alive: Vec::with_capacity(1), joins: base.joins.clone(), closed: Vec::new() };
+    let mut returned = None;
+    visits.try_for_each(|visited| {
+        if graph.node(visited.at.node).kind.ends_run() && !visited.way.is_fatal() {
+            returned = Some(visited.at.node);
+        }
+        ways.lead(&visited)
+    })?;
+    if !ways.joins.is_empty() {
+        ways.join(&base.parked);
+    }
+    let Ways { mut alive, joins, closed, .. } = ways;
+    if let Some(node) = returned.filter(|_| !(alive.is_empty() && joins.is_empty() && base.parked.is_empty())) {
+        return Err(FoldError::Alive { node });
+    }
+    if alive.is_empty()
+        && base.parked.is_empty()
+        && let Some(join) = joins.first()
+    {
+        return Err(FoldError::Stuck { node: join.node });
+    }
+    if alive.len() > 1 {
+        alive.sort_by(|one, other| by_path(one.frame.as_ref(), other.frame.as_ref()).then(one.node.cmp(&other.node)));
+        let is_same = |pair: &&[Activation]| pair[0].node == pair[1].node && pair[0].branch() == pair[1].branch();
+        if let Some(pair) = alive.windows(2).find(is_same) {
+            return Err(FoldError::Twice { node: pair[0].node });
+        }
+    }
+    let mut made = base.made;
+    for activation in &mut alive {
+        made += 1;
+        activation.number = made;
+    }
+    Ok(Behind { frontier: alive, joins, made, closed })
+}
+
+/// The ways of a step that are followed.
+struct Ways<'g> {
+    graph: &'g CompiledGraph,
+    /// What is visited next, not yet numbered.
+    alive: Vec<Activation>,
+    joins: Vec<OpenJoin>,
+    closed: Vec<Arc<Fan>>,
+}
+
+impl Ways<'_> {
+    /// Follows where a visit leads.
+    fn lead(&mut self, visited: &Visited<'_>) -> Result<(), FoldError> {
+        let at = visited.at;
+        match visited.way {
+            Way::Fatal => Ok(()),
+            Way::OnError(target) => self.go(*target, at.frame.clone(), at.number),
+            Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
+            Way::Along { edges, .. } => {
+                let targets = edges.as_slice().iter().filter_map(|&edge| self.graph.target(at.node, edge).flatten());
+                targets.into_iter().try_for_each(|target| self.go(target, at.frame.clone(), at.number))
+            }
+        }
+    }
+
+    /// Begins a branch for each edge that was taken, or each element of the list.
+    fn fan_out(&mut self, at: &Activation, edges: &Edges) -> Result<(), FoldError> {
+        let list = match edges {
+            Edges::Over(list) => Arc::clone(list),
+            _ => Arc::default(),
+        };
+        let fan = Arc::new(Fan { visit: at.number, node: at.node, outer: at.frame.clone(), list });
+        if let Some(node) = self.graph.closing_join(at.node) {
+            self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived: Vec::new() });
+        }
+        for (branch, target) in (0..).zip(self.graph.branches(at.node, edges)) {
+            let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
+            // An edge that leads nowhere ends its branch.
+            target.map_or(Ok(()), |target| self.go(target, frame, at.number))?;
+        }
+        Ok(())
+    }
+
+    /// Leads to a node, or to a join, which waits for what else can come there.
+    fn go(&mut self, node: u16, frame: Option<Arc<Frame>>, visit: u64) -> Result<(), FoldError> {
+        let Some(fan) = self.graph.joined(node) else {
+            self.alive.push(Activation { number: 0, node, frame });
+            return Ok(());
+        };
+        let inside = frames(frame.as_ref()).find(|frame| frame.fan.node == fan);
+        let Frame { fan, branch } = &**inside.ok_or(FoldError::Outside { node })?;
+        let arrival = Arrival { visit, branch: *branch };
+        match self.joins.iter_mut().find(|join| join.node == node && join.fan.visit == fan.visit) {
+            Some(join) => join.arrived.push(arrival),
+            None => self.joins.push(OpenJoin { node, fan: Arc::clone(fan), arrived: vec![arrival] }),
+        }
+        Ok(())
+    }
+
+    /// Lets every join come that nothing alive can still reach. A join that comes may let another come.
+    fn join(&mut self, parked: &[Activation]) {
+        loop {
+            let comes = |at: &usize| self.comes(*at, parked);
+            let Some(at) = (0..self.joins.len()).rev().find(comes) else { break };
+            let OpenJoin { node, fan, arrived } = self.joins.remove(at);
+            let frame = if self.graph.closing_join(fan.node) == Some(node) {
+                self.closed.push(Arc::clone(&fan));
+                fan.outer.clone()
+            } else {
+                let branch = arrived.iter().map(|arrival| arrival.branch).min().unwrap_or_default();
+                Some(Arc::new(Frame { fan, branch }))
+            };
+            self.alive.push(Activation { number: 0, node, frame });
+        }
+        self.joins.sort_by_key(|join| (join.fan.visit, join.node));
+    }
+
+    /// Whether nothing that is alive in its fan-out can reach a join any more.
+    fn comes(&self, at: usize, parked: &[Activation]) -> bool {
+        let OpenJoin { node, fan, .. } = &self.joins[at];
+        let is_inside = |frame: Option<&Arc<Frame>>| frames(frame).any(|frame| frame.fan.visit == fan.visit);
+        let reaches = |from: u16| self.graph.can_reach(fan.node, from, *node);
+        let mut alive = self.alive.iter().chain(parked);
+        let mut others = self.joins.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_other = |join: &OpenJoin| join.fan.visit == fan.visit || is_inside(join.fan.outer.as_ref());
+        !alive.any(|one| is_inside(one.frame.as_ref()) && reaches(one.node))
+            && !others.any(|(_, join)| is_other(join) && reaches(join.node))
+    }
+}
