@@ -77,8 +77,14 @@ impl CompiledGraph {
 
 /// Computes the fan-outs of a graph: `leads` has for each node the nodes that its ways lead to.
 ///
-/// A way stays inside a fan-out up to the join that closes it, or one of a fan-out around it.
+/// A way stays inside a fan-out up to the join that closes it, or one of a fan-out around it. From a node that fans out a way leads to
+/// the join that closes the fan-out, also where each branch ends before it.
 pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
+    let mut leads = leads.to_vec();
+    for one in members.iter().filter(|one| one.closes) {
+        leads[usize::from(one.fan)].push(one.node);
+    }
+    let leads = &leads[..];
     let mut fans: FanOuts = HashMap::new();
     for Member { node, fan, closes } in members {
         let entry = fans.entry(*fan).or_default();

@@ -136,11 +136,13 @@ impl Ways<'_> {
         self.joins.sort_by_key(|join| (join.fan.visit, join.node));
     }
 
-    /// Whether nothing that is alive in its fan-out can reach a join any more.
+    /// Whether nothing is alive in its fan-out that a join waits for: one that closes it waits for all, another for what can reach it.
     fn comes(&self, at: usize, parked: &[Activation]) -> bool {
         let OpenJoin { node, fan, .. } = &self.joins[at];
         let is_inside = |frame: Option<&Arc<Frame>>| frames(frame).any(|frame| frame.fan.visit == fan.visit);
-        let reaches = |from: u16| self.graph.can_reach(fan.node, from, *node);
+        // A branch that ends before the closing join keeps it waiting until then.
+        let closes = self.graph.closing_join(fan.node) == Some(*node);
+        let reaches = |from: u16| closes || self.graph.can_reach(fan.node, from, *node);
         let mut alive = self.alive.iter().chain(parked);
         let mut others = self.joins.iter().enumerate().filter(|(other, _)| *other != at);
         let is_other = |join: &OpenJoin| join.fan.visit == fan.visit || is_inside(join.fan.outer.as_ref());

@@ -26,7 +26,7 @@ fn entries(records: &[Sealed]) -> Vec<Entry> {
 }
 
 /// A journal that ends after so many of its records, as a crash leaves it: with the token of the record that is last then.
-async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStore {
+pub(crate) async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStore {
     let mut kept = store.load(&id("run")).await.unwrap()[..records].to_vec();
     let last = kept.last_mut().unwrap();
     last.end = tokens.of(last.seq);
@@ -37,14 +37,14 @@ async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStor
 
 /// A store that remembers each record's token, and fails from a given append on.
 #[derive(Debug, Clone)]
-struct Tokens {
+pub(crate) struct Tokens {
     inner: MemoryStore,
     seen: Arc<Mutex<Vec<Option<[u8; 32]>>>>,
     left: Arc<AtomicU64>,
 }
 
 impl Tokens {
-    fn over(inner: &MemoryStore, appends: u64) -> Self {
+    pub(crate) fn over(inner: &MemoryStore, appends: u64) -> Self {
         Self { inner: inner.clone(), seen: Arc::default(), left: Arc::new(AtomicU64::new(appends)) }
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod attest;
+mod branches;
 mod cache;
 mod cancel;
 mod dropped;
@@ -19,6 +20,8 @@ mod journal;
 mod killed;
 mod language;
 mod meaning;
+#[path = "../../../tests/support/random.rs"]
+mod random;
 mod recovery;
 mod service;
 mod single;

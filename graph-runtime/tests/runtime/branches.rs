@@ -1,0 +1,400 @@
+//! Branches: random graphs that fan out and join, against a judge that knows how they were made.
+//!
+//! `BRANCHES=1000 SEED=7` sets how many graphs are made, and which.
+
+use std::collections::BTreeMap;
+use std::env;
+
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::{Entry, Record, Sealed, Status, Visit};
+use graph_runtime::travel::{Replay, replay};
+use graph_runtime::{ActionError, Call, Map, MemoryStore, Runtime, SecretKey, Store, Value, audit};
+use serde_json::json;
+
+use crate::durability::{Tokens, cut};
+use crate::interpreted::{Interpreted, PROGRAM};
+use crate::random::Random;
+use crate::support::{KEY, id, kinds, runtime};
+
+/// A piece of a graph, with one way in and one way out.
+enum Part {
+    /// A node that is visited so many times in a row, and fails the last time if it has a handler.
+    Work { node: usize, times: u64, handler: Option<usize> },
+    /// A node that begins a branch for each edge.
+    All { node: usize, branches: Vec<Branch>, partial: Option<Partial>, join: usize },
+    /// A node that begins a branch for each element of a list. Those in the list end before the join.
+    Over { node: usize, ends: Vec<bool>, parts: Vec<Part>, join: usize },
+}
+
+struct Branch {
+    parts: Vec<Part>,
+    /// Whether it ends before the join.
+    ends: bool,
+}
+
+/// A join of the first branches of a fan-out, behind which one branch goes on.
+struct Partial {
+    of: usize,
+    node: usize,
+    parts: Vec<Part>,
+}
+
+/// Makes parts.
+struct Maker {
+    random: Random,
+    nodes: usize,
+}
+
+impl Maker {
+    fn node(&mut self) -> usize {
+        self.nodes += 1;
+        self.nodes - 1
+    }
+
+    fn parts(&mut self, depth: u64, least: u64) -> Vec<Part> {
+        (0..least + self.random.below(3)).map(|_| self.part(depth)).collect()
+    }
+
+    fn part(&mut self, depth: u64) -> Part {
+        match self.random.below(if depth == 0 { 3 } else { 6 }) {
+            3 | 4 => {
+                let node = self.node();
+                let count = 1 + self.random.below(3);
+                let branches = (0..count).map(|_| self.branch(depth - 1)).collect::<Vec<_>>();
+                let partial = (branches.len() > 1 && self.random.below(3) == 0).then(|| {
+                    let of = 1 + usize::try_from(self.random.below(count)).unwrap();
+                    Partial { of, node: self.node(), parts: self.parts(depth - 1, 0) }
+                });
+                Part::All { node, branches, partial, join: self.node() }
+            }
+            5 => {
+                let node = self.node();
+                let ends = (0..self.random.below(4)).map(|_| self.random.below(4) == 0).collect();
+                Part::Over { node, ends, parts: self.parts(depth - 1, 1), join: self.node() }
+            }
+            kind => {
+                let (node, times) = (self.node(), 1 + self.random.below(5) / 3);
+                let handler = (kind == 2).then(|| self.node());
+                Part::Work { node, times, handler }
+            }
+        }
+    }
+
+    fn branch(&mut self, depth: u64) -> Branch {
+        Branch { parts: self.parts(depth, 0), ends: self.random.below(5) == 0 }
+    }
+}
+
+/// Writes parts down as nodes of a program.
+struct Writer {
+    nodes: BTreeMap<usize, Value>,
+    /// What the elements of the lists are called around the part that is written.
+    arguments: Vec<String>,
+    /// How large what each node writes is.
+    padding: usize,
+}
+
+fn name(node: usize) -> String {
+    format!("n{node}")
+}
+
+impl Writer {
+    /// Writes parts behind which the way goes on along `next`. Returns the edges that lead to the first of them.
+    fn parts(&mut self, parts: &[Part], next: Value) -> Value {
+        parts.iter().rev().fold(next, |next, part| json!([{"to": name(self.part(part, next))}]))
+    }
+
+    fn part(&mut self, part: &Part, next: Value) -> usize {
+        match part {
+            Part::Work { node, times, handler } => {
+                let mut edges =
+                    vec![json!({"to": name(*node), "when": {"path": "visit.number", "op": "lt", "value": times}})];
+                edges.extend(next.as_array().cloned().unwrap_or_default());
+                let params = json!({"fail": handler.is_some(), "number": "${visit.number}", "times": times});
+                self.work(*node, &params, Value::Array(edges), *handler);
+                if let Some(handler) = handler {
+                    self.work(*handler, &json!({"of": "${state._last_error.node}"}), next, None);
+                }
+                *node
+            }
+            Part::All { node, branches, partial, join } => {
+                let to_join = json!([{"to": name(*join)}]);
+                let of = partial.as_ref().map_or(0, |partial| partial.of);
+                let edges: Vec<Value> = (0..)
+                    .zip(branches)
+                    .map(|(at, branch)| {
+                        let next = match partial {
+                            _ if branch.ends => json!([{}]),
+                            Some(partial) if at < of => json!([{"to": name(partial.node)}]),
+                            _ => to_join.clone(),
+                        };
+                        self.parts(&branch.parts, next)[0].clone()
+                    })
+                    .collect();
+                self.work(*node, &json!({}), json!({"all": edges}), None);
+                if let Some(partial) = partial {
+                    let next = self.parts(&partial.parts, to_join);
+                    self.work(partial.node, &json!({}), next, None);
+                    self.nodes.get_mut(&partial.node).unwrap()["join"] = json!({"of": [], "fan": node});
+                }
+                self.join(*join, *node, next);
+                *node
+            }
+            Part::Over { node, ends, parts, join } => {
+                let argument = format!("e{node}");
+                let list: Vec<Value> = ends
+                    .iter()
+                    .enumerate()
+                    .map(|(at, ends)| json!({"is": format!("{node}.{at}"), "ends": ends}))
+                    .collect();
+                let behind = json!([
+                    {"to": name(*join), "when": {"path": format!("{argument}.ends"), "op": "eq", "value": false}},
+                    {},
+                ]);
+                self.arguments.push(argument.clone());
+                let first = self.parts(parts, behind)[0]["to"].clone();
+                self.arguments.pop();
+                self.work(*node, &json!({}), json!({"over": list, "as": argument, "to": first}), None);
+                self.join(*join, *node, next);
+                *node
+            }
+        }
+    }
+
+    fn join(&mut self, join: usize, fan: usize, next: Value) {
+        self.work(join, &json!({}), next, None);
+        self.nodes.get_mut(&join).unwrap()["join"] = json!({"of": [], "fan": fan, "closes": true});
+    }
+
+    fn work(&mut self, node: usize, more: &Value, next: Value, on_error: Option<usize>) {
+        let elements: Vec<Value> = self.arguments.iter().map(|argument| json!(format!("${{{argument}.is}}"))).collect();
+        let mut params = json!({"at": name(node), "elements": elements});
+        params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        let assign = if self.padding == 0 {
+            json!({"last": "${result.at}"})
+        } else {
+            json!({"last": "${result.at}", "padding": format!("{}${{result.at}}", "x".repeat(self.padding))})
+        };
+        let mut body = json!({"line": 1, "does": {"action": 0}, "params": params, "assign": assign, "next": next});
+        if let Some(handler) = on_error {
+            body["on_error"] = json!(handler);
+        }
+        self.nodes.insert(node, body);
+    }
+}
+
+/// A visit that is expected: the step that it is in, where, and what its call returns.
+#[derive(Debug)]
+struct Expected {
+    step: u64,
+    path: Vec<u32>,
+    node: usize,
+    /// What it returns; none if it fails.
+    result: Option<Value>,
+}
+
+/// Says what is visited when, by how the parts were made.
+#[derive(Default)]
+struct Judge {
+    visits: Vec<Expected>,
+    elements: Vec<String>,
+    path: Vec<u32>,
+}
+
+impl Judge {
+    /// Follows parts from the step behind `step` on. Returns the last step in which one of their nodes is visited.
+    fn parts(&mut self, parts: &[Part], step: u64) -> u64 {
+        parts.iter().fold(step, |step, part| self.part(part, step))
+    }
+
+    fn part(&mut self, part: &Part, step: u64) -> u64 {
+        match part {
+            Part::Work { node, times, handler } => {
+                let mut step = step;
+                for number in 1..=*times {
+                    step += 1;
+                    let fails = handler.is_some() && number == *times;
+                    let more = json!({"fail": handler.is_some(), "number": number, "times": times});
+                    self.visit(step, *node, (!fails).then_some(more));
+                }
+                if let Some(handler) = handler {
+                    step += 1;
+                    self.visit(step, *handler, Some(json!({"of": name(*node)})));
+                }
+                step
+            }
+            Part::All { node, branches, partial, join } => {
+                let begin = step + 1;
+                self.visit(begin, *node, Some(json!({})));
+                let of = partial.as_ref().map_or(0, |partial| partial.of);
+                let (mut last, mut last_of, mut first) = (begin, begin, None);
+                for (at, branch) in (0..).zip(branches) {
+                    self.path.push(at);
+                    let end = self.parts(&branch.parts, begin);
+                    self.path.pop();
+                    last = last.max(end);
+                    // A branch that cannot come to the join does not hold it up.
+                    if usize::try_from(at).unwrap() < of && !branch.ends {
+                        last_of = last_of.max(end);
+                        first = first.or(Some(at));
+                    }
+                }
+                if let (Some(partial), Some(first)) = (partial, first) {
+                    self.path.push(first);
+                    self.visit(last_of + 1, partial.node, Some(json!({})));
+                    last = last.max(self.parts(&partial.parts, last_of + 1));
+                    self.path.pop();
+                }
+                self.visit(last + 1, *join, Some(json!({})));
+                last + 1
+            }
+            Part::Over { node, ends, parts, join } => {
+                let begin = step + 1;
+                self.visit(begin, *node, Some(json!({})));
+                let mut last = begin;
+                for (at, _) in (0..).zip(ends) {
+                    self.path.push(at);
+                    self.elements.push(format!("{node}.{at}"));
+                    last = last.max(self.parts(parts, begin));
+                    self.elements.pop();
+                    self.path.pop();
+                }
+                self.visit(last + 1, *join, Some(json!({})));
+                last + 1
+            }
+        }
+    }
+
+    fn visit(&mut self, step: u64, node: usize, more: Option<Value>) {
+        let result = more.map(|more| {
+            let mut result = json!({"at": name(node), "elements": self.elements});
+            result.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+            result
+        });
+        self.visits.push(Expected { step, path: self.path.clone(), node, result });
+    }
+}
+
+/// A graph that was made, as text, and the visits that a run of it makes.
+struct Made {
+    nodes: Vec<(String, String)>,
+    expected: Vec<Expected>,
+}
+
+fn make(seed: u64) -> Made {
+    let mut maker = Maker { random: Random::new(seed), nodes: 0 };
+    let parts = maker.parts(3, 1);
+    let end = maker.node();
+    let padding = if maker.random.below(4) == 0 { 20_000 } else { 0 };
+    let mut writer = Writer { nodes: BTreeMap::new(), arguments: Vec::new(), padding };
+    let first = writer.parts(&parts, json!([{"to": name(end)}]))[0]["to"].clone();
+    writer.nodes.insert(end, json!({"line": 1, "does": "return", "output": {"last": "${state.last}"}}));
+    let mut judge = Judge::default();
+    let last = judge.parts(&parts, 0);
+    judge.visit(last + 1, end, None);
+    judge.visits.sort_by(|one, other| (one.step, &one.path).cmp(&(other.step, &other.path)));
+    let nodes = writer.nodes.into_iter().map(|(node, body)| (name(node), body.to_string())).collect::<Vec<_>>();
+    assert_eq!(first, json!(nodes[0].0), "the first node is the first that was made");
+    Made { nodes, expected: judge.visits }
+}
+
+impl Made {
+    /// The graph with a tool that returns what it gets, after some turns of the scheduler.
+    fn machine(&self) -> Interpreted {
+        let nodes: Vec<(&str, &str)> = self.nodes.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+        let keys = [Key { name: "last", initial: None }, Key { name: "padding", initial: None }];
+        let program = Program { keys: &keys, nodes: &nodes, settings: r#"{"max_steps":100000}"#, ..PROGRAM };
+        Interpreted::waiting(&program, |call: &Call, params: Value| {
+            let turns = call.step() * 7 % 5;
+            Box::pin(async move {
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                let fails = params["fail"] == true && params["number"] == params["times"];
+                if fails { Err(ActionError::permanent("as it was told")) } else { Ok(params) }
+            })
+        })
+    }
+
+    /// Fails unless visits are those that are expected, in their order.
+    fn judge(&self, visits: &[Visit], what: &str) {
+        let said = visits.iter().map(|visit| {
+            let result = visit.error.is_none().then(|| visit.result.clone());
+            (visit.step, visit.node.clone(), visit.branch.clone(), result.unwrap_or_default())
+        });
+        let is = (1..).zip(&self.expected).map(|(number, expected)| {
+            let Expected { path, node, result, .. } = expected;
+            (number, name(*node), path.clone(), result.clone().unwrap_or_default())
+        });
+        let (said, is): (Vec<_>, Vec<_>) = (said.collect(), is.collect());
+        if let Some((said, is)) = said.iter().zip(&is).find(|(said, is)| said != is) {
+            panic!("{what}: {said:?} where {is:?} is expected\n{}", self.text());
+        }
+        assert_eq!(said.len(), is.len(), "{what}\n{}", self.text());
+    }
+
+    fn text(&self) -> String {
+        self.nodes.iter().map(|(name, body)| format!("{name}: {body}\n")).collect()
+    }
+
+    /// Returns what the run returns: the name of the node that wrote last.
+    fn output(&self) -> Value {
+        let last = self.expected.iter().rev().find(|expected| expected.result.is_some());
+        json!({"last": last.map(|expected| name(expected.node))})
+    }
+}
+
+fn visits(records: &[Sealed]) -> Vec<Visit> {
+    let steps = records.iter().filter_map(|sealed| match serde_json::from_str::<Record>(&sealed.body).unwrap().entry {
+        Entry::Step(step) => Some(step.visits),
+        _ => None,
+    });
+    steps.flatten().collect()
+}
+
+/// Runs a graph, with a journal and without, from its beginning and from behind each record, and proves and replays what was written.
+async fn check(seed: u64) -> usize {
+    let made = make(seed);
+    let what = format!("SEED={seed}");
+    let unkept = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let output = unkept.start(made.machine(), Map::new()).await.unwrap().await.unwrap().output;
+    assert_eq!(output, made.output(), "{what}");
+    let whole = MemoryStore::new();
+    let tokens = Tokens::over(&whole, u64::MAX);
+    let first = runtime(tokens.clone()).start_as(id("run"), made.machine(), Map::new()).await.unwrap().await.unwrap();
+    let records = whole.load(&id("run")).await.unwrap();
+    made.judge(&visits(&records), &what);
+    assert_eq!(first.output, made.output(), "{what}");
+    let key = SecretKey::from_seed(&KEY).public();
+    let proven = |records: &[Sealed]| audit(&made.machine(), &id("run"), records, &key, None).map(|audit| audit.status);
+    assert_eq!(proven(&records), Ok(Status::Completed), "{what}");
+    let Replay { deviations, stopped, .. } =
+        replay(&made.machine(), &made.machine(), &id("run"), &records, &key, None).unwrap();
+    assert!(deviations.is_empty() && stopped.is_none(), "{what}: {deviations:?} {stopped:?}");
+    let kinds = kinds(&records);
+    for length in 1..records.len() {
+        // Records that are written together are not cut apart.
+        if matches!(kinds[length].as_str(), "snapshot" | "end") {
+            continue;
+        }
+        let store = cut(&whole, &tokens, length).await;
+        assert_eq!(proven(&store.load(&id("run")).await.unwrap()), Ok(Status::Running), "{what} cut at {length}");
+        let again = runtime(store.clone()).resume(made.machine(), &id("run")).await.unwrap().await.unwrap();
+        assert_eq!((&again.output, again.steps), (&first.output, first.steps), "{what} cut at {length}");
+        let records = store.load(&id("run")).await.unwrap();
+        made.judge(&visits(&records), &format!("{what} cut at {length}"));
+        assert_eq!(proven(&records), Ok(Status::Completed), "{what} cut at {length}");
+    }
+    kinds.iter().filter(|kind| *kind == "snapshot").count()
+}
+
+#[tokio::test]
+async fn branches_are_visited_and_joined_as_the_graph_was_made() {
+    let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (count, seed) = (number("BRANCHES", 60), number("SEED", 1));
+    let mut snapshots = 0;
+    for seed in seed..seed + count {
+        snapshots += check(seed).await;
+    }
+    assert!(count < 60 || snapshots > 0, "some runs are taken up from a snapshot");
+}
