@@ -30,12 +30,12 @@ use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Cells, Lane, Machine};
 use crate::record::{
     Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Start, Status,
-    Step, Verified,
+    Step, Verified, Visit,
 };
 use crate::runtime::{initialise, replay_step};
 use crate::schema;
 use crate::seal::SealKey;
-use crate::step::{Activation, Position, Request, Way};
+use crate::step::{Activation, Edges, Position, Request, Way, path};
 use crate::travel::position_of;
 use crate::vault::{Vault, hidden};
 
@@ -549,9 +549,15 @@ impl<'m> Walk<'m> {
         for (visit, activation) in step.visits.iter().zip(&frontier) {
             same("number of the visit", visit.step, activation.number)?;
             same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
+            let (path, fan) =
+                (path(activation.frame.as_ref()), activation.frame.as_ref().map_or(0, |frame| frame.fan.visit));
+            if (&visit.branch, visit.fan) != (&path, fan) {
+                return Err(format!("visit {} is in another branch", visit.step));
+            }
             self.permitted(activation.node)?;
             self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
             let way = self.visit(visit, activation, at, frontier.len() == 1)?;
+            self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
                 inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
                 self.inside = Some(inside);
@@ -574,6 +580,26 @@ impl<'m> Walk<'m> {
             |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.wish_behind(visit, to.map(name)));
         self.visited = wishes.map(wish).collect();
         Ok(())
+    }
+
+    /// Fails unless a visit says of the list that it fanned out over what it led to.
+    fn list(&self, visit: &Visit, way: &Way) -> Result<(), String> {
+        let list = match way.edges() {
+            Edges::Over(list) => Some(list),
+            Edges::None | Edges::One(_) | Edges::Many(_) => None,
+        };
+        let length = list.map(|list| u32::try_from(list.len()).unwrap_or(u32::MAX));
+        let is_same = match (list, &visit.list) {
+            (Some(list), Some(Value::Array(said))) => **list == *said,
+            // Only its length is known.
+            (Some(_), said) => said.is_some() && self.state.is_none(),
+            (None, said) => said.is_none(),
+        };
+        if visit.over == length && is_same {
+            Ok(())
+        } else {
+            Err(format!("node `{}` goes over another list", visit.node))
+        }
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in it.
@@ -603,8 +629,9 @@ impl<'m> Walk<'m> {
 
     /// Forgets the calls whose results a run failed on.
     fn forget(&mut self, end: &End) {
-        if let End { unfit: true, node: Some(node), .. } = end {
-            self.done.retain(|_, done| done.node != *node);
+        let before = self.done.len();
+        self.done.retain(|_, done| !end.forgets(done));
+        if self.done.len() < before {
             let steps: BTreeSet<u64> = self.done.keys().map(|(step, _)| *step).collect();
             self.items.retain(|step, _| steps.contains(step));
         }

@@ -36,13 +36,14 @@ use crate::hooks::Control;
 use crate::machine::{Calling, Cells, Lane, Machine};
 use crate::observer::Event;
 use crate::record::{
-    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, WrittenVisit, open_joins, targets,
+    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, VisitFailure, WrittenVisit,
+    open_joins, targets,
 };
 use crate::run::had_others_turn;
 use crate::runtime::Inner;
 use crate::step::{
-    Activation, Candidate, Change, Edges, Env, Facts, FoldError, Notes, Now, Outcome, Position, Settled, Visited, Way,
-    fold, output, path, settle,
+    Activation, Candidate, Change, Edges, Env, Facts, FoldError, NO_WAY, Notes, Now, Outcome, Position, Settled,
+    Visited, Way, fold, output, path, settle,
 };
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
@@ -64,9 +65,6 @@ pub(crate) const CANCELLED: &str = "cancelled";
 pub(crate) const OVERDUE: &str = "the run took longer than it may";
 /// What the end of a run says before what a node wrote that the state does not take.
 pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
-
-/// What the end of a run says before why it cannot go on where its ways lead.
-pub(crate) const NO_WAY: &str = "the run cannot go on here: ";
 
 /// Returns what the end of a run says that had taken all the steps it may.
 pub(crate) fn exceeded(most: u64) -> String {
@@ -652,20 +650,48 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(&visits);
         }
+        let failures = self.failures(&visits);
         let visit = visits.swap_remove(failed);
         let step = visit.activation.number;
         let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
-        self.end_at(visit.activation.node, step, *failure, visit.is_unfit).await
+        self.end_with(visit.activation.node, step, *failure, visit.is_unfit, failures).await
+    }
+
+    /// Returns the visits that end the run with their failures, where there are several.
+    fn failures(&self, visits: &[Visit]) -> Vec<VisitFailure> {
+        let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
+        if fatal().count() < 2 {
+            return Vec::new();
+        }
+        let failure = |visit: &Visit| {
+            let mut failure = visit.failure.clone().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
+            self.scrub(&mut failure);
+            let node = self.graph().node(visit.activation.node).name.clone();
+            VisitFailure { step: visit.activation.number, node, error: failure.message, unfit: visit.is_unfit }
+        };
+        fatal().map(failure).collect()
     }
 
     /// Ends the run at a node; `unfit` if it failed on what its calls returned.
-    async fn end_at(&mut self, node: u16, step: u64, mut failure: Failure, unfit: bool) -> RunError {
+    async fn end_at(&mut self, node: u16, step: u64, failure: Failure, unfit: bool) -> RunError {
+        self.end_with(node, step, failure, unfit, Vec::new()).await
+    }
+
+    /// As [`Engine::end_at`], where several visits failed.
+    async fn end_with(
+        &mut self,
+        node: u16,
+        step: u64,
+        mut failure: Failure,
+        unfit: bool,
+        failures: Vec<VisitFailure>,
+    ) -> RunError {
         if let Some(vault) = &self.vault {
             vault.scrub_failure(&mut failure, None);
         }
         let node = self.graph().node(node).name.clone();
         let (error, code) = (Some(failure.message.clone()), failure.code.clone());
-        let end = End { error, code, node: Some(node.clone()), unfit, ..self.end_of(Status::Error) };
+        let end = End { error, code, node: Some(node.clone()), unfit, failures, ..self.end_of(Status::Error) };
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }

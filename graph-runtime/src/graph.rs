@@ -796,7 +796,8 @@ impl Look<'_> {
         match place.and_then(|place| u16::try_from(place).ok()) {
             Some(edge) => Ok(Edges::One(edge)),
             None => {
-                let (path, found) = (&by.by.written, describe(value));
+                let found = word.map_or_else(|| describe(value), |word| format!("`{word}`"));
+                let path = &by.by.written;
                 Err(Box::new(Failure::permanent(format!("`{path}` leads nowhere: there is no target for {found}"))))
             }
         }

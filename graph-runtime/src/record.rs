@@ -300,6 +300,9 @@ pub struct VisitFailure {
     pub node: String,
     /// Why it failed.
     pub error: String,
+    /// Whether it failed on what its calls returned: they are made again if the run is taken up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfit: bool,
 }
 
 /// Calls of a step that is not done, which finished before others of the step did: they are not made again if the run is taken up.
@@ -447,6 +450,12 @@ impl End {
             failures: Vec::new(),
             warnings: Vec::new(),
         }
+    }
+
+    /// Whether a call that was done is made again if the run is taken up, since its node failed on what it returned.
+    pub(crate) fn forgets(&self, done: &Done) -> bool {
+        let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
+        is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
-use crate::engine::{Desk, Durability, Ended, Engine, Finished, NO_WAY, Writing};
+use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
 use crate::graph::CompiledGraph;
@@ -36,7 +36,7 @@ use crate::record::{
 use crate::run::{Run, Task, Work, spawn};
 use crate::schema;
 use crate::seal::SealKey;
-use crate::step::{Activation, Change, Position, Visited, Way, fold};
+use crate::step::{Activation, Change, NO_WAY, Position, Visited, Way, fold};
 use crate::stop::Stop;
 use crate::store::{Lease, Store, StoreError};
 use crate::threads::Threads;
@@ -1075,9 +1075,9 @@ fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Res
             Entry::Calls(calls) => {
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
-            Entry::End(End { unfit: true, node: Some(node), .. }) => done.retain(|_, done| done.node != *node),
+            Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
             Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
-            Entry::Start(_) | Entry::Snapshot(_) | Entry::End(_) => {}
+            Entry::Start(_) | Entry::Snapshot(_) => {}
         }
     }
     Ok(Replayed { state, position, done })

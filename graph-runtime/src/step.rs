@@ -27,7 +27,7 @@ use crate::machine::{Arguments, Cells};
 
 pub(crate) use branch::{BranchKey, Fan, Frame, frames, path};
 pub(crate) use context::{Env, EvalContext, Notes, Now, Retries};
-pub(crate) use fold::{Candidate, FoldError, Visited, fold, take_plain};
+pub(crate) use fold::{Candidate, FoldError, NO_WAY, Visited, fold, is_no_way, take_plain};
 pub(crate) use limit::most_extended;
 pub(crate) use position::{Branch, Memory, OpenJoin, Position};
 pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, may_suppress, settle};

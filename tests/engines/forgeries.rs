@@ -186,13 +186,16 @@ fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String>
         }
         "step" => {
             if lot.below(6) == 0 {
-                let name = *lot.one(&["next", "limit"])?;
-                if name == "limit" {
+                let name = *lot.one(&["next", "next", "limit", "joins"])?;
+                if name == "joins" {
+                    record["joins"] = json!([{"node": lot.one(nodes)?, "fan": lot.below(3)}]);
+                } else if name == "limit" {
                     put_number(lot, record, "limit", 700);
                 } else if lot.below(3) == 0 {
                     record["next"] = json!([]);
                 } else {
-                    record["next"] = json!([{ "node": lot.one(nodes)? }]);
+                    let number = record["next"][0]["number"].as_u64().unwrap_or(1) + lot.below(2) as u64;
+                    record["next"] = json!([{ "number": number, "node": lot.one(nodes)? }]);
                 }
                 return Some(name.to_owned());
             }
@@ -222,6 +225,7 @@ fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String>
                 "signal",
                 "now",
                 "warnings",
+                "failures",
             ])?;
             match name {
                 "status" => {
@@ -240,6 +244,11 @@ fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String>
                     put_text(lot, record, "node", &[node.as_str()]);
                 }
                 "code" => put_text(lot, record, "code", &["forged"]),
+                "failures" => {
+                    let (node, step) = (lot.one(nodes)?.clone(), record["steps"].as_u64()? + 1);
+                    let one = |step| json!({"step": step, "node": node, "error": "forged"});
+                    record["failures"] = lot.one(&[json!([one(step)]), json!([one(step), one(step + 1)])])?.clone();
+                }
                 "exhausted" | "unfit" => record[name] = json!(record[name] != json!(true)),
                 "now" => put_now(lot, record),
                 "warnings" => record["warnings"] = lot.one(&[json!([]), json!(["forged"])])?.clone(),
@@ -263,8 +272,11 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
         "category",
         "suppressed",
         "data",
-        "edge",
-        "edge",
+        "edges",
+        "edges",
+        "branch",
+        "fan",
+        "list",
         "changes",
         "changes",
         "calls",
@@ -272,15 +284,23 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
         "items",
         "warnings",
         "run",
-        "argument",
         "cached",
     ];
     let name = *lot.one(&all)?;
     match name {
         "step" | "calls" => put_number(lot, visit, name, 5),
-        "edge" => put_number(lot, visit, name, 3),
+        "edges" => {
+            let all = [json!([]), json!([0]), json!([1]), json!([2]), json!([0, 1])];
+            visit["edges"] = lot.one(&all)?.clone();
+        }
+        "branch" => visit["branch"] = lot.one(&[json!([0]), json!([1, 0])])?.clone(),
+        "fan" => put_number(lot, visit, name, 3),
+        "list" => {
+            visit["over"] = json!(lot.below(2));
+            visit["list"] = lot.one(&[json!([]), json!([1]), json!(null)])?.clone();
+        }
         "node" => visit["node"] = json!(lot.one(nodes)?),
-        "result" | "argument" => twist(lot, &mut visit[name]),
+        "result" => twist(lot, &mut visit[name]),
         "error" => {
             let inside = format!("forged (node `{}` of run `run-{}`)", lot.one(nodes)?, visit["step"]);
             let all = ["forged", "item 0: forged", "no", inside.as_str(), TOO_DEEP, "it timed out after 1s"];
@@ -295,7 +315,7 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
             if lot.below(2) == 0 {
                 visit["suppressed"] = json!(true);
             } else {
-                visit.as_object_mut()?.shift_remove("edge");
+                visit.as_object_mut()?.shift_remove("edges");
             }
         }
         "category" => {

@@ -1,8 +1,8 @@
 //! Journals that were kept: known answers of the version that is written, and what older versions wrote.
 //!
-//! `tests/engines/kept/version-N` holds the graphs, their scripts, and the journals that the engine wrote of them when `N` was the version
-//! of the journal. Each is proven, replayed, shown, and goes on from any record. Nothing there is ever written again but the directory
-//! of the version that is written today: `KEEP=1 cargo test --test engines kept` does that.
+//! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when `N` was the
+//! version of the journal. Each is proven, replayed, shown, and goes on from any record. Nothing there is ever written again except the
+//! journals of the version that is written today: `KEEP=1 cargo test --test engines kept` does that.
 
 use std::fmt::Write;
 use std::fs;
@@ -95,9 +95,9 @@ fn is_kept(case: &Case) -> bool {
     !is_other && case.expect.status != "not_started"
 }
 
-/// Calls `check` with each case of the graphs of a directory, its graph, and the journals that were kept of the graph.
-fn each(directory: &Path, mut check: impl FnMut(&Stage, &Erased, &Case, &str) -> Vec<String>) {
-    let stage = Stage::default();
+/// Calls `check` with each case of the kept graphs, its graph, and the graph's name.
+fn each(mut check: impl FnMut(&Stage, &Erased, &Case, &str) -> Vec<String>) {
+    let (stage, directory) = (Stage::default(), kept());
     let library = Library::open(&directory.join("graphs"), stage.clone());
     let mut said = Vec::new();
     for file in graph_compiler::graph_files(&directory.join("graphs")).expect("a tree of graphs") {
@@ -121,7 +121,8 @@ fn read(directory: &Path, graph: &str) -> Vec<Kept> {
 /// Returns what stands in the directory of a version, at least one.
 fn versions() -> Vec<PathBuf> {
     let all = fs::read_dir(kept()).expect("there are kept journals");
-    let mut all: Vec<PathBuf> = all.map(|entry| entry.expect("an entry").path()).collect();
+    let paths = all.map(|entry| entry.expect("an entry").path());
+    let mut all: Vec<PathBuf> = paths.filter(|path| path.join("journals").is_dir()).collect();
     all.sort();
     assert!(!all.is_empty(), "no journal was kept");
     all
@@ -132,7 +133,7 @@ fn a_kept_journal_is_what_the_engine_writes() {
     let directory = kept().join(format!("version-{VERSION}"));
     let is_kept_now = std::env::var_os("KEEP").is_some();
     let mut journals = std::collections::BTreeMap::<String, String>::new();
-    each(&directory, |stage, machine, case, name| {
+    each(|stage, machine, case, name| {
         let log = Log::default();
         stage.set(case);
         let end = run(case, stage, machine, Some(&log)).end;
@@ -179,7 +180,7 @@ fn a_kept_journal_is_what_the_engine_writes() {
 #[test]
 fn a_kept_journal_is_proven_replayed_and_shown() {
     for directory in versions() {
-        each(&directory, |_, machine, case, name| {
+        each(|_, machine, case, name| {
             let all = read(&directory, name);
             let Some(kept) = all.into_iter().find(|kept| kept.case == case.name) else { return Vec::new() };
             let records: Vec<Entered> = kept.records.iter().map(KeptRecord::entered).collect();
@@ -205,7 +206,7 @@ fn a_kept_journal_is_proven_replayed_and_shown() {
 #[test]
 fn a_kept_journal_goes_on_from_where_it_was_cut() {
     for directory in versions() {
-        each(&directory, |stage, machine, case, name| {
+        each(|stage, machine, case, name| {
             let all = read(&directory, name);
             let Some(kept) = all.into_iter().find(|kept| kept.case == case.name && case.resumes) else {
                 return Vec::new();

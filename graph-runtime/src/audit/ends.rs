@@ -14,10 +14,10 @@ use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, state_value};
 use crate::error::{Failure, LastError};
 use crate::graph::{Foreach, Kind};
 use crate::hooks::Control;
-use crate::record::{End, Status};
+use crate::record::{End, Status, VisitFailure};
 use crate::step::{
-    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, may_suppress, most_extended, output, plan,
-    plan_item, settle,
+    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, is_no_way, may_suppress, most_extended,
+    output, plan, plan_item, settle,
 };
 
 impl Walk<'_> {
@@ -37,7 +37,9 @@ impl Walk<'_> {
 
     /// Fails unless the run has come to that result.
     fn result(&self, end: &End, at: SystemTime) -> Result<(), String> {
-        if end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit {
+        let failed =
+            end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit;
+        if failed || !end.failures.is_empty() {
             return Err("it says of a run with a result how it failed".to_owned());
         }
         same("status", end.status.name(), self.position.status_at_end().name())?;
@@ -92,11 +94,15 @@ impl Walk<'_> {
         }
         let Some(error) = &end.error else { return Err("it does not say why the run was given up".to_owned()) };
         if end.status == Status::Cancelled {
-            let is_told = error == CANCELLED && end.node.is_none() && end.code.is_none() && !end.unfit;
+            let is_told =
+                error == CANCELLED && end.node.is_none() && end.code.is_none() && !end.unfit && end.failures.is_empty();
             return if is_told { Ok(()) } else { Err("a cancelled run says that, and nothing else".to_owned()) };
         }
         if end.signal.is_some() {
             return Err("a run that failed was not cancelled by a signal".to_owned());
+        }
+        if !end.failures.is_empty() {
+            return self.several_failed(end, at);
         }
         let Some(node) = &end.node else {
             let is_known = error == OVERDUE || self.is_exceeded(error);
@@ -107,6 +113,9 @@ impl Walk<'_> {
             };
         };
         let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
+        if self.code.has_branches() && is_no_way(error) && end.code.is_none() && !end.unfit {
+            return self.hooks_let_visit();
+        }
         if end.unfit {
             if end.code.is_some() {
                 return Err(format!("node `{node}` fails by itself, and no tool names a code"));
@@ -127,6 +136,31 @@ impl Walk<'_> {
             return Ok(());
         }
         self.failed_call(index, end, at)
+    }
+
+    /// Fails unless a run can have ended so on several visits of a step.
+    fn several_failed(&self, end: &End, at: SystemTime) -> Result<(), String> {
+        let first = end.failures.first();
+        let is_first = first
+            .is_some_and(|first| end.node.as_ref() == Some(&first.node) && end.error.as_ref() == Some(&first.error));
+        if end.failures.len() < 2 || !is_first || !end.failures.is_sorted_by(|one, other| one.step < other.step) {
+            return Err(
+                "the failures of its visits are not in their order, or it does not tell of the first".to_owned()
+            );
+        }
+        if end.unfit != end.failures.first().is_some_and(|first| first.unfit) {
+            return Err("it says something else of its first failure than of the run".to_owned());
+        }
+        for (place, VisitFailure { step, node, error, unfit }) in end.failures.iter().enumerate() {
+            let visited = self.position.frontier.iter().find(|at| at.number == *step);
+            let visited = visited.filter(|at| self.code.node(at.node).name == *node);
+            let index = visited.ok_or_else(|| format!("visit {step} is not one of node `{node}`"))?.node;
+            // What of the calls of the first is not to be kept is said of it alone.
+            let of_first = if place == 0 { end.clone() } else { End::of(end.status, end.steps) };
+            let one = End { error: Some(error.clone()), node: Some(node.clone()), failures: Vec::new(), ..of_first };
+            if *unfit { self.unfit(index, error, at)? } else { self.failed_call(index, &one, at)? }
+        }
+        self.hooks_let_visit()
     }
 
     /// Fails unless a run can have ended so on a call of a node.

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use graph_model::value::Value;
 
-use super::{Engine, NO_WAY, UNFIT};
+use super::{Engine, UNFIT};
 use crate::error::{Failure, LastError, RunError};
 use crate::record::Status;
-use crate::step::{FoldError, Notes};
+use crate::step::{FoldError, NO_WAY, Notes};
 
 /// What came of one node.
 pub(crate) struct Single {

@@ -38,6 +38,11 @@ impl CompiledGraph {
         matches!(self.node(node).next, Route::All(_) | Route::Each(_))
     }
 
+    /// Whether a visit of any node begins branches.
+    pub(crate) fn has_branches(&self) -> bool {
+        (0..).zip(&self.nodes).any(|(node, _)| self.fans_out(node))
+    }
+
     /// Returns where the branches lead that a visit of a node begins; nothing for one that ends where it begins.
     pub(crate) fn branches<'g>(&'g self, node: u16, edges: &'g Edges) -> impl Iterator<Item = Option<u16>> + 'g {
         let over = match edges {

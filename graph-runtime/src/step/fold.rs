@@ -39,6 +39,9 @@ impl Visited<'_> {
     }
 }
 
+/// What the end of a run says before why it cannot go on where its ways lead.
+pub(crate) const NO_WAY: &str = "the run cannot go on here: ";
+
 /// Why a step cannot be committed.
 #[derive(Debug)]
 pub(crate) enum FoldError {
@@ -77,6 +80,17 @@ impl fmt::Display for FoldError {
             Self::Alive { .. } => f.write_str("it ends the run while other branches are at work"),
         }
     }
+}
+
+/// Whether a text is what is said of a run that cannot stand where its ways lead.
+pub(crate) fn is_no_way(error: &str) -> bool {
+    let all = [
+        FoldError::Twice { node: 0 },
+        FoldError::Outside { node: 0 },
+        FoldError::Stuck { node: 0 },
+        FoldError::Alive { node: 0 },
+    ];
+    all.iter().any(|one| error.strip_prefix(NO_WAY) == Some(one.to_string().as_str()))
 }
 
 /// A step that is computed and not committed. Nothing of it is seen anywhere before it is [taken](Candidate::take).

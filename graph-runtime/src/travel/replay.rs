@@ -14,15 +14,15 @@ use graph_model::value::{AsView, Value, View, canonical_json};
 
 use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
-use crate::engine::{NO_WAY, UNFIT};
+use crate::engine::UNFIT;
 use crate::error::{Category, Failure};
 use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Cells, Machine};
 use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
 use crate::seal::SealKey;
 use crate::step::{
-    Activation, Change, Env, Facts, FoldError, Notes, Now, Outcome, Planned, Position, Request, Settled, Visited, Way,
-    fold, items_failed, output, plan, plan_item, settle,
+    Activation, Change, Env, Facts, FoldError, NO_WAY, Notes, Now, Outcome, Planned, Position, Request, Settled,
+    Visited, Way, fold, items_failed, output, plan, plan_item, settle,
 };
 use crate::vault::hidden;
 

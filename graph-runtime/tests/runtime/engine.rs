@@ -85,19 +85,40 @@ async fn a_step_visits_all_of_its_frontier_against_the_same_state() {
     assert_eq!(run_unwatched(machine()).await.unwrap().output, finished.output);
 }
 
+/// Runs a gate that leads along `next` to a node that returns, with an input `way`.
+async fn routed(next: &str, way: Value) -> Result<u64, String> {
+    let gate = format!(r#"{{"line":1,"does":"gate","next":{next}}}"#);
+    let end = r#"{"line":2,"does":"return","join":{"of":[0],"fan":0,"closes":true}}"#;
+    let end = if next.starts_with(r#"{"over""#) { end } else { r#"{"line":2,"does":"return"}"# };
+    let nodes =
+        &[("split", gate.as_str()), ("end", end), ("each", r#"{"line":3,"does":"gate","next":[{"to":"end"}]}"#)];
+    let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
+    let inputs = Map::from_iter([("way".to_owned(), way)]);
+    let machine = Interpreted::new(&Program { nodes, ..PROGRAM }, echo);
+    let run = runtime.start(machine, inputs).await.unwrap().await;
+    run.map(|finished| finished.steps).map_err(|error| error.to_string())
+}
+
 #[tokio::test]
-async fn a_route_that_is_not_supported_fails_the_node() {
-    for (next, message) in [
-        (r#"{"over":[1,2],"as":"part","to":"end"}"#, "routes over lists are not supported yet"),
-        (r#"{"by":"inputs.way","to":{"on":"end"}}"#, "routes by values are not supported yet"),
-    ] {
-        let body = format!(r#"{{"line":1,"does":"gate","next":{next}}}"#);
-        let nodes = &[("split", body.as_str()), ("end", r#"{"line":2,"does":"return"}"#)];
-        let machine = || Interpreted::new(&Program { nodes, ..PROGRAM }, echo);
-        let (finished, _) = run(machine()).await;
-        assert_eq!(finished.unwrap_err().to_string(), format!("node `split` failed: {message}"));
-        assert!(run_unwatched(machine()).await.is_err());
-    }
+async fn a_route_over_a_list_begins_a_branch_for_each_element() {
+    let over = r#"{"over":"${inputs.way}","as":"part","to":"each","most":3}"#;
+    assert_eq!(routed(over, json!([1, null, {}])).await, Ok(5));
+    assert_eq!(routed(over, json!([])).await, Ok(2));
+    assert_eq!(routed(over, Value::Null).await, Ok(2));
+    let why = "node `split` failed: `over` is a list, and found an integer";
+    assert_eq!(routed(over, json!(5)).await, Err(why.to_owned()));
+    let why = "node `split` failed: `over` has 4 elements, and branches may begin for 3";
+    assert_eq!(routed(over, json!([1, 2, 3, 4])).await, Err(why.to_owned()));
+}
+
+#[tokio::test]
+async fn a_route_by_a_value_leads_to_the_target_of_its_word() {
+    let by = r#"{"by":"inputs.way","to":{"on":"end","true":"each","null":null}}"#;
+    assert_eq!(routed(by, json!("on")).await, Ok(2));
+    assert_eq!(routed(by, json!(true)).await, Ok(3));
+    assert_eq!(routed(by, Value::Null).await, Ok(1));
+    let why = "node `split` failed: `inputs.way` leads nowhere: there is no target for `off`";
+    assert_eq!(routed(by, json!("off")).await, Err(why.to_owned()));
 }
 
 #[tokio::test]

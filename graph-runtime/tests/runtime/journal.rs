@@ -69,7 +69,7 @@ fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
     let mut prev = Digest::of([]);
     for (seq, line) in lines.iter().enumerate() {
         let body = line["body"].as_str().ok_or("a record is a text")?;
-        let head = format!(r#"{{"v":2,"run":"known-answer","seq":{seq},"prev":"{prev}","end":""#);
+        let head = format!(r#"{{"v":3,"run":"known-answer","seq":{seq},"prev":"{prev}","end":""#);
         if !body.starts_with(&head) {
             return Err(format!("record {seq} does not follow"));
         }
@@ -237,11 +237,11 @@ async fn an_audit_finds_what_the_graph_does_not_allow_although_it_is_signed() {
         (1, "\"half\":0.5}}", "\"half\":0.25}}", "node `first` writes something else to `one`"),
         (
             1,
-            "\"next\":[{\"node\":\"second\"}]",
-            "\"next\":[{\"node\":\"end\"}]",
+            "\"next\":[{\"number\":2,\"node\":\"second\"}]",
+            "\"next\":[{\"number\":2,\"node\":\"end\"}]",
             "it says that the way on is end, and it is second",
         ),
-        (1, "\"edge\":0", "\"edge\":1", "node `first` leads along another edge"),
+        (1, "\"edges\":[0]", "\"edges\":[1]", "node `first` leads along another edge"),
         (
             3,
             "\"steps\":1",

@@ -298,10 +298,11 @@ async fn a_journal_with_a_forged_end_or_without_signatures_is_refused() {
 async fn a_journal_of_an_older_form_says_so() {
     let mut records = stopped().await;
     records.truncate(1);
-    let body = records[0].body.replacen("{\"v\":2", "{\"v\":1", 1);
+    let body = records[0].body.replacen("{\"v\":3", "{\"v\":1", 1);
     let signature = SecretKey::from_seed(&[1; 32]).sign(&Digest::of(&body));
     let records = vec![Sealed { seq: 0, body, signature, end: None }];
-    assert!(refused(records).await.contains("record 0 of its journal has version 1, and this program reads version 2"));
+    let why = "record 0 of its journal has version 1, and this program reads versions 2 to 3";
+    assert!(refused(records).await.contains(why));
 }
 
 #[tokio::test]
