@@ -57,6 +57,24 @@ pub struct Path {
     pub segments: Vec<String>,
 }
 
+/// The names that a path can begin with besides the namespaces.
+#[derive(Debug, Clone, Copy)]
+pub enum Names<'n> {
+    /// These. They hide namespaces that are called the same.
+    Known(&'n [&'n str]),
+    /// All that are no namespaces: which there are is checked later.
+    Open,
+}
+
+impl Names<'_> {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::Known(names) => names.contains(&name),
+            Self::Open => Root::named(name).is_none() && !name.is_empty(),
+        }
+    }
+}
+
 /// Why a text is not a path. Offsets are bytes from the start of the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
@@ -112,6 +130,15 @@ impl Path {
     ///
     /// If the text is no path; see [`PathError`].
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, PathError> {
+        Self::parse_among(text, Names::Known(locals))
+    }
+
+    /// As [`Path::parse`], where there are names besides the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no path; see [`PathError`].
+    pub fn parse_among(text: &str, names: Names<'_>) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
         }
@@ -121,7 +148,7 @@ impl Path {
         }
         let mut parts = parts.into_iter();
         let (_, name) = parts.next().ok_or(PathError::Empty)?;
-        if locals.contains(&name.as_str()) {
+        if names.has(&name) {
             let segments = std::iter::once(name).chain(parts.map(|(_, part)| part)).collect();
             return Ok(Self { root: Root::Local, segments });
         }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants, Pattern};
-use graph_model::condition::Condition;
+use graph_model::condition::{self, Condition, When};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
-use graph_model::path::{Path, Root};
+use graph_model::path::{Names, Path, Root};
 use graph_model::program::{
     self, Body, INTERNAL, LAST_ERROR, OnNoMatch, Performer, Program, RETRIES, Settings, THREAD_DIRECTIVE,
 };
 use graph_model::template::{self, Template};
+use graph_model::term;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{Map, Value};
 use regex::Regex;
@@ -282,33 +283,18 @@ impl Loader<'_> {
     }
 
     fn condition(&self, value: &Value, locals: &[&str]) -> Result<Condition<Test>, String> {
-        let Value::Object(map) = value else { return Err(format!("`{value}` is no condition")) };
-        let list = |value: &Value| match value {
-            Value::Array(list) => list.iter().map(|value| self.condition(value, locals)).collect::<Result<Vec<_>, _>>(),
-            _ => Err(format!("`{value}` is no list of conditions")),
+        let when = When::read(value.clone(), Names::Known(&self.names(locals)))?;
+        when.condition().try_map(&mut |test| self.test(test, locals))
+    }
+
+    fn test(&self, test: &condition::Test, locals: &[&str]) -> Result<Test, String> {
+        let condition::Test { path, operator, right } = test;
+        let pattern = match (operator, right) {
+            (Operator::Regex, Value::String(pattern)) => Some(Regex::new(pattern).map_err(|error| error.to_string())?),
+            _ => None,
         };
-        if let Some(any) = map.get("any") {
-            Ok(Condition::Any(list(any)?))
-        } else if let Some(all) = map.get("all") {
-            Ok(Condition::All(list(all)?))
-        } else if let Some(not) = map.get("not") {
-            Ok(Condition::Not(Box::new(self.condition(not, locals)?)))
-        } else if let Some(path) = map.get("path") {
-            let name = map.get("op").or_else(|| map.get("operator")).and_then(Value::as_str).unwrap_or("eq");
-            let operator = Operator::named(name).ok_or_else(|| format!("`{name}` is no operator"))?;
-            let right = map.get("value").cloned().unwrap_or_default();
-            let pattern = match (operator, &right) {
-                (Operator::Regex, Value::String(pattern)) => {
-                    Some(Regex::new(pattern).map_err(|error| error.to_string())?)
-                }
-                _ => None,
-            };
-            let path = self.path(path.as_str().unwrap_or_default(), locals)?;
-            let (left, whole) = (self.reference(&path, locals)?, right.as_i64());
-            Ok(Condition::Test(Test { left, operator, right, whole, pattern }))
-        } else {
-            Ok(Condition::Always)
-        }
+        let (left, whole) = (self.reference(path, locals)?, right.as_i64());
+        Ok(Test { left, operator: *operator, right: right.clone(), whole, pattern })
     }
 
     fn term(&self, value: &Value) -> Result<Term, String> {
@@ -316,36 +302,38 @@ impl Loader<'_> {
     }
 
     fn term_in(&self, value: &Value, locals: &[&str]) -> Result<Term, String> {
-        Ok(match value {
-            Value::Array(list) => {
-                Term::List(list.iter().map(|value| self.term_in(value, locals)).collect::<Result<_, _>>()?)
+        let term = term::Term::read(value, Names::Known(&self.names(locals))).map_err(|error| error.to_string())?;
+        self.resolve(&term, locals)
+    }
+
+    fn resolve(&self, term: &term::Term, locals: &[&str]) -> Result<Term, String> {
+        Ok(match term {
+            term::Term::Literal(value) => Term::Literal(value.clone()),
+            term::Term::List(list) => {
+                Term::List(list.iter().map(|term| self.resolve(term, locals)).collect::<Result<_, _>>()?)
             }
-            Value::Object(map) => {
-                let field = |(name, value): (&String, &Value)| Ok((name.clone(), self.term_in(value, locals)?));
-                Term::Object(map.iter().map(field).collect::<Result<_, String>>()?)
+            term::Term::Object(fields) => {
+                let field = |(name, term): &(String, term::Term)| Ok((name.clone(), self.resolve(term, locals)?));
+                Term::Object(fields.iter().map(field).collect::<Result<_, String>>()?)
             }
-            Value::String(text) => {
-                match Template::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())? {
-                    Template::Text(text) => Term::Literal(Value::String(text)),
-                    Template::Whole(expression) => Term::First(self.references(&expression, locals)?),
-                    Template::Mixed(pieces) => {
-                        let piece = |piece| match piece {
-                            template::Piece::Text(text) => Ok(Piece::Text(text)),
-                            template::Piece::Expression(expression) => {
-                                match (&expression.input, expression.paths.first()) {
-                                    (Some(otherwise), Some(path)) => {
-                                        Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone()))
-                                    }
-                                    _ => Ok(Piece::First(self.references(&expression, locals)?)),
-                                }
-                            }
-                        };
-                        Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
-                    }
+            term::Term::Template { template, .. } => match template {
+                Template::Text(text) => Term::Literal(Value::String(text.clone())),
+                Template::Whole(expression) => Term::First(self.references(expression, locals)?),
+                Template::Mixed(pieces) => {
+                    Term::Text(pieces.iter().map(|piece| self.piece(piece, locals)).collect::<Result<_, _>>()?)
                 }
-            }
-            other => Term::Literal(other.clone()),
+            },
         })
+    }
+
+    fn piece(&self, piece: &template::Piece, locals: &[&str]) -> Result<Piece, String> {
+        match piece {
+            template::Piece::Text(text) => Ok(Piece::Text(text.clone())),
+            template::Piece::Expression(expression) => match (&expression.input, expression.paths.first()) {
+                (Some(otherwise), Some(path)) => Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone())),
+                _ => Ok(Piece::First(self.references(expression, locals)?)),
+            },
+        }
     }
 
     fn references(&self, expression: &template::Expression, locals: &[&str]) -> Result<Vec<Reference>, String> {
