@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::value::View;
 
 /// The most parts of a path, its namespace included: longer ones lead nowhere, and would only be slow to look at.
@@ -225,6 +228,19 @@ impl fmt::Display for Path {
             write!(f, "{}{segment}", if at == 0 { dot } else { "." })?;
         }
         Ok(())
+    }
+}
+
+impl Serialize for Path {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    /// Reads a path of a node: what is no namespace is the name of an item or an argument.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse_among(&String::deserialize(deserializer)?, Names::Open).map_err(D::Error::custom)
     }
 }
 

@@ -10,7 +10,10 @@ use std::fmt;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::When;
+use crate::path::{Names, Path};
 use crate::secret::Secrets;
+use crate::term::Term;
 use crate::untrusted::Untrusted;
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
@@ -177,7 +180,7 @@ pub enum Kind {
 }
 
 /// How a run of the graph goes; what is not said is as the format's defaults say.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// How many steps a run may take (R130).
@@ -285,28 +288,57 @@ pub enum OnNoMatch {
 }
 
 /// A hook: what is done when something happens to a run (R143).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenHook")]
 pub struct Hook {
     /// Its name, for messages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// When.
     pub event: Event,
-    /// The condition on what the event tells, as in the file; none holds always.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub condition: Option<serde_json::Value>,
+    /// The condition on what the event tells; none holds always.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<When>,
     /// What: the index of a tool. None where the parameters themselves steer the run: `action: { retry: true }`, or the
     /// tool [`CONTROL`] (R137).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<u16>,
     /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, beside it
-    /// `max_retries`, `error` and `additional_steps`. Values with templates in their texts.
-    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
-    pub params: serde_json::Value,
+    /// `max_retries`, `error` and `additional_steps`.
+    #[serde(skip_serializing_if = "Term::is_null")]
+    pub params: Term,
     /// Which parts of the parameters somebody else chose, where the tool may start programs.
-    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    #[serde(skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
+}
+
+/// A hook before its paths are read: which names they can begin with depends on the event, and some hide namespaces.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenHook {
+    #[serde(default)]
+    id: Option<String>,
+    event: Event,
+    #[serde(default)]
+    condition: Option<serde_json::Value>,
+    #[serde(default)]
+    tool: Option<u16>,
+    #[serde(default)]
+    params: serde_json::Value,
+    #[serde(default)]
+    untrusted: Untrusted,
+}
+
+impl TryFrom<WrittenHook> for Hook {
+    type Error = String;
+
+    fn try_from(hook: WrittenHook) -> Result<Self, String> {
+        let WrittenHook { id, event, condition, tool, params, untrusted } = hook;
+        let names = Names::Known(event.names());
+        let condition = condition.map(|condition| When::read(condition, names)).transpose()?;
+        let params = Term::read(&params, names).map_err(|error| error.to_string())?;
+        Ok(Self { id, event, condition, tool, params, untrusted })
+    }
 }
 
 /// What hooks are told of (R146).
@@ -352,25 +384,25 @@ impl Event {
 }
 
 /// What a node's text says. Values, templates and conditions are written as in the file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
     /// The line of its name in the file, from 1.
     pub line: u32,
     /// What it does.
     pub does: Kind,
-    /// The item's id, where it is a template: a text.
+    /// The item's id, where it is a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item: Option<String>,
-    /// An action's parameters: values with templates in their texts.
+    pub item: Option<Term>,
+    /// An action's parameters: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<serde_json::Value>,
+    pub params: Option<Term>,
     /// What a foreach goes over, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Each>,
-    /// The assignments in order: key and value with templates.
-    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
-    pub assign: serde_json::Map<String, serde_json::Value>,
+    /// The assignments in order: key and value.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub assign: IndexMap<String, Term>,
     /// Where it leads. No edge: the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,
@@ -380,9 +412,9 @@ pub struct Body {
     /// The node that a failure of this one leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_error: Option<u16>,
-    /// A return node's output: a value with templates.
+    /// A return node's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<serde_json::Value>,
+    pub output: Option<Term>,
     /// How a call that failed is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -411,11 +443,11 @@ fn yes() -> bool {
 }
 
 /// How a foreach goes over its list (R105).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Each {
-    /// The list: a template.
-    pub over: serde_json::Value,
+    /// The list.
+    pub over: Term,
     /// What an item is called in templates.
     #[serde(rename = "as")]
     pub name: String,
@@ -465,8 +497,8 @@ pub enum Route {
     },
     /// To one node, once for each element of a list. Each element begins a branch, and all begin in the next step.
     Each {
-        /// The list: a template.
-        over: serde_json::Value,
+        /// The list.
+        over: Term,
         /// The name of the element in templates and conditions of the branch.
         #[serde(rename = "as")]
         name: String,
@@ -482,7 +514,7 @@ pub enum Route {
     /// To the node that is named for a value.
     By {
         /// The path of the value: a text, a boolean or null.
-        by: String,
+        by: Path,
         /// The name of the target for each word that the value can be, in order; none ends the run or the branch. `true`, `false`
         /// and `null` are written as words.
         to: IndexMap<String, Option<String>>,
@@ -541,9 +573,9 @@ pub struct Edge {
     /// The target's name; none ends the run (R91).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The condition, as in the file; none holds always.
+    /// The condition; none holds always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub when: Option<serde_json::Value>,
+    pub when: Option<When>,
     /// What it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
@@ -567,6 +599,7 @@ impl fmt::Display for Edge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Root;
 
     fn read(text: &str) -> Result<Route, serde_json::Error> {
         serde_json::from_str(text)
@@ -595,6 +628,7 @@ mod tests {
             r#"{"by":"result.tool","to":{"a":"a"},"most":1}"#,
             r#"{"over":[],"as":"part"}"#,
             r#"{"by":"result.tool","to":"a"}"#,
+            r#"{"by":"result..tool","to":{"a":"a"}}"#,
         ] {
             assert!(read(text).is_err(), "{text}");
         }
@@ -610,5 +644,16 @@ mod tests {
         assert_eq!(shown(r#"{"over":[],"as":"part","to":"a"}"#), "`a`");
         assert_eq!(shown(r#"{"by":"result.tool","to":{"x":"a","y":null}}"#), "`a` (x), the end (y)");
         assert!(read("[]").unwrap().is_empty() && !read(r#"{"over":[],"as":"part","to":"a"}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_hook_reads_the_names_of_its_event() {
+        let text = r#"{"event":"after_step","condition":{"path":"result.n","op":"gt","value":1},"tool":0,"params":{"to":"${node} ${state.a}","now":"${_now}"}}"#;
+        let hook: Hook = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&hook).unwrap(), text);
+        let mut roots = Vec::new();
+        hook.params.paths(&mut |path| roots.push(path.root));
+        assert_eq!(roots, [Root::Local, Root::Local, Root::Now]);
+        assert!(serde_json::from_str::<Hook>(r#"{"event":"after_step","params":{"a":"${attempt}"}}"#).is_err());
     }
 }

@@ -45,7 +45,6 @@ use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
-use graph_model::value::{Map, Value};
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Caller, needs};
@@ -53,6 +52,7 @@ use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
     Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
+    condition,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Graph, Node, Outline, Tool};
@@ -220,7 +220,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
     };
     let each = match &node.kind {
         NodeKind::Foreach(each) => Some(Each {
-            over: each.over.to_value(),
+            over: each.over.to_program(),
             name: each.name.value.clone(),
             collect: each.collect.as_ref().map(ToString::to_string),
             width: each.width,
@@ -228,12 +228,12 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
         _ => None,
     };
     let output = match &node.kind {
-        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_value()),
+        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_program()),
         _ => None,
     };
     let (call, conduct) = (node.call(), node.conduct());
-    let assign: Map<String, Value> =
-        node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_value())).collect();
+    let assign =
+        node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_program())).collect();
     let mut next = Vec::new();
     for target in analysis.model.successors(at).map(index) {
         if !next.contains(&target) {
@@ -245,8 +245,8 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
     let body = Body {
         line,
         does,
-        item: call.and_then(|call| call.computed()).map(|(_, text)| text.to_owned()),
-        params: call.map(|call| call.params.to_value()),
+        item: call.and_then(|call| call.computed()).map(|(term, _)| term.to_program()),
+        params: call.map(|call| call.params.to_program()),
         each,
         assign,
         next: program::Route::First(edges(node.next())),
@@ -279,9 +279,9 @@ fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> H
     Hook {
         id: hook.id.clone(),
         event: hook.event,
-        condition: hook.written.clone(),
+        condition: hook.written.as_ref().map(|written| condition::to_program(&hook.condition, written)),
         tool,
-        params: params.to_value(),
+        params: params.to_program(),
         untrusted,
     }
 }
@@ -294,7 +294,7 @@ fn edges(next: &Next) -> Vec<program::Edge> {
             .iter()
             .map(|edge| program::Edge {
                 to: edge.to.as_ref().map(ToString::to_string),
-                when: edge.written.clone(),
+                when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
                 description: edge.description.clone(),
             })
             .collect(),

@@ -1,6 +1,8 @@
 //! Conditions: comparisons, and `all`, `any` and `not` of them.
 
-use graph_model::condition::Condition;
+use std::convert::Infallible;
+
+use graph_model::condition::{self, Condition, When};
 use graph_model::grammar::{self, Conditions, Word};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
@@ -23,6 +25,16 @@ pub struct Test {
     pub operator: Operator,
     /// What it is compared with.
     pub value: Spanned<Value>,
+}
+
+/// Returns a condition as programs hold it. `written` is what it was read from.
+pub(crate) fn to_program(condition: &Condition<Test>, written: &Value) -> When {
+    let test = |test: &Test| {
+        let (path, right) = (test.path.value.clone(), test.value.value.clone());
+        Ok::<_, Infallible>(condition::Test { path, operator: test.operator, right })
+    };
+    let Ok(condition) = condition.try_map(&mut |one| test(one));
+    When::new(condition, written.clone())
 }
 
 /// Reads a condition; an empty one holds always (R77).

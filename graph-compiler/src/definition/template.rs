@@ -7,6 +7,7 @@ use graph_model::grammar::{self, Terms};
 use graph_model::path::{Path, PathError, Root};
 use graph_model::program::Event;
 use graph_model::template::{Template, TemplateError, TemplateErrorReason};
+use graph_model::term;
 use graph_model::value::{Map, Value};
 
 use super::reader::{Reader, Spanned};
@@ -69,6 +70,21 @@ impl Term {
                 let fields: Map<String, Value> =
                     fields.iter().map(|(key, term)| (key.value.clone(), term.to_value())).collect();
                 Value::Object(fields)
+            }
+        }
+    }
+
+    /// Returns the value as programs hold it.
+    pub fn to_program(&self) -> term::Term {
+        match &self.kind {
+            TermKind::Unreadable => term::Term::default(),
+            TermKind::Literal(value) => term::Term::Literal(value.clone()),
+            TermKind::Template { text, template } => {
+                term::Term::Template { text: text.clone(), template: template.clone() }
+            }
+            TermKind::List(list) => term::Term::List(list.iter().map(Self::to_program).collect()),
+            TermKind::Object(fields) => {
+                term::Term::Object(fields.iter().map(|(key, term)| (key.value.clone(), term.to_program())).collect())
             }
         }
     }

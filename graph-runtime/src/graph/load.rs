@@ -1,6 +1,5 @@
 //! Loading: from a program's names and texts to what can be followed.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +9,14 @@ use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::condition::{self, Condition, When};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
-use graph_model::path::{Names, Path, Root};
+use graph_model::path::{Path, PathError, Root};
 use graph_model::program::{
     self, Body, INTERNAL, LAST_ERROR, OnNoMatch, Performer, Program, RETRIES, Settings, THREAD_DIRECTIVE,
 };
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
-use graph_model::value::{Map, Value};
+use graph_model::value::Value;
 use regex::Regex;
 
 use crate::call::GraphFacts;
@@ -48,6 +47,7 @@ impl CompiledGraph {
                 if let program::Route::Each { name, .. } = &body.next
                     && !arguments.contains(name)
                 {
+                    not_a_namespace(name)?;
                     arguments.push(name.clone());
                 }
             }
@@ -145,10 +145,13 @@ impl Loader<'_> {
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
-            program::Kind::Action(tool) => Kind::Action(self.call(tool, body.item.as_deref(), body.params, &[])?),
+            program::Kind::Action(tool) => {
+                Kind::Action(self.call(tool, body.item.as_ref(), body.params.as_ref(), &[])?)
+            }
             program::Kind::Foreach(tool) => {
                 let each = body.each.ok_or_else(|| format!("node `{name}` goes over nothing"))?;
-                let call = self.call(tool, body.item.as_deref(), body.params, &[&each.name])?;
+                not_a_namespace(&each.name)?;
+                let call = self.call(tool, body.item.as_ref(), body.params.as_ref(), &[&each.name])?;
                 Kind::Foreach(Foreach {
                     call,
                     over: self.term(&each.over)?,
@@ -200,29 +203,37 @@ impl Loader<'_> {
         }
     }
 
-    fn call(&self, tool: u16, id: Option<&str>, given: Option<Value>, locals: &[&str]) -> Result<CallTerm, String> {
+    fn call(
+        &self,
+        tool: u16,
+        id: Option<&term::Term>,
+        given: Option<&term::Term>,
+        locals: &[&str],
+    ) -> Result<CallTerm, String> {
         let row = self.program.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
-        let given = given.unwrap_or_else(|| Value::Object(Map::new()));
         let params = match row.params {
-            None => Params::Object(self.term_in(&given, locals)?),
+            None => Params::Object(match given {
+                Some(given) => self.term_in(given, locals)?,
+                None => Term::Object(Vec::new()),
+            }),
             Some(params) => {
                 let listed = params.iter().map(|param| {
-                    let term = given.get(param.name).map(|term| self.term_in(term, locals)).transpose()?;
+                    let term = given.and_then(|given| given.get(param.name));
+                    let term = term.map(|term| self.term_in(term, locals)).transpose()?;
                     Ok((term, param.default.map(read_json).transpose()?.unwrap_or_default()))
                 });
                 Params::Listed(listed.collect::<Result<_, String>>()?)
             }
         };
-        let id = id.map(|text| self.term_in(&Value::String(text.to_owned()), locals)).transpose()?;
+        let id = id.map(|id| self.term_in(id, locals)).transpose()?;
         Ok(CallTerm { tool, id, params })
     }
 
     fn hook(&self, hook: &program::Hook, number: usize) -> Result<Hook, String> {
         let locals = hook.event.names();
-        let condition = hook.condition.as_ref();
-        let when = condition.map_or(Ok(Condition::Always), |condition| self.condition(condition, locals))?;
+        let when = self.condition(hook.condition.as_ref(), locals)?;
         let does = match hook.tool {
-            Some(tool) => Does::Call(self.call(tool, None, Some(hook.params.clone()), locals)?),
+            Some(tool) => Does::Call(self.call(tool, None, Some(&hook.params), locals)?),
             None => Does::Steer(self.term_in(&hook.params, locals)?),
         };
         let name = hook.id.clone().unwrap_or_else(|| format!("{number} ({})", hook.event.name()));
@@ -246,7 +257,7 @@ impl Loader<'_> {
                     Ok((word.clone(), to.as_ref().map(|name| self.target(name)).transpose()?))
                 };
                 Route::By(ByRoute {
-                    by: self.reference(&self.path(by, &[])?, &[])?,
+                    by: self.reference(by, &[])?,
                     to: to.iter().map(target).collect::<Result<_, String>>()?,
                 })
             }
@@ -262,28 +273,15 @@ impl Loader<'_> {
         u16::try_from(self.arguments.iter().position(|argument| argument == name)?).ok()
     }
 
-    /// Reads a path that may begin with one of `locals`, or with the name of an element that a branch was begun for.
-    fn path(&self, text: &str, locals: &[&str]) -> Result<Path, String> {
-        Path::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())
-    }
-
-    /// Adds the names of elements that branches are begun for.
-    fn names<'n>(&'n self, locals: &'n [&'n str]) -> Cow<'n, [&'n str]> {
-        if self.arguments.is_empty() {
-            return Cow::Borrowed(locals);
-        }
-        locals.iter().copied().chain(self.arguments.iter().map(String::as_str)).collect()
-    }
-
     fn edge(&self, edge: &program::Edge, shows: bool) -> Result<Edge, String> {
         let to = edge.to.as_ref().map(|name| self.target(name));
-        let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when, &[]))?;
+        let when = self.condition(edge.when.as_ref(), &[])?;
         let shown = if shows { edge.to_string() } else { String::new() };
         Ok(Edge { to: to.transpose()?, when: when.into(), shown })
     }
 
-    fn condition(&self, value: &Value, locals: &[&str]) -> Result<Condition<Test>, String> {
-        let when = When::read(value.clone(), Names::Known(&self.names(locals)))?;
+    fn condition(&self, when: Option<&When>, locals: &[&str]) -> Result<Condition<Test>, String> {
+        let Some(when) = when else { return Ok(Condition::Always) };
         when.condition().try_map(&mut |test| self.test(test, locals))
     }
 
@@ -297,23 +295,18 @@ impl Loader<'_> {
         Ok(Test { left, operator: *operator, right: right.clone(), whole, pattern })
     }
 
-    fn term(&self, value: &Value) -> Result<Term, String> {
-        self.term_in(value, &[])
+    fn term(&self, term: &term::Term) -> Result<Term, String> {
+        self.term_in(term, &[])
     }
 
-    fn term_in(&self, value: &Value, locals: &[&str]) -> Result<Term, String> {
-        let term = term::Term::read(value, Names::Known(&self.names(locals))).map_err(|error| error.to_string())?;
-        self.resolve(&term, locals)
-    }
-
-    fn resolve(&self, term: &term::Term, locals: &[&str]) -> Result<Term, String> {
+    fn term_in(&self, term: &term::Term, locals: &[&str]) -> Result<Term, String> {
         Ok(match term {
             term::Term::Literal(value) => Term::Literal(value.clone()),
             term::Term::List(list) => {
-                Term::List(list.iter().map(|term| self.resolve(term, locals)).collect::<Result<_, _>>()?)
+                Term::List(list.iter().map(|term| self.term_in(term, locals)).collect::<Result<_, _>>()?)
             }
             term::Term::Object(fields) => {
-                let field = |(name, term): &(String, term::Term)| Ok((name.clone(), self.resolve(term, locals)?));
+                let field = |(name, term): &(String, term::Term)| Ok((name.clone(), self.term_in(term, locals)?));
                 Term::Object(fields.iter().map(field).collect::<Result<_, String>>()?)
             }
             term::Term::Template { template, .. } => match template {
@@ -349,7 +342,8 @@ impl Loader<'_> {
             Root::Timestamp => Base::Timestamp,
             Root::Local => match segments.first() {
                 Some(name) if !locals.contains(&name.as_str()) => {
-                    let argument = self.argument(name).ok_or_else(|| format!("nothing is called `{name}`"))?;
+                    let unknown = || PathError::UnknownRoot { name: name.clone() }.to_string();
+                    let argument = self.argument(name).ok_or_else(unknown)?;
                     segments.remove(0);
                     Base::Argument(argument)
                 }
@@ -381,6 +375,14 @@ impl Loader<'_> {
 
     fn key(&self, name: &str) -> Result<usize, String> {
         self.keys.get(name).copied().ok_or_else(|| format!("there is no state key `{name}`"))
+    }
+}
+
+/// Checks that paths can begin with the name of an element.
+fn not_a_namespace(name: &str) -> Result<(), String> {
+    match Root::named(name) {
+        Some(_) => Err(format!("`{name}` is a namespace, and cannot be the name of an element")),
+        None => Ok(()),
     }
 }
 
