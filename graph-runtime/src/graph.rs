@@ -21,9 +21,6 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
-#[cfg(feature = "dynamic")]
-pub(crate) use load::LoadError;
-
 use crate::call::GraphFacts;
 use crate::error::Failure;
 use crate::machine::Arguments;

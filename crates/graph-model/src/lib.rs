@@ -15,6 +15,7 @@ pub mod digest;
 pub mod duration;
 pub mod grammar;
 pub mod input;
+pub mod ir;
 pub mod name;
 pub mod number;
 pub mod operator;

@@ -1,4 +1,4 @@
-//! Loading: from a program's names and texts to what can be followed.
+//! Loading: from a graph's names to what can be followed.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::condition::{self, Condition, When};
+use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
@@ -35,32 +36,24 @@ pub struct LoadError {
 }
 
 impl CompiledGraph {
-    /// Resolves a program.
+    /// Resolves a graph.
     ///
     /// # Errors
     ///
-    /// If a name in it leads nowhere, or a text cannot be read.
+    /// If a name in it leads nowhere.
+    pub fn new(graph: GraphIr) -> Result<Self, LoadError> {
+        let id = graph.id.clone();
+        load(graph).map_err(|reason| LoadError { graph: id, reason })
+    }
+
+    /// Reads and resolves a program.
+    ///
+    /// # Errors
+    ///
+    /// If a text in it cannot be read, or a name leads nowhere.
     pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        let loaded = bodies(program).and_then(|bodies| {
-            let mut arguments: Vec<String> = Vec::new();
-            for body in &bodies {
-                if let program::Route::Each { name, .. } = &body.next
-                    && !arguments.contains(name)
-                {
-                    not_a_namespace(name)?;
-                    arguments.push(name.clone());
-                }
-            }
-            let loader = Loader {
-                program,
-                nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
-                keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
-                arguments,
-                asks: Cell::default(),
-            };
-            loader.load(bodies)
-        });
-        loaded.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
+        let graph = GraphIr::read(program);
+        Self::new(graph.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })?)
     }
 
     /// Resolves a program that the compiler wrote.
@@ -69,9 +62,74 @@ impl CompiledGraph {
     }
 }
 
-/// Reads a program's texts.
+fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
+    let say = |error: &dyn std::fmt::Display| error.to_string();
+    let GraphIr { settings, keys, tools, .. } = graph;
+    let (names, bodies): (Vec<_>, Vec<_>) = graph.nodes.into_iter().map(|node| (node.name, node.body)).unzip();
+    let loader = Loader {
+        tools: &tools,
+        nodes: names.iter().map(String::as_str).zip(0..).collect(),
+        keys: keys.iter().map(|key| key.name.as_str()).zip(0..).collect(),
+        arguments: arguments(&bodies)?,
+        asks: Cell::default(),
+    };
+    let (mut nodes, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
+    for (name, body) in names.iter().zip(bodies) {
+        let (node, of_node) = loader.node(name, body, &settings)?;
+        counts_visits |= loader.asks.take().visits;
+        nodes.push(node);
+        untrusted.push(of_node);
+    }
+    let hooks = settings.hooks.iter().zip(1..).map(|(hook, at)| loader.hook(hook, at)).collect::<Result<_, _>>()?;
+    let arguments = loader.arguments;
+    let patterns: Result<Vec<_>, _> = graph.permissions.iter().map(Pattern::new).collect();
+    let id = GraphId::new(graph.id).map_err(|error| say(&error))?;
+    let tools: Vec<Tool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
+    let facts = GraphFacts {
+        id: id.clone(),
+        nodes: nodes.iter().map(|node| node.name.clone()).collect(),
+        tools: tools.iter().map(|tool| tool.id.clone()).collect(),
+        env: graph.env.clone(),
+        untrusted,
+    };
+    let loaded = CompiledGraph {
+        id,
+        version: graph.version,
+        digest: graph.digest.parse().map_err(|error| say(&error))?,
+        signer: graph.signer.parse().map_err(|error| say(&error))?,
+        start: graph.start,
+        permissions: Grants::new(patterns.map_err(|error| say(&error))?),
+        env: graph.env,
+        keys: keys.into_iter().map(|KeyIr { name, initial }| Key { name, initial }).collect(),
+        tools,
+        counts_visits,
+        hooks,
+        facts: Arc::new(facts),
+        nodes,
+        arguments,
+        settings,
+    };
+    check_indices(&loaded)?;
+    Ok(loaded)
+}
+
+/// Returns the names that routes over lists give to elements, each once.
+fn arguments(bodies: &[Body]) -> Result<Vec<String>, String> {
+    let mut arguments: Vec<String> = Vec::new();
+    for body in bodies {
+        if let program::Route::Each { name, .. } = &body.next
+            && !arguments.contains(name)
+        {
+            not_a_namespace(name)?;
+            arguments.push(name.clone());
+        }
+    }
+    Ok(arguments)
+}
+
+/// Resolves names.
 struct Loader<'p> {
-    program: &'p Program<'p>,
+    tools: &'p [ToolIr],
     nodes: HashMap<&'p str, u16>,
     keys: HashMap<&'p str, usize>,
     /// The names of elements of lists that branches are begun for. Every node may write all of them: which are known where, the
@@ -90,57 +148,7 @@ struct Asks {
     previous: bool,
 }
 
-/// Reads the texts of the nodes.
-fn bodies(program: &Program<'_>) -> Result<Vec<Body>, String> {
-    let read =
-        |(name, body): &(&str, &str)| serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"));
-    program.nodes.iter().map(read).collect()
-}
-
 impl Loader<'_> {
-    fn load(mut self, bodies: Vec<Body>) -> Result<CompiledGraph, String> {
-        let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
-            *self.program;
-        let say = |error: &dyn std::fmt::Display| error.to_string();
-        let settings: Settings = serde_json::from_str(settings).map_err(|error| say(&error))?;
-        let (mut loaded, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
-        for ((name, _), body) in nodes.iter().zip(bodies) {
-            let (node, of_node) = self.node(name, body, &settings)?;
-            counts_visits |= self.asks.take().visits;
-            loaded.push(node);
-            untrusted.push(of_node);
-        }
-        let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
-        let id = GraphId::new(id).map_err(|error| say(&error))?;
-        let tools: Vec<Tool> = tools.iter().map(load_tool).collect::<Result<_, _>>()?;
-        let facts = GraphFacts {
-            id: id.clone(),
-            nodes: loaded.iter().map(|node| node.name.clone()).collect(),
-            tools: tools.iter().map(|tool| tool.id.clone()).collect(),
-            env: env.iter().map(|&name| name.to_owned()).collect(),
-            untrusted,
-        };
-        let code = CompiledGraph {
-            id,
-            version: version.to_owned(),
-            digest: digest.parse().map_err(|error| say(&error))?,
-            signer: signer.parse().map_err(|error| say(&error))?,
-            start,
-            permissions: Grants::new(patterns.map_err(|error| say(&error))?),
-            env: env.iter().map(|&name| name.to_owned()).collect(),
-            keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
-            tools,
-            counts_visits,
-            hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
-            facts: Arc::new(facts),
-            nodes: loaded,
-            arguments: std::mem::take(&mut self.arguments),
-            settings,
-        };
-        check_indices(&code)?;
-        Ok(code)
-    }
-
     fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(Node, Untrusted), String> {
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
@@ -196,8 +204,8 @@ impl Loader<'_> {
     fn is_plain(&self, kind: &Kind) -> bool {
         match kind {
             Kind::Gate => true,
-            Kind::Action(call) => self.program.tools.get(usize::from(call.tool)).is_some_and(|tool| {
-                tool.by == Performer::Program && tool.typed && !matches!(tool.id, "" | THREAD_DIRECTIVE)
+            Kind::Action(call) => self.tools.get(usize::from(call.tool)).is_some_and(|tool| {
+                tool.by == Performer::Program && tool.typed && !matches!(tool.id.as_str(), "" | THREAD_DIRECTIVE)
             }),
             Kind::Foreach(_) | Kind::Return(_) => false,
         }
@@ -210,17 +218,17 @@ impl Loader<'_> {
         given: Option<&term::Term>,
         locals: &[&str],
     ) -> Result<CallTerm, String> {
-        let row = self.program.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
-        let params = match row.params {
+        let row = self.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
+        let params = match &row.params {
             None => Params::Object(match given {
                 Some(given) => self.term_in(given, locals)?,
                 None => Term::Object(Vec::new()),
             }),
             Some(params) => {
                 let listed = params.iter().map(|param| {
-                    let term = given.and_then(|given| given.get(param.name));
+                    let term = given.and_then(|given| given.get(&param.name));
                     let term = term.map(|term| self.term_in(term, locals)).transpose()?;
-                    Ok((term, param.default.map(read_json).transpose()?.unwrap_or_default()))
+                    Ok((term, param.default.clone().unwrap_or_default()))
                 });
                 Params::Listed(listed.collect::<Result<_, String>>()?)
             }
@@ -404,15 +412,11 @@ fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
     }
 }
 
-fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
-    Ok(Key { name: key.name.to_owned(), initial: key.initial.map(read_json).transpose()? })
-}
-
-fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
-    let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
+fn load_tool(tool: ToolIr) -> Result<Tool, String> {
     let free = tool.id.starts_with(INTERNAL);
+    let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
-    let params = tool.params.map(|params| params.iter().map(|param| param.name.to_owned()).collect());
+    let params = tool.params.map(|params| params.into_iter().map(|param| param.name).collect());
     Ok(Tool {
         id,
         verb: tool.verb,
@@ -423,10 +427,6 @@ fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
         typed: tool.typed,
         nests: tool.nests,
     })
-}
-
-fn read_json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("`{text}` is not JSON: {error}"))
 }
 
 #[cfg(test)]
