@@ -17,7 +17,7 @@ use corpus::Corpus;
 use graph_compiler::graph_files;
 use graph_compiler::project::Project;
 use graph_model::ir::GraphIr;
-use graph_model::program::{Key, Param, Program, Tool};
+use graph_model::program::{Key, NodeFacts, Param, Program, Tool};
 
 /// Writes a graph as generated code does, and reads it back.
 fn read_back(graph: &GraphIr) -> GraphIr {
@@ -90,6 +90,24 @@ fn a_program_is_read_back_as_it_was_written() {
     for graph in graphs {
         assert_eq!(read_back(&graph), graph, "{}", graph.id);
     }
+}
+
+#[test]
+fn the_compiler_says_of_each_node_what_its_references_say() {
+    let mut seen = NodeFacts::default();
+    for graph in [of_the_corpus(), compiled("graphs"), compiled("tests/engines/graphs")].concat() {
+        let answers = |tool: u16| graph.tools[usize::from(tool)].answers();
+        for node in &graph.nodes {
+            let found = NodeFacts::of(&node.body, answers, graph.settings.on_error);
+            assert_eq!(node.body.facts, Some(found), "node `{}` of {}", node.name, graph.id);
+            seen.visits |= found.visits;
+            seen.previous |= found.previous;
+            seen.time |= found.time;
+            seen.failure |= found.failure;
+            seen.fast |= found.fast;
+        }
+    }
+    assert_eq!(seen, NodeFacts { visits: true, previous: true, time: true, failure: true, fast: true });
 }
 
 #[test]

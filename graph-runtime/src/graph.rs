@@ -14,7 +14,9 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{self, Event, ItemType, Join, OnError, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{
+    self, Event, ItemType, Join, NodeFacts, OnError, OnNoMatch, Performer, Retry, Settings, Verb,
+};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -98,10 +100,8 @@ pub(crate) struct Node {
     pub(crate) cached: bool,
     /// The environment variables that it is the first to ask for.
     pub(crate) env: Vec<String>,
-    /// Whether it looks at what its last visit returned.
-    pub(crate) looks_back: bool,
-    /// Whether all it does is at most to call a tool of the program once, compute, and route.
-    pub(crate) is_plain: bool,
+    /// What is known of it without looking at it again.
+    pub(crate) facts: NodeFacts,
 }
 
 impl Node {

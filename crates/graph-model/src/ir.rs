@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Body, ItemType, Performer, Program, Settings, Verb};
+use crate::program::{Body, ItemType, Performer, Program, Settings, THREAD_DIRECTIVE, Verb};
 
 /// A checked graph. Its fields are those of a [`Program`].
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +117,11 @@ impl GraphIr {
 }
 
 impl ToolIr {
+    /// Whether the program answers its calls, with what a contract says and nothing around it.
+    pub fn answers(&self) -> bool {
+        self.by == Performer::Program && self.typed && !matches!(self.id.as_str(), "" | THREAD_DIRECTIVE)
+    }
+
     fn read(tool: &crate::program::Tool<'_>) -> Result<Self, String> {
         let param = |param: &crate::program::Param<'_>| {
             Ok(ParamIr { name: param.name.to_owned(), default: param.default.map(json).transpose()? })

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
-use crate::path::{Names, Path};
+use crate::path::{Names, Path, Root};
 use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
@@ -436,6 +436,89 @@ pub struct Body {
     /// Which parts of the parameters somebody else chose, where the tool may start programs.
     #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
+    /// What the compiler knows of it. None in a program that was written by hand: the runtime looks at the node then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<NodeFacts>,
+}
+
+impl Body {
+    /// Calls `visit` with each path that the node looks at before it leads on.
+    pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
+        let own = [&self.item, &self.params, &self.output].into_iter().flatten();
+        let over = self.each.as_ref().map(|each| &each.over);
+        own.chain(over).chain(self.assign.values()).for_each(|term| term.paths(visit));
+    }
+}
+
+/// What is known of a node from what it says, so that a run need not ask.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFacts {
+    /// Whether it asks how often it was visited, or what its last visit returned.
+    #[serde(skip_serializing_if = "is_default")]
+    pub visits: bool,
+    /// Whether it asks what its last visit returned.
+    #[serde(skip_serializing_if = "is_default")]
+    pub previous: bool,
+    /// Whether it asks for the time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub time: bool,
+    /// Whether a failure of its call can lead along its edges, and they look at it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failure: bool,
+    /// Whether all it does is at most to call a tool of the program once, compute, and follow the first edge whose condition
+    /// holds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fast: bool,
+}
+
+impl NodeFacts {
+    /// Works out what is known of a node. `answers` says whether a tool answers for the program and without an envelope
+    /// ([`ToolIr::answers`](crate::ir::ToolIr::answers)); `on_error` is what happens in the graph when a node fails.
+    pub fn of(body: &Body, answers: impl Fn(u16) -> bool, on_error: OnError) -> Self {
+        let mut facts = Self::default();
+        body.paths(&mut |path| facts.add(path, body.feedback));
+        let is_suppressed =
+            on_error == OnError::Continue && body.on_error.is_none() && matches!(body.does, Kind::Action(_));
+        body.next.paths(&mut |path| {
+            facts.add(path, body.feedback);
+            facts.failure |= is_suppressed && path.root == Root::Result;
+        });
+        let is_plain = match body.does {
+            Kind::Gate => true,
+            Kind::Action(tool) => answers(tool),
+            Kind::Foreach(_) | Kind::Return => false,
+        };
+        facts.fast = is_plain
+            && !facts.visits
+            && matches!(body.next, Route::First(_))
+            && body.join.is_none()
+            && body.timeout_ms.is_none()
+            && body.remote.is_none()
+            && !body.cached;
+        facts
+    }
+
+    fn add(&mut self, path: &Path, feedback: bool) {
+        match path.root {
+            Root::Visit => {
+                self.visits = true;
+                self.previous |= feedback && path.segments.first().is_some_and(|first| first == "previous");
+            }
+            Root::Now | Root::Timestamp => self.time = true,
+            Root::State | Root::Inputs | Root::Result | Root::Local => {}
+        }
+    }
+
+    /// Whether a run that trusts these facts does all that one with `others` does: it forgets nothing that is asked for, and
+    /// leaves nothing out.
+    pub fn cover(self, others: Self) -> bool {
+        self.visits >= others.visits
+            && self.previous >= others.previous
+            && self.time >= others.time
+            && self.failure >= others.failure
+            && self.fast <= others.fast
+    }
 }
 
 fn yes() -> bool {
@@ -540,6 +623,18 @@ impl Route {
         }
     }
 
+    /// Calls `visit` with each path that it looks at.
+    pub fn paths<'r>(&'r self, visit: &mut impl FnMut(&'r Path)) {
+        match self {
+            Self::First(edges) | Self::All { all: edges } => {
+                let conditions = edges.iter().filter_map(|edge| edge.when.as_ref());
+                conditions.for_each(|when| when.condition().tests(&mut |test| visit(&test.path)));
+            }
+            Self::Each { over, .. } => over.paths(visit),
+            Self::By { by, .. } => visit(by),
+        }
+    }
+
     /// Whether it leads nowhere.
     pub fn is_empty(&self) -> bool {
         match self {
@@ -599,7 +694,6 @@ impl fmt::Display for Edge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Root;
 
     fn read(text: &str) -> Result<Route, serde_json::Error> {
         serde_json::from_str(text)
@@ -655,5 +749,51 @@ mod tests {
         hook.params.paths(&mut |path| roots.push(path.root));
         assert_eq!(roots, [Root::Local, Root::Local, Root::Now]);
         assert!(serde_json::from_str::<Hook>(r#"{"event":"after_step","params":{"a":"${attempt}"}}"#).is_err());
+    }
+
+    fn facts(body: &str) -> NodeFacts {
+        let body: Body = serde_json::from_str(body).unwrap();
+        NodeFacts::of(&body, |tool| tool == 0, OnError::Continue)
+    }
+
+    #[test]
+    fn the_facts_of_a_node_are_those_of_its_references() {
+        let fast = NodeFacts { fast: true, ..NodeFacts::default() };
+        let visits = NodeFacts { visits: true, ..NodeFacts::default() };
+        for (body, expected) in [
+            (r#"{"line":1,"does":"gate"}"#, fast),
+            (r#"{"line":1,"does":{"action":0},"params":{"a":"${state.a}"}}"#, fast),
+            (r#"{"line":1,"does":{"action":1}}"#, NodeFacts::default()),
+            (r#"{"line":1,"does":{"action":0},"timeout_ms":5}"#, NodeFacts::default()),
+            (r#"{"line":1,"does":"gate","next":{"all":[]}}"#, NodeFacts::default()),
+            (
+                r#"{"line":1,"does":"return","output":["${_timestamp}"]}"#,
+                NodeFacts { time: true, ..NodeFacts::default() },
+            ),
+            (r#"{"line":1,"does":"gate","assign":{"a":"at ${_now}"}}"#, NodeFacts { time: true, ..fast }),
+            (r#"{"line":1,"does":"gate","next":[{"when":{"not":{"path":"visit.number","value":3}}}]}"#, visits),
+            (
+                r#"{"line":1,"does":{"action":0},"item":"a/${visit.previous.x}"}"#,
+                NodeFacts { previous: true, ..visits },
+            ),
+            (r#"{"line":1,"does":{"action":0},"params":{"a":"${visit.previous}"},"feedback":false}"#, visits),
+            (
+                r#"{"line":1,"does":{"action":0},"next":[{"when":{"path":"result.status","value":"error"}}]}"#,
+                NodeFacts { failure: true, ..fast },
+            ),
+            (r#"{"line":1,"does":{"action":0},"on_error":2,"next":[{"when":{"path":"result.x","value":1}}]}"#, fast),
+        ] {
+            assert_eq!(facts(body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn facts_that_promise_too_much_do_not_cover_others() {
+        let none = NodeFacts::default();
+        let visits = NodeFacts { visits: true, ..none };
+        let fast = NodeFacts { fast: true, ..none };
+        assert!(visits.cover(none) && !none.cover(visits));
+        assert!(none.cover(fast) && !fast.cover(none));
+        assert!(fast.cover(fast) && !fast.cover(visits));
     }
 }

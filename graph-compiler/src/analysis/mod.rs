@@ -17,6 +17,7 @@ mod components;
 pub(crate) mod control_flow;
 pub(crate) mod coverage;
 pub(crate) mod edges;
+pub(crate) mod facts;
 pub(crate) mod flow;
 pub(crate) mod guards;
 pub(crate) mod inference;

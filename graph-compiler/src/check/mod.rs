@@ -43,11 +43,12 @@ use std::sync::Arc;
 
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
+use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, NodeFacts, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Caller, needs};
+use crate::analysis::facts;
 use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
@@ -187,6 +188,9 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
     let secrets = secrets::of(analysis, &outline.output);
+    let facts = facts::of_nodes(&analysis.model);
+    let nodes = definition.nodes.iter().zip(facts).enumerate();
+    let nodes = nodes.map(|(at, (node, facts))| build_node(analysis, at, node, facts, guards));
     Graph {
         outline,
         source: Arc::clone(definition.source()),
@@ -205,11 +209,11 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
         needs: needs(definition),
         permissions: analysis.model.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
-        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(analysis, at, node, guards)).collect(),
+        nodes: nodes.collect(),
     }
 }
 
-fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards: bool) -> Node {
+fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: NodeFacts, guards: bool) -> Node {
     let (line, _) = analysis.model.definition.source().position(node.name.span.start);
     let tool = || index(node.call().map(|call| analysis.model.tool_index(call)).unwrap_or_default());
     let does = match &node.kind {
@@ -263,6 +267,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
             let (at, site) = Caller::Node(at, node).site();
             commands::untrusted(analysis, at, site, call)
         }),
+        facts: Some(facts),
     };
     Node { name: node.name.to_string(), next, body }
 }

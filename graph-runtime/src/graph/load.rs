@@ -1,6 +1,5 @@
 //! Loading: from a graph's names to what can be followed.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +10,7 @@ use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
-use graph_model::program::{
-    self, Body, INTERNAL, LAST_ERROR, OnNoMatch, Performer, Program, RETRIES, Settings, THREAD_DIRECTIVE,
-};
+use graph_model::program::{self, Body, INTERNAL, LAST_ERROR, NodeFacts, OnNoMatch, Program, RETRIES, Settings};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -71,12 +68,10 @@ fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
         nodes: names.iter().map(String::as_str).zip(0..).collect(),
         keys: keys.iter().map(|key| key.name.as_str()).zip(0..).collect(),
         arguments: arguments(&bodies)?,
-        asks: Cell::default(),
     };
-    let (mut nodes, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
+    let (mut nodes, mut untrusted) = (Vec::new(), Vec::new());
     for (name, body) in names.iter().zip(bodies) {
         let (node, of_node) = loader.node(name, body, &settings)?;
-        counts_visits |= loader.asks.take().visits;
         nodes.push(node);
         untrusted.push(of_node);
     }
@@ -102,7 +97,7 @@ fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
         env: graph.env,
         keys: keys.into_iter().map(|KeyIr { name, initial }| Key { name, initial }).collect(),
         tools,
-        counts_visits,
+        counts_visits: nodes.iter().any(|node: &Node| node.facts.visits),
         hooks,
         facts: Arc::new(facts),
         nodes,
@@ -135,21 +130,11 @@ struct Loader<'p> {
     /// The names of elements of lists that branches are begun for. Every node may write all of them: which are known where, the
     /// compiler checks.
     arguments: Vec<String>,
-    /// What the references of the node asked for that were resolved since its beginning.
-    asks: Cell<Asks>,
-}
-
-/// What a node asks for of its own visits.
-#[derive(Debug, Clone, Copy, Default)]
-struct Asks {
-    /// How often it was visited, or what its last visit returned.
-    visits: bool,
-    /// What its last visit returned.
-    previous: bool,
 }
 
 impl Loader<'_> {
     fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(Node, Untrusted), String> {
+        let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
@@ -174,14 +159,6 @@ impl Loader<'_> {
         let assign = assign.collect::<Result<_, String>>()?;
         let shows = settings.on_no_match == OnNoMatch::Fail;
         let next = self.route(&body.next, shows, settings)?;
-        let asks = self.asks.get();
-        let is_plain = !asks.visits
-            && matches!(next, Route::First(_))
-            && body.join.is_none()
-            && timeout.is_none()
-            && body.remote.is_none()
-            && !body.cached
-            && self.is_plain(&kind);
         let node = Node {
             name: name.to_owned(),
             kind,
@@ -194,20 +171,19 @@ impl Loader<'_> {
             remote: body.remote.map(Arc::from),
             cached: body.cached,
             env: body.env,
-            looks_back: asks.previous && body.feedback,
-            is_plain,
+            facts,
         };
         Ok((node, body.untrusted))
     }
 
-    /// Whether a node of that kind makes at most one call, of a tool of the program that answers without an envelope.
-    fn is_plain(&self, kind: &Kind) -> bool {
-        match kind {
-            Kind::Gate => true,
-            Kind::Action(call) => self.tools.get(usize::from(call.tool)).is_some_and(|tool| {
-                tool.by == Performer::Program && tool.typed && !matches!(tool.id.as_str(), "" | THREAD_DIRECTIVE)
-            }),
-            Kind::Foreach(_) | Kind::Return(_) => false,
+    /// Returns what the compiler knows of a node. Facts that promise more than the node does are refused.
+    fn facts(&self, name: &str, body: &Body, settings: &Settings) -> Result<NodeFacts, String> {
+        let answers = |tool| self.tools.get(usize::from(tool)).is_some_and(ToolIr::answers);
+        let found = NodeFacts::of(body, answers, settings.on_error);
+        match body.facts {
+            None => Ok(found),
+            Some(said) if said.cover(found) => Ok(said),
+            Some(said) => Err(format!("node `{name}` is said to be {said:?}, and is {found:?}")),
         }
     }
 
@@ -358,14 +334,8 @@ impl Loader<'_> {
                 _ => Base::Local,
             },
             Root::Visit => match segments.first().map(String::as_str) {
-                Some("number") => {
-                    self.asks.set(Asks { visits: true, ..self.asks.get() });
-                    Base::Visit
-                }
-                Some("previous") => {
-                    self.asks.set(Asks { visits: true, previous: true });
-                    Base::Previous
-                }
+                Some("number") => Base::Visit,
+                Some("previous") => Base::Previous,
                 _ => return Err(format!("`{path}` is neither `visit.number` nor `visit.previous`")),
             },
             Root::State if segments.is_empty() => Base::State,
@@ -431,7 +401,7 @@ fn load_tool(tool: ToolIr) -> Result<Tool, String> {
 
 #[cfg(test)]
 mod tests {
-    use graph_model::program::{ItemType, Join, Verb};
+    use graph_model::program::{ItemType, Join, Performer, Verb};
 
     use super::super::{Base, CompiledGraph, Kind, Params, Route, Term};
     use super::*;
@@ -485,7 +455,7 @@ mod tests {
         assert!(matches!(references[0].root, Base::Argument(0)), "{references:?}");
         assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
         assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
-        assert!(!graph.node(0).is_plain && graph.node(1).is_plain && !graph.node(2).is_plain);
+        assert_eq!([0, 1, 2].map(|node| graph.node(node).facts.fast), [false, true, false]);
     }
 
     #[test]
@@ -515,5 +485,26 @@ mod tests {
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[1]}}"#), "there is no node 1");
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[],"fan":2}}"#), "there is no node 2");
         assert!(refused(r#"{"line":1,"does":"gate","assign":{"x":"${part}"}}"#).contains("`part`"));
+    }
+
+    #[test]
+    fn facts_that_promise_too_much_are_refused() {
+        let load = |facts: &str| {
+            let body = format!(
+                r#"{{"line":1,"does":"gate","assign":{{"x":"${{visit.previous}} ${{_now}}"}},"facts":{facts}}}"#
+            );
+            load(&[("a", body.as_str())])
+        };
+        let graph = load(r#"{"visits":true,"previous":true,"time":true}"#).unwrap();
+        assert!(graph.counts_visits && graph.node(0).facts.previous && !graph.node(0).facts.fast);
+        for facts in [
+            "{}",
+            r#"{"previous":true,"time":true}"#,
+            r#"{"visits":true,"time":true}"#,
+            r#"{"visits":true,"previous":true}"#,
+            r#"{"visits":true,"previous":true,"time":true,"fast":true}"#,
+        ] {
+            assert!(load(facts).unwrap_err().starts_with("node `a` is said to be "), "{facts}");
+        }
     }
 }

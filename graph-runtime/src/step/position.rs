@@ -73,7 +73,7 @@ impl Position {
         self.last = visited.node;
         if let Some(count) = self.visits.get_mut(usize::from(visited.node)) {
             *count += 1;
-            if node.looks_back && visited.error.is_none() {
+            if node.facts.previous && visited.error.is_none() {
                 self.previous.insert(visited.node, visited.returned(node));
             }
         }
