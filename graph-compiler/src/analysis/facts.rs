@@ -5,7 +5,7 @@ use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
 
 use super::model::Model;
 use super::reads::Site;
-use crate::definition::{Conduct, NodeDefinition, NodeKind};
+use crate::definition::{Conduct, NodeDefinition, NodeKind, Route};
 
 /// Returns the facts of each node.
 pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
@@ -28,7 +28,8 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
         }
     });
     for (facts, node) in all.iter_mut().zip(nodes) {
-        facts.fast = !facts.visits && is_plain(model, node);
+        let is_list = matches!(node.next(), Route::End | Route::To(_) | Route::First(_));
+        facts.fast = !facts.visits && is_list && node.waits_for.is_empty() && is_plain(model, node);
     }
     all
 }

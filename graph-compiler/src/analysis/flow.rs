@@ -9,7 +9,7 @@ use super::guards;
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
-use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
+use crate::definition::{Assignment, Edge, EdgeList, Route, Term, TermKind};
 use crate::hash::{HashMap, HashSet};
 use crate::types::Kind;
 
@@ -242,7 +242,7 @@ impl Flow {
         }
         let mut proven: Vec<(usize, usize, usize)> = Vec::new();
         for (node, definition) in model.definition.nodes.iter().enumerate() {
-            let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
+            let Route::First(EdgeList { edges, .. }) = definition.next() else { continue };
             if edges.len() > MOST_EDGES {
                 continue;
             }
@@ -277,7 +277,7 @@ impl Flow {
 
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
-        let Next::List(EdgeList { edges, .. }) = model.definition.nodes[node].next() else {
+        let Route::First(EdgeList { edges, .. }) = model.definition.nodes[node].next() else {
             return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
         };
         let followed: Vec<usize> = model.edge_indices(node).collect();

@@ -42,7 +42,7 @@ mod words;
 use std::sync::Arc;
 
 use graph_model::capability::Capability;
-use graph_model::name::ItemId;
+use graph_model::name::{ItemId, NodeName};
 use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, NodeFacts, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
@@ -52,8 +52,8 @@ use crate::analysis::facts;
 use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
-    Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
-    condition,
+    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, NodeKind, Reaction, Route, Schema,
+    Spanned, condition,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Graph, Node, Outline, Tool};
@@ -253,7 +253,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: 
         params: call.map(|call| call.params.to_program()),
         each,
         assign,
-        next: program::Route::First(edges(node.next())),
+        next: route(node.next()),
         join: None,
         on_error,
         output,
@@ -291,19 +291,34 @@ fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> H
     }
 }
 
-fn edges(next: &Next) -> Vec<program::Edge> {
-    match next {
-        Next::End => Vec::new(),
-        Next::To(name) => vec![program::Edge { to: Some(name.to_string()), when: None, description: None }],
-        Next::List(EdgeList { edges, .. }) => edges
-            .iter()
-            .map(|edge| program::Edge {
-                to: edge.to.as_ref().map(ToString::to_string),
-                when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
-                description: edge.description.clone(),
-            })
-            .collect(),
+fn route(route: &Route) -> program::Route {
+    let always = |to: &Spanned<NodeName>| program::Edge { to: Some(to.to_string()), when: None, description: None };
+    match route {
+        Route::End => program::Route::default(),
+        Route::To(to) => program::Route::First(vec![always(to)]),
+        Route::First(list) => program::Route::First(edges(list)),
+        Route::All(list) => program::Route::All { all: edges(list) },
+        Route::Each(each) => program::Route::Each {
+            over: each.over.to_program(),
+            name: each.name.value.clone(),
+            to: each.to.to_string(),
+            width: each.width,
+            most: each.most,
+        },
+        Route::By(by) => program::Route::By {
+            by: by.by.value.clone(),
+            to: by.to.iter().map(|(word, to)| (word.value.clone(), to.as_ref().map(ToString::to_string))).collect(),
+        },
     }
+}
+
+fn edges(list: &EdgeList) -> Vec<program::Edge> {
+    let edge = |edge: &Edge| program::Edge {
+        to: edge.to.as_ref().map(ToString::to_string),
+        when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
+        description: edge.description.clone(),
+    };
+    list.edges.iter().map(edge).collect()
 }
 
 fn index(at: usize) -> u16 {
