@@ -21,6 +21,7 @@ pub(crate) mod facts;
 pub(crate) mod flow;
 pub(crate) mod guards;
 pub(crate) mod inference;
+pub(crate) mod joins;
 pub(crate) mod losses;
 pub(crate) mod model;
 pub(crate) mod output;

@@ -49,6 +49,7 @@ use graph_model::untrusted::Untrusted;
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Caller, needs};
 use crate::analysis::facts;
+use crate::analysis::joins::Join;
 use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
@@ -254,7 +255,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: 
         each,
         assign,
         next: route(node.next()),
-        join: None,
+        join: analysis.flow.joins().of(at).map(join),
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
@@ -310,6 +311,11 @@ fn route(route: &Route) -> program::Route {
             to: by.to.iter().map(|(word, to)| (word.value.clone(), to.as_ref().map(ToString::to_string))).collect(),
         },
     }
+}
+
+fn join(join: &Join) -> program::Join {
+    let of = join.of.iter().map(|&source| index(source)).collect();
+    program::Join { of, fan: Some(index(join.fan)), closes: join.closes }
 }
 
 fn edges(list: &EdgeList) -> Vec<program::Edge> {
