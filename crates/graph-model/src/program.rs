@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is a checked graph as plain tables of names, texts and indices. It can stand in a `static`, so generated
 //! code is data that rustc reads in microseconds a node; the runtime resolves the names and parses the texts once, when
-//! the graph is first used. Both ways to run a graph, compiled and interpreted, begin with the same `Program`.
+//! the graph is first used. The interpreter is handed what such a program is read as: a [`GraphIr`](crate::ir::GraphIr).
 
 use std::collections::BTreeMap;
 use std::fmt;
