@@ -6,7 +6,7 @@
 use graph_model::condition::Condition;
 
 use super::model::Model;
-use crate::definition::{NodeKind, Route};
+use crate::definition::Route;
 
 /// The joins of a graph.
 #[derive(Debug, Default)]
@@ -264,7 +264,7 @@ impl Finder<'_, '_> {
                 arrives = true;
                 continue;
             }
-            if std::mem::replace(&mut seen[node], true) || matches!(nodes[node].kind, NodeKind::Return(_)) {
+            if std::mem::replace(&mut seen[node], true) || nodes[node].ends_run() {
                 continue;
             }
             open.extend(self.model.error_successor(node));
@@ -307,7 +307,7 @@ mod tests {
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
     use super::*;
-    use crate::definition::{self, Definition};
+    use crate::definition::{self, Definition, NodeKind};
     use crate::diagnostic::Diagnostics;
     use crate::items::Items;
     use crate::source::Source;

@@ -194,6 +194,11 @@ impl NodeDefinition {
         self.assign().iter().map(|assignment| &assignment.key).chain(collect)
     }
 
+    /// Whether a run ends at the node whatever it does.
+    pub fn ends_run(&self) -> bool {
+        matches!(self.kind, NodeKind::Return(_))
+    }
+
     /// Returns where a failure leads.
     pub fn on_error(&self) -> Option<&Spanned<NodeName>> {
         match &self.kind {
