@@ -10,6 +10,7 @@ mod reading;
 use std::sync::Arc;
 
 use graph_model::character::out_of_place;
+use graph_model::grammar::{self, Shape};
 use graph_model::value::{Map, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Number;
@@ -58,6 +59,30 @@ pub struct Key {
     pub name: String,
     /// The bytes it was read from.
     pub span: Span,
+}
+
+impl AsRef<str> for Key {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl grammar::Tree for Tree {
+    type Key = Key;
+
+    fn shape(&self) -> Shape<'_, Self> {
+        match &self.node {
+            Node::Null | Node::Boolean(_) | Node::Number(_) => Shape::Scalar,
+            Node::String(text) => Shape::Text(text),
+            Node::List(list) => Shape::List(list),
+            Node::Map(_) => Shape::Map,
+        }
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (&Key, &Self)> {
+        let fields = if let Node::Map(fields) = &self.node { fields.as_slice() } else { &[] };
+        fields.iter().map(|(key, tree)| (key, tree))
+    }
 }
 
 /// What a file holds.

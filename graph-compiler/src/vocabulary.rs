@@ -4,7 +4,6 @@
 //! cannot say anything else.
 
 pub use crate::definition::action::FIELDS as ACTION;
-pub use crate::definition::condition::FIELDS as CONDITION;
 pub use crate::definition::conduct::{CATEGORIES, MOST_ATTEMPTS, RETRY};
 pub use crate::definition::hook::{
     CONTROLS, FIELDS as HOOK, INLINE, bounds_of as bounds_of_control, is_useful as is_useful_control,

@@ -15,15 +15,14 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{self, Event, ItemType, Join, OnError, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{
+    self, Event, ItemType, Join, NodeFacts, OnError, OnNoMatch, Performer, Retry, Settings, Verb,
+};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
-
-#[cfg(feature = "dynamic")]
-pub(crate) use load::LoadError;
 
 use crate::call::GraphFacts;
 use crate::error::Failure;
@@ -104,10 +103,8 @@ pub(crate) struct Node {
     pub(crate) cached: bool,
     /// The environment variables that it is the first to ask for.
     pub(crate) env: Vec<String>,
-    /// Whether it looks at what its last visit returned.
-    pub(crate) looks_back: bool,
-    /// Whether all it does is at most to call a tool of the program once, compute, and route.
-    pub(crate) is_plain: bool,
+    /// What is known of it without looking at it again.
+    pub(crate) facts: NodeFacts,
 }
 
 impl Node {
@@ -135,7 +132,7 @@ pub(crate) enum Route {
 #[derive(Debug)]
 pub(crate) struct EachRoute {
     pub(crate) over: Term,
-    /// The element's name in the branch, as an index into [`CompiledGraph::arguments`].
+    /// The element's name in the branch, as an index into the names of the program.
     pub(crate) argument: u16,
     pub(crate) to: u16,
     /// How many calls the branches make at a time.
@@ -331,7 +328,7 @@ enum Base {
     Previous,
     /// A foreach's variable, or what a hook is told; its name is the first segment.
     Local,
-    /// The element of the list that the branch was begun for: the name is one of [`CompiledGraph::arguments`].
+    /// The element of the list that the branch was begun for.
     Argument(u16),
 }
 

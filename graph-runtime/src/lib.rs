@@ -64,6 +64,7 @@ mod vault;
 #[cfg(feature = "macros")]
 pub use graph_macros::include_graphs;
 pub use graph_model::capability::{Grants, Pattern};
+pub use graph_model::condition::When;
 pub use graph_model::name::RunId;
 pub use graph_model::number::Number;
 pub use graph_model::program::Edge;

@@ -333,19 +333,12 @@ pub(crate) fn result_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c
 
 /// Returns where secrets are in what a node's tool returns. What a foreach collects is in a key.
 pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &Kind) -> Option<&'c Mask> {
-    match kind {
-        Kind::Action(call) => secrets.tools.get(&call.tool),
-        Kind::Foreach(_) | Kind::Gate | Kind::Return(_) => None,
-    }
+    secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
 }
 
 /// Returns where secrets are in what a node's calls return, of a foreach too.
 pub(crate) fn called_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
-    match &code.node_named(node).map(|node| &code.node(node).kind)? {
-        Kind::Action(call) => code.settings.secrets.tools.get(&call.tool),
-        Kind::Foreach(each) => code.settings.secrets.tools.get(&each.call.tool),
-        Kind::Gate | Kind::Return(_) => None,
-    }
+    code.settings.secrets.tools.get(&code.node(code.node_named(node)?).kind.calls()?)
 }
 
 /// Returns how the place of a call names its item: nothing where the node is no foreach.

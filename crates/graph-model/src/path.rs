@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::value::View;
 
 /// The most parts of a path, its namespace included: longer ones lead nowhere, and would only be slow to look at.
@@ -55,6 +58,24 @@ pub struct Path {
     pub root: Root,
     /// The fields and indices to follow, in order.
     pub segments: Vec<String>,
+}
+
+/// The names that a path can begin with besides the namespaces.
+#[derive(Debug, Clone, Copy)]
+pub enum Names<'n> {
+    /// These. They hide namespaces that are called the same.
+    Known(&'n [&'n str]),
+    /// All that are no namespaces: which there are is checked later.
+    Open,
+}
+
+impl Names<'_> {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::Known(names) => names.contains(&name),
+            Self::Open => Root::named(name).is_none() && !name.is_empty(),
+        }
+    }
 }
 
 /// Why a text is not a path. Offsets are bytes from the start of the text.
@@ -112,6 +133,15 @@ impl Path {
     ///
     /// If the text is no path; see [`PathError`].
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, PathError> {
+        Self::parse_among(text, Names::Known(locals))
+    }
+
+    /// As [`Path::parse`], where there are names besides the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no path; see [`PathError`].
+    pub fn parse_among(text: &str, names: Names<'_>) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
         }
@@ -121,7 +151,7 @@ impl Path {
         }
         let mut parts = parts.into_iter();
         let (_, name) = parts.next().ok_or(PathError::Empty)?;
-        if locals.contains(&name.as_str()) {
+        if names.has(&name) {
             let segments = std::iter::once(name).chain(parts.map(|(_, part)| part)).collect();
             return Ok(Self { root: Root::Local, segments });
         }
@@ -198,6 +228,19 @@ impl fmt::Display for Path {
             write!(f, "{}{segment}", if at == 0 { dot } else { "." })?;
         }
         Ok(())
+    }
+}
+
+impl Serialize for Path {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    /// Reads a path of a node: what is no namespace is the name of an item or an argument.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse_among(&String::deserialize(deserializer)?, Names::Open).map_err(D::Error::custom)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is a checked graph as plain tables of names, texts and indices. It can stand in a `static`, so generated
 //! code is data that rustc reads in microseconds a node; the runtime resolves the names and parses the texts once, when
-//! the graph is first used. Both ways to run a graph, compiled and interpreted, begin with the same `Program`.
+//! the graph is first used. The interpreter is handed what such a program is read as: a [`GraphIr`](crate::ir::GraphIr).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,10 @@ use std::fmt;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::When;
+use crate::path::{Names, Path, Root};
 use crate::secret::Secrets;
+use crate::term::Term;
 use crate::untrusted::Untrusted;
 
 /// The key of the state that tells of the last failure of a node; the engine sets it (R121).
@@ -177,7 +180,7 @@ pub enum Kind {
 }
 
 /// How a run of the graph goes; what is not said is as the format's defaults say.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// How many steps a run may take (R130).
@@ -285,28 +288,57 @@ pub enum OnNoMatch {
 }
 
 /// A hook: what is done when something happens to a run (R143).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenHook")]
 pub struct Hook {
     /// Its name, for messages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// When.
     pub event: Event,
-    /// The condition on what the event tells, as in the file; none holds always.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub condition: Option<serde_json::Value>,
+    /// The condition on what the event tells; none holds always.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub condition: Option<When>,
     /// What: the index of a tool. None where the parameters themselves steer the run: `action: { retry: true }`, or the
     /// tool [`CONTROL`] (R137).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<u16>,
     /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, beside it
-    /// `max_retries`, `error` and `additional_steps`. Values with templates in their texts.
-    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
-    pub params: serde_json::Value,
+    /// `max_retries`, `error` and `additional_steps`.
+    #[serde(skip_serializing_if = "Term::is_null")]
+    pub params: Term,
     /// Which parts of the parameters somebody else chose, where the tool may start programs.
-    #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
+    #[serde(skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
+}
+
+/// A hook before its paths are read: which names they can begin with depends on the event, and some hide namespaces.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenHook {
+    #[serde(default)]
+    id: Option<String>,
+    event: Event,
+    #[serde(default)]
+    condition: Option<serde_json::Value>,
+    #[serde(default)]
+    tool: Option<u16>,
+    #[serde(default)]
+    params: serde_json::Value,
+    #[serde(default)]
+    untrusted: Untrusted,
+}
+
+impl TryFrom<WrittenHook> for Hook {
+    type Error = String;
+
+    fn try_from(hook: WrittenHook) -> Result<Self, String> {
+        let WrittenHook { id, event, condition, tool, params, untrusted } = hook;
+        let names = Names::Known(event.names());
+        let condition = condition.map(|condition| When::read(condition, names)).transpose()?;
+        let params = Term::read(&params, names).map_err(|error| error.to_string())?;
+        Ok(Self { id, event, condition, tool, params, untrusted })
+    }
 }
 
 /// What hooks are told of (R146).
@@ -352,25 +384,25 @@ impl Event {
 }
 
 /// What a node's text says. Values, templates and conditions are written as in the file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
     /// The line of its name in the file, from 1.
     pub line: u32,
     /// What it does.
     pub does: Kind,
-    /// The item's id, where it is a template: a text.
+    /// The item's id, where it is a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item: Option<String>,
-    /// An action's parameters: values with templates in their texts.
+    pub item: Option<Term>,
+    /// An action's parameters: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<serde_json::Value>,
+    pub params: Option<Term>,
     /// What a foreach goes over, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Each>,
-    /// The assignments in order: key and value with templates.
-    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
-    pub assign: serde_json::Map<String, serde_json::Value>,
+    /// The assignments in order: key and value.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub assign: IndexMap<String, Term>,
     /// Where it leads. No edge: the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,
@@ -380,9 +412,9 @@ pub struct Body {
     /// The node that a failure of this one leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_error: Option<u16>,
-    /// A return node's output: a value with templates.
+    /// A return node's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<serde_json::Value>,
+    pub output: Option<Term>,
     /// How a call that failed is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -404,6 +436,89 @@ pub struct Body {
     /// Which parts of the parameters somebody else chose, where the tool may start programs.
     #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
+    /// What the compiler knows of it. None in a program that was written by hand: the runtime looks at the node then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<NodeFacts>,
+}
+
+impl Body {
+    /// Calls `visit` with each path that the node looks at before it leads on.
+    pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
+        let own = [&self.item, &self.params, &self.output].into_iter().flatten();
+        let over = self.each.as_ref().map(|each| &each.over);
+        own.chain(over).chain(self.assign.values()).for_each(|term| term.paths(visit));
+    }
+}
+
+/// What is known of a node from what it says, so that a run need not ask.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFacts {
+    /// Whether it asks how often it was visited, or what its last visit returned.
+    #[serde(skip_serializing_if = "is_default")]
+    pub visits: bool,
+    /// Whether it asks what its last visit returned.
+    #[serde(skip_serializing_if = "is_default")]
+    pub previous: bool,
+    /// Whether it asks for the time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub time: bool,
+    /// Whether a failure of its call can lead along its edges, and they look at it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failure: bool,
+    /// Whether all it does is at most to call a tool of the program once, compute, and follow the first edge whose condition
+    /// holds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fast: bool,
+}
+
+impl NodeFacts {
+    /// Works out what is known of a node. `answers` says whether a tool answers for the program and without an envelope
+    /// ([`ToolIr::answers`](crate::ir::ToolIr::answers)); `on_error` is what happens in the graph when a node fails.
+    pub fn of(body: &Body, answers: impl Fn(u16) -> bool, on_error: OnError) -> Self {
+        let mut facts = Self::default();
+        body.paths(&mut |path| facts.add(path, body.feedback));
+        let is_suppressed =
+            on_error == OnError::Continue && body.on_error.is_none() && matches!(body.does, Kind::Action(_));
+        body.next.paths(&mut |path| {
+            facts.add(path, body.feedback);
+            facts.failure |= is_suppressed && path.root == Root::Result;
+        });
+        let is_plain = match body.does {
+            Kind::Gate => true,
+            Kind::Action(tool) => answers(tool),
+            Kind::Foreach(_) | Kind::Return => false,
+        };
+        facts.fast = is_plain
+            && !facts.visits
+            && matches!(body.next, Route::First(_))
+            && body.join.is_none()
+            && body.timeout_ms.is_none()
+            && body.remote.is_none()
+            && !body.cached;
+        facts
+    }
+
+    fn add(&mut self, path: &Path, feedback: bool) {
+        match path.root {
+            Root::Visit => {
+                self.visits = true;
+                self.previous |= feedback && path.segments.first().is_some_and(|first| first == "previous");
+            }
+            Root::Now | Root::Timestamp => self.time = true,
+            Root::State | Root::Inputs | Root::Result | Root::Local => {}
+        }
+    }
+
+    /// Whether a run that trusts these facts does all that one with `others` does: it forgets nothing that is asked for, and
+    /// leaves nothing out.
+    pub fn cover(self, others: Self) -> bool {
+        self.visits >= others.visits
+            && self.previous >= others.previous
+            && self.time >= others.time
+            && self.failure >= others.failure
+            && self.fast <= others.fast
+    }
 }
 
 fn yes() -> bool {
@@ -411,11 +526,11 @@ fn yes() -> bool {
 }
 
 /// How a foreach goes over its list (R105).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Each {
-    /// The list: a template.
-    pub over: serde_json::Value,
+    /// The list.
+    pub over: Term,
     /// What an item is called in templates.
     #[serde(rename = "as")]
     pub name: String,
@@ -465,8 +580,8 @@ pub enum Route {
     },
     /// To one node, once for each element of a list. Each element begins a branch, and all begin in the next step.
     Each {
-        /// The list: a template.
-        over: serde_json::Value,
+        /// The list.
+        over: Term,
         /// The name of the element in templates and conditions of the branch.
         #[serde(rename = "as")]
         name: String,
@@ -482,7 +597,7 @@ pub enum Route {
     /// To the node that is named for a value.
     By {
         /// The path of the value: a text, a boolean or null.
-        by: String,
+        by: Path,
         /// The name of the target for each word that the value can be, in order; none ends the run or the branch. `true`, `false`
         /// and `null` are written as words.
         to: IndexMap<String, Option<String>>,
@@ -505,6 +620,18 @@ impl Route {
             Self::By { to, .. } => {
                 to.into_iter().map(|(word, to)| Edge { to, when: None, description: Some(word) }).collect()
             }
+        }
+    }
+
+    /// Calls `visit` with each path that it looks at.
+    pub fn paths<'r>(&'r self, visit: &mut impl FnMut(&'r Path)) {
+        match self {
+            Self::First(edges) | Self::All { all: edges } => {
+                let conditions = edges.iter().filter_map(|edge| edge.when.as_ref());
+                conditions.for_each(|when| when.condition().tests(&mut |test| visit(&test.path)));
+            }
+            Self::Each { over, .. } => over.paths(visit),
+            Self::By { by, .. } => visit(by),
         }
     }
 
@@ -541,9 +668,9 @@ pub struct Edge {
     /// The target's name; none ends the run (R91).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The condition, as in the file; none holds always.
+    /// The condition; none holds always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub when: Option<serde_json::Value>,
+    pub when: Option<When>,
     /// What it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
@@ -595,6 +722,7 @@ mod tests {
             r#"{"by":"result.tool","to":{"a":"a"},"most":1}"#,
             r#"{"over":[],"as":"part"}"#,
             r#"{"by":"result.tool","to":"a"}"#,
+            r#"{"by":"result..tool","to":{"a":"a"}}"#,
         ] {
             assert!(read(text).is_err(), "{text}");
         }
@@ -610,5 +738,62 @@ mod tests {
         assert_eq!(shown(r#"{"over":[],"as":"part","to":"a"}"#), "`a`");
         assert_eq!(shown(r#"{"by":"result.tool","to":{"x":"a","y":null}}"#), "`a` (x), the end (y)");
         assert!(read("[]").unwrap().is_empty() && !read(r#"{"over":[],"as":"part","to":"a"}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_hook_reads_the_names_of_its_event() {
+        let text = r#"{"event":"after_step","condition":{"path":"result.n","op":"gt","value":1},"tool":0,"params":{"to":"${node} ${state.a}","now":"${_now}"}}"#;
+        let hook: Hook = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&hook).unwrap(), text);
+        let mut roots = Vec::new();
+        hook.params.paths(&mut |path| roots.push(path.root));
+        assert_eq!(roots, [Root::Local, Root::Local, Root::Now]);
+        assert!(serde_json::from_str::<Hook>(r#"{"event":"after_step","params":{"a":"${attempt}"}}"#).is_err());
+    }
+
+    fn facts(body: &str) -> NodeFacts {
+        let body: Body = serde_json::from_str(body).unwrap();
+        NodeFacts::of(&body, |tool| tool == 0, OnError::Continue)
+    }
+
+    #[test]
+    fn the_facts_of_a_node_are_those_of_its_references() {
+        let fast = NodeFacts { fast: true, ..NodeFacts::default() };
+        let visits = NodeFacts { visits: true, ..NodeFacts::default() };
+        for (body, expected) in [
+            (r#"{"line":1,"does":"gate"}"#, fast),
+            (r#"{"line":1,"does":{"action":0},"params":{"a":"${state.a}"}}"#, fast),
+            (r#"{"line":1,"does":{"action":1}}"#, NodeFacts::default()),
+            (r#"{"line":1,"does":{"action":0},"timeout_ms":5}"#, NodeFacts::default()),
+            (r#"{"line":1,"does":"gate","next":{"all":[]}}"#, NodeFacts::default()),
+            (
+                r#"{"line":1,"does":"return","output":["${_timestamp}"]}"#,
+                NodeFacts { time: true, ..NodeFacts::default() },
+            ),
+            (r#"{"line":1,"does":"gate","assign":{"a":"at ${_now}"}}"#, NodeFacts { time: true, ..fast }),
+            (r#"{"line":1,"does":"gate","next":[{"when":{"not":{"path":"visit.number","value":3}}}]}"#, visits),
+            (
+                r#"{"line":1,"does":{"action":0},"item":"a/${visit.previous.x}"}"#,
+                NodeFacts { previous: true, ..visits },
+            ),
+            (r#"{"line":1,"does":{"action":0},"params":{"a":"${visit.previous}"},"feedback":false}"#, visits),
+            (
+                r#"{"line":1,"does":{"action":0},"next":[{"when":{"path":"result.status","value":"error"}}]}"#,
+                NodeFacts { failure: true, ..fast },
+            ),
+            (r#"{"line":1,"does":{"action":0},"on_error":2,"next":[{"when":{"path":"result.x","value":1}}]}"#, fast),
+        ] {
+            assert_eq!(facts(body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn facts_that_promise_too_much_do_not_cover_others() {
+        let none = NodeFacts::default();
+        let visits = NodeFacts { visits: true, ..none };
+        let fast = NodeFacts { fast: true, ..none };
+        assert!(visits.cover(none) && !none.cover(visits));
+        assert!(none.cover(fast) && !fast.cover(none));
+        assert!(fast.cover(fast) && !fast.cover(visits));
     }
 }

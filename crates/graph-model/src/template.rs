@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::input::{self, Otherwise};
-use crate::path::{Path, PathError, Root};
+use crate::path::{Names, Path, PathError, Root};
 
 /// A text with `${path || path}` expressions and `{input:name}` references in it.
 ///
@@ -98,6 +98,15 @@ impl Template {
     ///
     /// The first thing that is wrong, with its place.
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, TemplateError> {
+        Self::parse_among(text, Names::Known(locals))
+    }
+
+    /// As [`Template::parse`], where there are names besides the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its place.
+    pub fn parse_among(text: &str, names: Names<'_>) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut at = 0;
@@ -120,7 +129,7 @@ impl Template {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length, locals)?));
+            pieces.push(Piece::Expression(Expression::parse(text, inside..inside + length, names)?));
             at = inside + length + 1;
         }
         push_plain(text, at..text.len(), &mut literal, &mut pieces);
@@ -199,7 +208,7 @@ fn unfinished_reference(text: &str, range: Range<usize>) -> Option<Range<usize>>
 }
 
 impl Expression {
-    fn parse(text: &str, range: Range<usize>, locals: &[&str]) -> Result<Self, TemplateError> {
+    fn parse(text: &str, range: Range<usize>, names: Names<'_>) -> Result<Self, TemplateError> {
         let mut expression = Self { paths: Vec::new(), ranges: Vec::new(), input: None };
         let mut at = range.start;
         for operand in text[range].split("||") {
@@ -211,7 +220,7 @@ impl Expression {
                 let range = at.saturating_sub(2)..at + operand.len() + 1;
                 return Err(TemplateError { reason: TemplateErrorReason::Empty, range });
             }
-            let path = Path::parse_in(trimmed, locals)
+            let path = Path::parse_among(trimmed, names)
                 .map_err(|error| TemplateError { reason: TemplateErrorReason::Path(error), range: range.clone() })?;
             expression.paths.push(path);
             expression.ranges.push(range);

@@ -18,7 +18,7 @@ use graph_model::value::Value;
 use super::guards;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use crate::definition::{Edge, Next, Test, compiled};
+use crate::definition::{Edge, Route, Test, compiled};
 use domain::{Case, Decision, Domain, KnownValues};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
@@ -58,7 +58,7 @@ pub(crate) fn analyse<'d>(env: TypeEnv<'_, 'd>) -> Vec<Option<Coverage<'d>>> {
 /// Works out what the conditions of a node's edges come to; `is_cyclic` says of nodes whether their edges lead back to them in
 /// the end, whatever their conditions say.
 fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) -> bool) -> Option<Coverage<'d>> {
-    let Next::List(list) = env.model.definition.nodes[node].next() else { return None };
+    let Route::First(list) = env.model.definition.nodes[node].next() else { return None };
     let table = Table::of(env, node, &list.edges, is_cyclic)?;
     let verdicts = table.judge();
     let followed = Followed {

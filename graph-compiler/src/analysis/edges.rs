@@ -3,7 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::name::NodeName;
 
-use crate::definition::{Edge, EdgeList, Next, NodeDefinition, Spanned};
+use crate::definition::{Edge, EdgeList, NodeDefinition, Route, Spanned};
 use crate::hash::HashMap;
 
 /// Where a node may lead, by index.
@@ -34,11 +34,13 @@ pub(crate) struct EdgeView<'d> {
 }
 
 /// Returns the edges of a node, in order.
-pub(crate) fn edges<'n>(next: &'n Next) -> Vec<EdgeView<'n>> {
+pub(crate) fn edges<'n>(next: &'n Route) -> Vec<EdgeView<'n>> {
     match next {
-        Next::End => Vec::new(),
-        Next::To(to) => vec![EdgeView { to: Some(to), always: true, edge: None }],
-        Next::List(EdgeList { edges, .. }) => {
+        Route::End => Vec::new(),
+        Route::To(to) => vec![EdgeView { to: Some(to), always: true, edge: None }],
+        Route::Each(each) => vec![EdgeView { to: Some(&each.to), always: false, edge: None }],
+        Route::By(by) => by.to.iter().map(|(_, to)| EdgeView { to: to.as_ref(), always: false, edge: None }).collect(),
+        Route::First(EdgeList { edges, .. }) | Route::All(EdgeList { edges, .. }) => {
             let view = |edge: &'n Edge| {
                 let always = matches!(edge.when, Condition::Always);
                 EdgeView { to: edge.to.as_ref(), always, edge: Some(edge) }
@@ -48,10 +50,12 @@ pub(crate) fn edges<'n>(next: &'n Next) -> Vec<EdgeView<'n>> {
     }
 }
 
-/// Returns the edges up to the first that always matches.
-pub(crate) fn followed(next: &Next) -> Vec<EdgeView<'_>> {
+/// Returns the edges that can be followed: of a list of which the first is taken, those up to the first that always matches.
+pub(crate) fn followed(next: &Route) -> Vec<EdgeView<'_>> {
     let mut edges = edges(next);
-    if let Some(last) = edges.iter().position(|edge| edge.always) {
+    if !matches!(next, Route::All(_))
+        && let Some(last) = edges.iter().position(|edge| edge.always)
+    {
         edges.truncate(last + 1);
     }
     edges

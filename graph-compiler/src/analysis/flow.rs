@@ -1,4 +1,8 @@
 //! What is sure before each node: which state keys are set, and which paths lead to something, on every path that leads there.
+//!
+//! Where paths meet, that is sure which is sure on all of them. Where a node waits for branches, it is also what is sure at the end
+//! of a branch that is surely begun: all such branches have been gone through. A fact that another branch may end is not sure in any
+//! of them; that a key is set cannot be undone.
 
 use std::borrow::Cow;
 
@@ -6,10 +10,11 @@ use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
 use super::guards;
+use super::joins::{Branch, Join, Joins};
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
-use crate::definition::{Assignment, Edge, EdgeList, Next, Term, TermKind};
+use crate::definition::{Assignment, Edge, EdgeList, Route, Term, TermKind};
 use crate::hash::{HashMap, HashSet};
 use crate::types::Kind;
 
@@ -30,6 +35,7 @@ const MOST_EDGES: usize = 200;
 pub(crate) struct Flow {
     /// For each node, what is sure on all paths to it; `None` where no path leads.
     before: Vec<Option<Set>>,
+    joins: Joins,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
     /// For each node, the keys that it may write.
@@ -83,6 +89,7 @@ impl Flow {
             before: vec![None; count],
             writes: (0..count).map(|node| writes(model, node)).collect(),
             touches: (0..count).map(|node| touches(model, node)).collect(),
+            joins: Joins::default(),
             gains: Vec::new(),
             keys,
             paths: HashMap::default(),
@@ -98,6 +105,7 @@ impl Flow {
         flow.carry(model);
         flow.gather_alternatives(model);
         flow.prove_alternatives(model);
+        flow.joins = Joins::find(model, &flow.touches);
         let Some(start) = model.start else { return flow };
         let mut first = Set::empty(flow.size());
         for (at, key) in model.keys.iter().enumerate() {
@@ -112,24 +120,123 @@ impl Flow {
             changed = false;
             // What comes before a node in this order needs no second look, but for what leads back.
             for &node in &order {
-                let Some(after) = flow.at(node, ProgramPoint::After) else { continue };
-                let (mut passed, mut done) = (after, 0);
-                for (edge, next) in model.successors(node).enumerate() {
-                    let gains = &flow.gains[node];
-                    let (count, own) = &gains.edges[edge];
-                    gains.passed[done..*count].iter().for_each(|&fact| flow.learn(&mut passed, fact));
-                    done = *count;
-                    let mut known = passed.clone();
-                    own.iter().for_each(|&fact| flow.learn(&mut known, fact));
-                    changed |= flow.reach(next, &known);
+                for (next, known) in flow.leaving(model, node) {
+                    if flow.joins.of(next).is_none() {
+                        changed |= flow.reach(next, known);
+                    }
                 }
-                if let (Some(next), Some(mut known)) = (model.error_successor(node), flow.before[node].clone()) {
-                    flow.learn(&mut known, flow.keys);
-                    changed |= flow.reach(next, &known);
+            }
+            let joins: Vec<usize> = flow.joins.all().map(|(node, _)| node).collect();
+            for join in joins {
+                if let Some(known) = flow.at_join(model, join) {
+                    changed |= flow.reach(join, known);
                 }
             }
         }
         flow
+    }
+
+    /// Returns where a node may lead, each target with what is sure on the way: along its edges in order, then where it fails.
+    fn leaving(&self, model: &Model<'_>, node: usize) -> Vec<(usize, Set)> {
+        let Some(mut passed) = self.at(node, ProgramPoint::After) else { return Vec::new() };
+        let (mut done, gains) = (0, &self.gains[node]);
+        let mut leaving = Vec::new();
+        for (edge, next) in model.successors(node).enumerate() {
+            let (count, own) = &gains.edges[edge];
+            gains.passed[done..*count].iter().for_each(|&fact| self.learn(&mut passed, fact));
+            done = *count;
+            let mut known = passed.clone();
+            own.iter().for_each(|&fact| self.learn(&mut known, fact));
+            leaving.push((next, known));
+        }
+        if let (Some(next), Some(mut known)) = (model.error_successor(node), self.before[node].clone()) {
+            self.learn(&mut known, self.keys);
+            leaving.push((next, known));
+        }
+        leaving
+    }
+
+    /// Returns how nodes wait for branches.
+    pub(crate) fn joins(&self) -> &Joins {
+        &self.joins
+    }
+
+    /// Returns what is sure where a node has waited for its branches; `None` while a branch that is surely begun was not
+    /// followed to its end.
+    ///
+    /// What was sure at the fan-out, and what is sure at the end of each branch that is surely begun, wherever it ends.
+    fn at_join(&self, model: &Model<'_>, node: usize) -> Option<Set> {
+        let join = self.joins.of(node)?;
+        let mut known = self.at(join.fan, ProgramPoint::After)?;
+        self.forget(&mut known, &join.touches);
+        let mut any: Option<Set> = None;
+        for branch in &join.branches {
+            let arrived = self.arrived(model, node, join, branch);
+            if let Some(arrived) = &arrived {
+                match &mut any {
+                    Some(any) => drop(any.intersect(arrived)),
+                    None => any = Some(arrived.clone()),
+                }
+            }
+            if branch.is_sure {
+                known.unite(&arrived?);
+            }
+        }
+        // A join that does not close its fan-out comes only where a branch arrives.
+        if !join.closes {
+            known.unite(&any?);
+        }
+        Some(known)
+    }
+
+    /// Returns what is sure at the end of a branch, whichever way it arrives at its join or ends before.
+    fn arrived(&self, model: &Model<'_>, node: usize, join: &Join, branch: &Branch) -> Option<Set> {
+        let direct = (branch.first == node).then_some((join.fan, Some(branch.edge)));
+        let inside = join.of.iter().filter(|&&source| branch.region[source]).map(|&source| (source, None));
+        let mut sure: Option<Set> = None;
+        for (source, edge) in direct.into_iter().chain(inside) {
+            let leaving = self.leaving(model, source).into_iter().enumerate();
+            for (_, (_, known)) in
+                leaving.filter(|(at, (next, _))| *next == node && edge.is_none_or(|edge| edge == *at))
+            {
+                match &mut sure {
+                    Some(sure) => drop(sure.intersect(&known)),
+                    None => sure = Some(known),
+                }
+            }
+        }
+        for known in branch.ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
+            match &mut sure {
+                Some(sure) => drop(sure.intersect(&known)),
+                None => sure = Some(known),
+            }
+        }
+        let mut sure = sure?;
+        self.forget(&mut sure, &branch.beside);
+        Some(sure)
+    }
+
+    /// Removes what nodes of other branches may end that write these keys. A key that is set stays set.
+    fn forget(&self, known: &mut Set, keys: &[usize]) {
+        for &key in keys {
+            for &fact in &self.into[key] {
+                known.remove(fact);
+                for &one in self.member_of.get(&fact).into_iter().flatten() {
+                    self.keep_alternative(known, one);
+                }
+            }
+            for &one in self.member_of.get(&key).into_iter().flatten() {
+                self.keep_alternative(known, one);
+            }
+        }
+    }
+
+    /// Removes the fact that one of several is set, where none of them is known to be.
+    fn keep_alternative(&self, known: &mut Set, one: usize) {
+        let members = &self.members[one - self.keys - 1 - self.paths.len()];
+        if !members.iter().any(|&member| known.contains(member)) {
+            known.remove(one);
+        }
     }
 
     fn size(&self) -> usize {
@@ -242,7 +349,7 @@ impl Flow {
         }
         let mut proven: Vec<(usize, usize, usize)> = Vec::new();
         for (node, definition) in model.definition.nodes.iter().enumerate() {
-            let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
+            let Route::First(EdgeList { edges, .. }) = definition.next() else { continue };
             if edges.len() > MOST_EDGES {
                 continue;
             }
@@ -265,11 +372,12 @@ impl Flow {
     }
 
     /// Takes what one path to a node leaves of what was sure there; says whether that is news.
-    fn reach(&mut self, node: usize, known: &Set) -> bool {
+    fn reach(&mut self, node: usize, mut known: Set) -> bool {
+        self.forget(&mut known, self.joins.beside(node));
         match &mut self.before[node] {
-            Some(before) => before.intersect(known),
+            Some(before) => before.intersect(&known),
             unknown => {
-                *unknown = Some(known.clone());
+                *unknown = Some(known);
                 true
             }
         }
@@ -277,8 +385,12 @@ impl Flow {
 
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
-        let Next::List(EdgeList { edges, .. }) = model.definition.nodes[node].next() else {
-            return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
+        let (edges, is_first) = match model.definition.nodes[node].next() {
+            Route::First(list) => (&list.edges, true),
+            Route::All(list) => (&list.edges, false),
+            Route::End | Route::To(_) | Route::Each(_) | Route::By(_) => {
+                return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
+            }
         };
         let followed: Vec<usize> = model.edge_indices(node).collect();
         let (mut gains, mut known) = (Gains::default(), HashSet::default());
@@ -286,6 +398,9 @@ impl Flow {
             if followed.get(gains.edges.len()) == Some(&at) {
                 let own = self.proven_by(model, node, edge, true);
                 gains.edges.push((gains.passed.len(), own));
+            }
+            if !is_first {
+                continue;
             }
             // Behind it in the list, it did not hold.
             gains
@@ -366,12 +481,7 @@ impl Flow {
                 carried.into_iter().for_each(|fact| known.insert(fact));
             } else {
                 // Where it was not written it is what it was, and where it was, it may be nothing: as with a key that is set.
-                for &one in self.member_of.get(&key).into_iter().flatten() {
-                    let members = &self.members[one - self.keys - 1 - self.paths.len()];
-                    if !members.iter().any(|&member| known.contains(member)) {
-                        known.remove(one);
-                    }
-                }
+                self.member_of.get(&key).into_iter().flatten().for_each(|&one| self.keep_alternative(&mut known, one));
             }
         }
         Some(known)

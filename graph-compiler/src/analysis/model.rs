@@ -12,7 +12,7 @@ use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
 use super::reads::{Read, Site, reads};
-use crate::definition::{Call, Definition, Next, NodeDefinition, NodeKind, Schema, Spanned};
+use crate::definition::{Call, Definition, NodeDefinition, NodeKind, Route, Schema, Spanned};
 use crate::diagnostic::Place;
 use crate::hash::{HashMap, HashSet};
 use crate::items::Items;
@@ -166,9 +166,12 @@ impl<'d> Model<'d> {
         let edges = followed(next);
         let ends_without_match = self.definition.settings.on_no_match == OnNoMatch::Return || edges.is_empty();
         match next {
-            Next::End => true,
-            Next::To(_) => false,
-            Next::List(_) => {
+            Route::End => true,
+            Route::To(_) => false,
+            // An empty list begins no branch, and a join is visited all the same.
+            Route::Each(_) => false,
+            Route::By(by) => by.to.iter().any(|(_, to)| to.is_none()),
+            Route::First(_) | Route::All(_) => {
                 edges.iter().any(|edge| edge.to.is_none())
                     || (ends_without_match && !edges.iter().any(|edge| edge.always))
             }

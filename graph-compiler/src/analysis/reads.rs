@@ -3,7 +3,7 @@
 use graph_model::path::Path;
 
 use crate::definition::{
-    Call, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Term, Test, locate,
+    Call, Definition, EdgeList, HookDefinition, NodeDefinition, NodeKind, Reaction, Route, Spanned, Term, Test, locate,
 };
 use crate::diagnostic::Place;
 use crate::source::Span;
@@ -85,9 +85,14 @@ enum Stands<'d> {
 impl<'d> Read<'d> {
     /// What a comparison of a node's edges reads, or of a hook's condition.
     pub(crate) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
-        let path = &test.path.value;
+        Self::of_path(node, site, &test.path)
+    }
+
+    /// What is read where a path stands alone.
+    fn of_path(node: usize, site: Site, path: &'d Spanned<Path>) -> Self {
+        let (path, span) = (&path.value, &path.span);
         let alternatives = std::slice::from_ref(path);
-        Self { node, site, path, stands: Stands::At(&test.path.span), has_fallback: false, alternatives }
+        Self { node, site, path, stands: Stands::At(span), has_fallback: false, alternatives }
     }
 
     /// Returns where the path stands.
@@ -107,6 +112,9 @@ pub(crate) fn reads<'d>(definition: &'d Definition, visit: &mut impl FnMut(Read<
         }
         for test in tests(node) {
             visit(Read::of_test(at, Site::Next, test));
+        }
+        if let Route::By(by) = node.next() {
+            visit(Read::of_path(at, Site::Next, &by.by));
         }
     }
     for (at, hook) in definition.hooks.iter().enumerate() {
@@ -157,13 +165,16 @@ pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
     }
     let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
     terms.extend(assign);
+    if let Route::Each(each) = node.next() {
+        terms.push((Site::Next, &each.over));
+    }
     terms
 }
 
 /// Returns the comparisons in the edges of a node.
 pub(crate) fn tests(node: &NodeDefinition) -> Vec<&Test> {
     let mut tests = Vec::new();
-    if let Next::List(EdgeList { edges, .. }) = node.next() {
+    if let Route::First(EdgeList { edges, .. }) | Route::All(EdgeList { edges, .. }) = node.next() {
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
     }
     tests

@@ -7,7 +7,7 @@ use super::correlated::Correlated;
 use crate::analysis::Analysis;
 use crate::analysis::guards;
 use crate::analysis::reads::{Read, Site};
-use crate::definition::{EdgeList, Next};
+use crate::definition::{EdgeList, Route};
 use crate::diagnostic::{Diagnostic, Diagnostics, code};
 use crate::hash::HashSet;
 
@@ -47,7 +47,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
     });
     for (node, definition) in analysis.model.definition.nodes.iter().enumerate() {
-        let Next::List(EdgeList { edges, .. }) = definition.next() else { continue };
+        let Route::First(EdgeList { edges, .. }) = definition.next() else { continue };
         let mut known: Vec<&Path> = Vec::new();
         for edge in edges {
             guards::walk(&edge.when, &mut known, &mut |test, known| {

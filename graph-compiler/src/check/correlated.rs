@@ -9,7 +9,7 @@ use graph_model::value::{AsView, Value};
 use crate::analysis::Analysis;
 use crate::analysis::guards;
 use crate::analysis::reads::Site;
-use crate::definition::{EdgeList, Next, Test, compiled};
+use crate::definition::{EdgeList, Route, Test, compiled};
 use crate::hash::HashMap;
 use crate::types::Kind;
 
@@ -40,8 +40,8 @@ pub(super) struct Correlated<'f, 'd> {
 impl<'f, 'd> Correlated<'f, 'd> {
     pub(super) fn new(analysis: &'f Analysis<'d>) -> Self {
         let nodes = &analysis.model.definition.nodes;
-        let of_node = |(at, next): (usize, &'d Next)| -> Vec<Vec<Decided<'d>>> {
-            let Next::List(EdgeList { edges, .. }) = next else {
+        let of_node = |(at, next): (usize, &'d Route)| -> Vec<Vec<Decided<'d>>> {
+            let Route::First(EdgeList { edges, .. }) = next else {
                 return vec![Vec::new(); analysis.model.successors(at).count()];
             };
             if edges.len() > MOST_EDGES {

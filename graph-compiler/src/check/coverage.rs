@@ -9,14 +9,14 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::coverage::domain::Decision;
 use crate::analysis::coverage::{Coverage, Table, Verdicts};
-use crate::definition::{Edge, EdgeList, Next, Rule, Test};
+use crate::definition::{Edge, EdgeList, Route, Rule, Test};
 use crate::diagnostic::{Diagnostics, code};
 use crate::source::Span;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))
     {
-        let Next::List(list) = node.next() else { continue };
+        let Route::First(list) = node.next() else { continue };
         let Some(Coverage { table, verdicts, .. }) = &analysis.coverage[at] else { continue };
         if !same(analysis, table, verdicts, diagnostics) && !shadowed(analysis, at, list, verdicts, diagnostics) {
             uncovered(analysis, at, list, table, verdicts, diagnostics);

@@ -7,7 +7,7 @@ use graph_model::template::Template;
 use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::control_flow::ControlFlow;
-use crate::definition::{Assignment, EdgeList, Next, NodeKind, TermKind, Test};
+use crate::definition::{Assignment, EdgeList, NodeKind, Route, TermKind, Test};
 use crate::diagnostic::{Diagnostics, code};
 use crate::hash::{HashMap, HashSet};
 
@@ -142,7 +142,7 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
         if analysis.model.error_successor(node).is_some_and(|next| !inside(next)) {
             return;
         }
-        let Next::List(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else { return };
+        let Route::First(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else { return };
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
         // What goes round on another path may come to this way out later.
         if flow.is_cyclic_without(component, &[node]) {

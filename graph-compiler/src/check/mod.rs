@@ -42,17 +42,19 @@ mod words;
 use std::sync::Arc;
 
 use graph_model::capability::Capability;
-use graph_model::name::ItemId;
-use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, Performer, Settings, Verb};
+use graph_model::name::{ItemId, NodeName};
+use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, NodeFacts, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
-use graph_model::value::{Map, Value};
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Caller, needs};
+use crate::analysis::facts;
+use crate::analysis::joins::Join;
 use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
-    Conduct, Contract, Definition, EdgeList, HookDefinition, Next, NodeDefinition, NodeKind, Reaction, Schema,
+    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, NodeKind, Reaction, Route, Schema,
+    Spanned, condition,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Graph, Node, Outline, Tool};
@@ -187,6 +189,9 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
     let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
     let secrets = secrets::of(analysis, &outline.output);
+    let facts = facts::of_nodes(&analysis.model);
+    let nodes = definition.nodes.iter().zip(facts).enumerate();
+    let nodes = nodes.map(|(at, (node, facts))| build_node(analysis, at, node, facts, guards));
     Graph {
         outline,
         source: Arc::clone(definition.source()),
@@ -205,11 +210,11 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
         needs: needs(definition),
         permissions: analysis.model.permissions().map(|pattern| pattern.value.to_string()).collect(),
         env: definition.env.clone(),
-        nodes: definition.nodes.iter().enumerate().map(|(at, node)| build_node(analysis, at, node, guards)).collect(),
+        nodes: nodes.collect(),
     }
 }
 
-fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards: bool) -> Node {
+fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: NodeFacts, guards: bool) -> Node {
     let (line, _) = analysis.model.definition.source().position(node.name.span.start);
     let tool = || index(node.call().map(|call| analysis.model.tool_index(call)).unwrap_or_default());
     let does = match &node.kind {
@@ -220,7 +225,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
     };
     let each = match &node.kind {
         NodeKind::Foreach(each) => Some(Each {
-            over: each.over.to_value(),
+            over: each.over.to_program(),
             name: each.name.value.clone(),
             collect: each.collect.as_ref().map(ToString::to_string),
             width: each.width,
@@ -228,12 +233,12 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
         _ => None,
     };
     let output = match &node.kind {
-        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_value()),
+        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_program()),
         _ => None,
     };
     let (call, conduct) = (node.call(), node.conduct());
-    let assign: Map<String, Value> =
-        node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_value())).collect();
+    let assign =
+        node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_program())).collect();
     let mut next = Vec::new();
     for target in analysis.model.successors(at).map(index) {
         if !next.contains(&target) {
@@ -245,12 +250,12 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
     let body = Body {
         line,
         does,
-        item: call.and_then(|call| call.computed()).map(|(_, text)| text.to_owned()),
-        params: call.map(|call| call.params.to_value()),
+        item: call.and_then(|call| call.computed()).map(|(term, _)| term.to_program()),
+        params: call.map(|call| call.params.to_program()),
         each,
         assign,
-        next: program::Route::First(edges(node.next())),
-        join: None,
+        next: route(node.next()),
+        join: analysis.flow.joins().of(at).map(join),
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
@@ -263,6 +268,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, guards:
             let (at, site) = Caller::Node(at, node).site();
             commands::untrusted(analysis, at, site, call)
         }),
+        facts: Some(facts),
     };
     Node { name: node.name.to_string(), next, body }
 }
@@ -279,26 +285,46 @@ fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> H
     Hook {
         id: hook.id.clone(),
         event: hook.event,
-        condition: hook.written.clone(),
+        condition: hook.written.as_ref().map(|written| condition::to_program(&hook.condition, written)),
         tool,
-        params: params.to_value(),
+        params: params.to_program(),
         untrusted,
     }
 }
 
-fn edges(next: &Next) -> Vec<program::Edge> {
-    match next {
-        Next::End => Vec::new(),
-        Next::To(name) => vec![program::Edge { to: Some(name.to_string()), when: None, description: None }],
-        Next::List(EdgeList { edges, .. }) => edges
-            .iter()
-            .map(|edge| program::Edge {
-                to: edge.to.as_ref().map(ToString::to_string),
-                when: edge.written.clone(),
-                description: edge.description.clone(),
-            })
-            .collect(),
+fn route(route: &Route) -> program::Route {
+    let always = |to: &Spanned<NodeName>| program::Edge { to: Some(to.to_string()), when: None, description: None };
+    match route {
+        Route::End => program::Route::default(),
+        Route::To(to) => program::Route::First(vec![always(to)]),
+        Route::First(list) => program::Route::First(edges(list)),
+        Route::All(list) => program::Route::All { all: edges(list) },
+        Route::Each(each) => program::Route::Each {
+            over: each.over.to_program(),
+            name: each.name.value.clone(),
+            to: each.to.to_string(),
+            width: each.width,
+            most: each.most,
+        },
+        Route::By(by) => program::Route::By {
+            by: by.by.value.clone(),
+            to: by.to.iter().map(|(word, to)| (word.value.clone(), to.as_ref().map(ToString::to_string))).collect(),
+        },
     }
+}
+
+fn join(join: &Join) -> program::Join {
+    let of = join.of.iter().map(|&source| index(source)).collect();
+    program::Join { of, fan: Some(index(join.fan)), closes: join.closes }
+}
+
+fn edges(list: &EdgeList) -> Vec<program::Edge> {
+    let edge = |edge: &Edge| program::Edge {
+        to: edge.to.as_ref().map(ToString::to_string),
+        when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
+        description: edge.description.clone(),
+    };
+    list.edges.iter().map(edge).collect()
 }
 
 fn index(at: usize) -> u16 {

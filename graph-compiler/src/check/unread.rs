@@ -7,7 +7,7 @@ use crate::analysis::coverage::Coverage;
 use crate::analysis::flow::backwards;
 use crate::analysis::reads::Site;
 use crate::analysis::set::Set;
-use crate::definition::{Next, NodeKind};
+use crate::definition::{NodeKind, Route};
 use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -191,7 +191,7 @@ fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
     if !analysis.model.may_end(node) {
         return false;
     }
-    let Next::List(list) = analysis.model.definition.nodes[node].next() else { return true };
+    let Route::First(list) = analysis.model.definition.nodes[node].next() else { return true };
     let Some(Coverage { followed, .. }) = &analysis.coverage[node] else { return true };
     let mut edges = list.edges.iter().zip(&followed.can_follow);
     followed.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())

@@ -1,15 +1,18 @@
 //! Conditions: comparisons, and `all`, `any` and `not` of them.
 
-use graph_model::condition::Condition;
+use std::convert::Infallible;
+
+use graph_model::condition::{self, Condition, When};
+use graph_model::grammar::{self, Conditions, Word};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
 use graph_model::value::Value;
 
-use super::reader::{Fields, Reader, Spanned};
+use super::reader::{Reader, Spanned};
 use super::template::{self, Names, locate};
-use crate::diagnostic::{Place, code};
+use crate::diagnostic::{Diagnostic, Place, code};
 use crate::source::Span;
-use crate::tree::{Node, Tree};
+use crate::tree::{Key, Node, Tree};
 
 /// A comparison.
 #[derive(Debug, Clone)]
@@ -24,92 +27,120 @@ pub struct Test {
     pub value: Spanned<Value>,
 }
 
-/// The fields of a condition.
-pub const FIELDS: [&str; 7] = ["path", "op", "operator", "value", "any", "all", "not"];
+/// Returns a condition as programs hold it. `written` is what it was read from.
+pub(crate) fn to_program(condition: &Condition<Test>, written: &Value) -> When {
+    let test = |test: &Test| {
+        let (path, right) = (test.path.value.clone(), test.value.value.clone());
+        Ok::<_, Infallible>(condition::Test { path, operator: test.operator, right })
+    };
+    let Ok(condition) = condition.try_map(&mut |one| test(one));
+    When::new(condition, written.clone())
+}
 
 /// Reads a condition; an empty one holds always (R77).
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Condition<Test>> {
-    let fields = reader.map(tree, "a condition")?;
-    if fields.entries.is_empty() {
-        return Some(Condition::Always);
-    }
-    reader.only(&fields, "a condition", &FIELDS, &[]);
-    let kinds: Vec<_> =
-        fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "path" | "any" | "all" | "not")).collect();
-    let list = |reader: &mut Reader<'_>, tree: &Tree, what: &str| -> Option<Vec<_>> {
-        let conditions: Vec<_> = reader.list(tree, what).iter().map(|tree| parse(reader, tree, names)).collect();
-        conditions.into_iter().collect()
-    };
-    if let [(kind, _)] = kinds.as_slice()
-        && kind.name != "path"
-    {
-        // What belongs to a comparison does nothing beside `any`, `all` and `not`.
-        for (key, _) in
-            fields.entries.iter().filter(|(key, _)| matches!(key.name.as_str(), "op" | "operator" | "value"))
-        {
-            let place = Place::new(reader.source, key.span.clone());
-            reader
-                .diagnostics
-                .error(code::INERT_FIELD, place, format!("`{}` does nothing beside `{}`", key.name, kind.name))
-                .help("remove it, or make it part of a comparison with a `path`");
-        }
-    }
-    match kinds.as_slice() {
-        [(key, inner)] => match key.name.as_str() {
-            "any" => Some(Condition::Any(list(reader, inner, "`any`")?)),
-            "all" => Some(Condition::All(list(reader, inner, "`all`")?)),
-            "not" => Some(Condition::Not(Box::new(parse(reader, inner, names)?))),
-            _ => parse_test(reader, &fields, inner, names).map(Condition::Test),
-        },
-        [] => {
-            let place = Place::new(reader.source, fields.span.clone());
-            reader
-                .diagnostics
-                .error(code::BAD_CONDITION, place, "a condition needs `path`, or one of `any`, `all` and `not`")
-                .help("write `when: { path: state.key, op: eq, value: … }`");
-            None
-        }
-        [(first, _), (second, _), ..] => {
-            let place = Place::new(reader.source, second.span.clone());
-            let first_place = Place::new(reader.source, first.span.clone());
-            reader
-                .diagnostics
-                .error(
-                    code::BAD_CONDITION,
-                    place,
-                    format!("a condition has `{}` or `{}`, not both", first.name, second.name),
-                )
-                .related(first_place, "the other")
-                .help("combine conditions in the list of an `all` or `any`");
-            None
-        }
-    }
+    grammar::condition(tree, &mut InFile { reader, names }).ok()
 }
 
-fn parse_test(reader: &mut Reader<'_>, fields: &Fields<'_>, path: &Tree, names: Names<'_>) -> Option<Test> {
-    let path = parse_path(reader, path, names);
-    let operator = parse_operator(reader, fields);
-    let given = fields.entries.iter().find(|(key, _)| key.name == "value");
-    let value = match given {
-        Some((_, tree)) => Spanned { value: tree.to_value(), span: tree.span.clone() },
-        None => Spanned { value: Value::Null, span: fields.span.clone() },
-    };
-    let (path, operator) = (path?, operator?);
-    if let (Operator::In, Some((_, Tree { node: Node::List(list), .. }))) = (operator, given) {
-        reader.note_repeated("`in`", list);
+/// Makes conditions of what a file says, and reports what is wrong.
+struct InFile<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    names: Names<'r>,
+}
+
+/// A mistake that was reported.
+struct Reported;
+
+impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
+    type Path = Spanned<Path>;
+    type Test = Test;
+    type Error = Reported;
+
+    fn check(&mut self, condition: &'t Tree) -> Result<(), Reported> {
+        let fields = self.reader.map(condition, "a condition").ok_or(Reported)?;
+        self.reader.only(&fields, "a condition", &Word::NAMES, &[]);
+        Ok(())
     }
-    if given.is_none() && operator != Operator::Exists {
-        let place = Place::new(reader.source, fields.span.clone());
-        reader
+
+    fn list(&mut self, word: &'t Key, list: &'t Tree) -> Result<&'t [Tree], Reported> {
+        Ok(self.reader.list(list, &format!("`{}`", word.name)))
+    }
+
+    fn path(&mut self, path: &'t Tree) -> Result<Spanned<Path>, Reported> {
+        parse_path(self.reader, path, self.names).ok_or(Reported)
+    }
+
+    fn operator(&mut self, word: &'t Key, name: &'t Tree) -> Result<Option<Operator>, Reported> {
+        parse_operator(self.reader, word, name)
+    }
+
+    fn test(
+        &mut self,
+        comparison: &'t Tree,
+        path: Spanned<Path>,
+        operator: Operator,
+        value: Option<&'t Tree>,
+    ) -> Result<Test, Reported> {
+        if let (Operator::In, Some(Tree { node: Node::List(list), .. })) = (operator, value) {
+            self.reader.note_repeated("`in`", list);
+        }
+        let value = match value {
+            Some(tree) => Spanned { value: tree.to_value(), span: tree.span.clone() },
+            None => Spanned { value: Value::Null, span: comparison.span.clone() },
+        };
+        if operator == Operator::Regex && !check_pattern(self.reader, &value) {
+            return Err(Reported);
+        }
+        Ok(Test { span: comparison.span.clone(), path, operator, value })
+    }
+
+    fn inert(&mut self, field: &'t Key, beside: &'t Key) -> Result<(), Reported> {
+        let place = Place::new(self.reader.source, field.span.clone());
+        self.reader
+            .diagnostics
+            .error(code::INERT_FIELD, place, format!("`{}` does nothing beside `{}`", field.name, beside.name))
+            .help("remove it, or make it part of a comparison with a `path`");
+        Ok(())
+    }
+
+    fn no_form(&mut self, condition: &'t Tree) -> Reported {
+        let place = Place::new(self.reader.source, condition.span.clone());
+        self.reader
+            .diagnostics
+            .error(code::BAD_CONDITION, place, "a condition needs `path`, or one of `any`, `all` and `not`")
+            .help("write `when: { path: state.key, op: eq, value: … }`");
+        Reported
+    }
+
+    fn two_forms(&mut self, first: &'t Key, second: &'t Key) -> Reported {
+        let message = format!("a condition has `{}` or `{}`, not both", first.name, second.name);
+        self.two(message, first, second).help("combine conditions in the list of an `all` or `any`");
+        Reported
+    }
+
+    fn two_operators(&mut self, first: &'t Key, second: &'t Key) -> Reported {
+        let message = format!("a comparison has `{}` or `{}`, not both", first.name, second.name);
+        self.two(message, first, second);
+        Reported
+    }
+
+    fn no_value(&mut self, comparison: &'t Tree, operator: Operator) -> Reported {
+        let place = Place::new(self.reader.source, comparison.span.clone());
+        self.reader
             .diagnostics
             .error(code::MISSING_FIELD, place, format!("a comparison with `{operator}` needs `value`"))
             .help("to compare with nothing, write `value: null`");
-        return None;
+        Reported
     }
-    if operator == Operator::Regex && !check_pattern(reader, &value) {
-        return None;
+}
+
+impl InFile<'_, '_> {
+    /// Reports the second of two fields of which there can be one.
+    fn two(&mut self, message: String, first: &Key, second: &Key) -> &mut Diagnostic {
+        let (place, other) =
+            (Place::new(self.reader.source, second.span.clone()), Place::new(self.reader.source, first.span.clone()));
+        self.reader.diagnostics.error(code::BAD_CONDITION, place, message).related(other, "the other")
     }
-    Some(Test { span: fields.span.clone(), path, operator, value })
 }
 
 /// Reads the path of a condition, which looks at what has the same value whenever the condition is decided (R87).
@@ -160,21 +191,12 @@ fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<
     }
 }
 
-/// Reads `op`, or `operator` as existing graphs spell it (R79); without either it is `eq` (R77).
-fn parse_operator(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Operator> {
-    if let (Some(first), Some(second)) = (fields.key("op"), fields.key("operator")) {
-        let (place, first) =
-            (Place::new(reader.source, second.span.clone()), Place::new(reader.source, first.span.clone()));
-        reader
-            .diagnostics
-            .error(code::BAD_CONDITION, place, "a comparison has `op` or `operator`, not both")
-            .related(first, "the other");
-        return None;
+/// Reads the name of an operator.
+fn parse_operator(reader: &mut Reader<'_>, word: &Key, tree: &Tree) -> Result<Option<Operator>, Reported> {
+    if tree.node == Node::Null {
+        return Ok(None);
     }
-    let name = if fields.key("op").is_some() { "op" } else { "operator" };
-    let Some(text) = reader.optional_text(fields, name) else {
-        return fields.get(name).is_none().then_some(Operator::Eq);
-    };
+    let text = reader.text(tree, &format!("`{}`", word.name)).ok_or(Reported)?;
     let operator = Operator::named(&text.value);
     if operator.is_none() {
         let place = Place::new(reader.source, text.span);
@@ -190,7 +212,7 @@ fn parse_operator(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Operat
             None => diagnostic.suggest(&text.value, names),
         };
     }
-    operator
+    operator.map(Some).ok_or(Reported)
 }
 
 /// What people write who know other languages.

@@ -30,7 +30,9 @@ pub use action::{Call, Item};
 pub use condition::Test;
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
-pub use node::{Action, Assignment, Edge, EdgeList, Foreach, Gate, Next, NodeDefinition, NodeKind, Return};
+pub use node::{
+    Action, Assignment, ByRoute, EachRoute, Edge, EdgeList, Foreach, Gate, NodeDefinition, NodeKind, Return, Route,
+};
 pub(crate) use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::Rule;

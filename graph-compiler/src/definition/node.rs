@@ -2,6 +2,7 @@
 
 use graph_model::condition::Condition;
 use graph_model::name::{NodeName, StateKey};
+use graph_model::path::Path;
 use graph_model::value::Value;
 
 use super::Env;
@@ -21,6 +22,8 @@ pub struct NodeDefinition {
     pub name: Spanned<NodeName>,
     /// What it does.
     pub kind: NodeKind,
+    /// The nodes whose branches it waits for; none where it waits for nothing. Files cannot say it.
+    pub waits_for: Vec<Spanned<NodeName>>,
 }
 
 /// What a node does; each kind has its own fields.
@@ -46,7 +49,7 @@ pub struct Action {
     /// What is written into the state when the call has returned.
     pub assign: Vec<Assignment>,
     /// Where the run goes on.
-    pub next: Next,
+    pub next: Route,
     /// Where it goes on when the node fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
@@ -67,7 +70,7 @@ pub struct Foreach {
     /// How each call is made.
     pub conduct: Conduct,
     /// Where the run goes on.
-    pub next: Next,
+    pub next: Route,
     /// Where it goes on when an item fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
@@ -78,7 +81,7 @@ pub struct Gate {
     /// What is written into the state.
     pub assign: Vec<Assignment>,
     /// Where the run goes on.
-    pub next: Next,
+    pub next: Route,
 }
 
 /// A node that ends the run.
@@ -97,15 +100,45 @@ pub struct Assignment {
     pub value: Term,
 }
 
-/// Where a node leads.
+/// Where a node leads. Files can say only the first three.
 #[derive(Debug)]
-pub enum Next {
+pub enum Route {
     /// Nowhere: the run ends (R89).
     End,
     /// To one node, always.
     To(Spanned<NodeName>),
     /// To the target of the first edge whose condition holds; nowhere if none does.
-    List(EdgeList),
+    First(EdgeList),
+    /// To the target of every edge whose condition holds. Each begins a branch.
+    All(EdgeList),
+    /// To one node for each element of a list. Each begins a branch.
+    Each(EachRoute),
+    /// To the node that is named for a value.
+    By(ByRoute),
+}
+
+/// A route to one node for each element of a list.
+#[derive(Debug)]
+pub struct EachRoute {
+    /// The list.
+    pub over: Term,
+    /// What an element is called in the branch.
+    pub name: Spanned<String>,
+    /// The target.
+    pub to: Spanned<NodeName>,
+    /// How many calls the branches make at a time; as many as the graph says where the node does not.
+    pub width: Option<u32>,
+    /// How many elements the list may have.
+    pub most: Option<u32>,
+}
+
+/// A route by a value.
+#[derive(Debug)]
+pub struct ByRoute {
+    /// The path of the value.
+    pub by: Spanned<Path>,
+    /// The target for each word that the value can be; without one the run or the branch ends.
+    pub to: Vec<(Spanned<String>, Option<Spanned<NodeName>>)>,
 }
 
 /// Edges, tried in order.
@@ -134,12 +167,12 @@ pub struct Edge {
 
 impl NodeDefinition {
     /// Returns where the node leads; a return node leads nowhere.
-    pub fn next(&self) -> &Next {
+    pub fn next(&self) -> &Route {
         match &self.kind {
             NodeKind::Action(action) => &action.next,
             NodeKind::Foreach(each) => &each.next,
             NodeKind::Gate(gate) => &gate.next,
-            NodeKind::Return(_) => &Next::End,
+            NodeKind::Return(_) => &Route::End,
         }
     }
 
@@ -159,6 +192,11 @@ impl NodeDefinition {
             _ => None,
         };
         self.assign().iter().map(|assignment| &assignment.key).chain(collect)
+    }
+
+    /// Whether a run ends at the node whatever it does.
+    pub fn ends_run(&self) -> bool {
+        matches!(self.kind, NodeKind::Return(_))
     }
 
     /// Returns where a failure leads.
@@ -284,7 +322,7 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
             }
         },
     };
-    Some(NodeDefinition { name, kind })
+    Some(NodeDefinition { name, kind, waits_for: Vec::new() })
 }
 
 fn parse_action(
@@ -452,14 +490,14 @@ fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment>
 }
 
 /// Reads `next`; `lost` is set where a target was given and cannot be read.
-fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Next {
-    let Some(tree) = fields.get("next") else { return Next::End };
+fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Route {
+    let Some(tree) = fields.get("next") else { return Route::End };
     match &tree.node {
         Node::String(_) => match reader.text(tree, "`next`").and_then(|text| reader.name(text, NodeName::new)) {
-            Some(name) => Next::To(name),
+            Some(name) => Route::To(name),
             None => {
                 *lost = true;
-                Next::End
+                Route::End
             }
         },
         Node::List(list) if list.len() > MOST_EDGES => {
@@ -469,12 +507,12 @@ fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> 
                 .diagnostics
                 .error(code::TOO_DEEP, place, format!("a node has at most {MOST_EDGES} edges"))
                 .help("decide in several steps: let edges lead to gates");
-            Next::End
+            Route::End
         }
         Node::List(list) => {
             let edges: Vec<_> = list.iter().filter_map(|tree| parse_edge(reader, tree, lost)).collect();
             *lost |= edges.len() < list.len();
-            Next::List(EdgeList { span: tree.span.clone(), edges })
+            Route::First(EdgeList { span: tree.span.clone(), edges })
         }
         _ => {
             *lost = true;
@@ -484,7 +522,7 @@ fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> 
                 .diagnostics
                 .error(code::SHAPE, place, message)
                 .help("write `next: name`, or a list of `{ to: name, when: … }`");
-            Next::End
+            Route::End
         }
     }
 }

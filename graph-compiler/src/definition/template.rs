@@ -1,16 +1,19 @@
 //! Values with templates in their texts, and where in the file each path stands.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use graph_model::grammar::{self, Terms};
 use graph_model::path::{Path, PathError, Root};
 use graph_model::program::Event;
 use graph_model::template::{Template, TemplateError, TemplateErrorReason};
+use graph_model::term;
 use graph_model::value::{Map, Value};
 
 use super::reader::{Reader, Spanned};
 use crate::diagnostic::{Place, code};
 use crate::source::{Source, Span};
-use crate::tree::{Node, Tree};
+use crate::tree::{Key, Tree};
 
 /// A value of the file with templates in its texts.
 #[derive(Debug, Clone)]
@@ -67,6 +70,21 @@ impl Term {
                 let fields: Map<String, Value> =
                     fields.iter().map(|(key, term)| (key.value.clone(), term.to_value())).collect();
                 Value::Object(fields)
+            }
+        }
+    }
+
+    /// Returns the value as programs hold it.
+    pub fn to_program(&self) -> term::Term {
+        match &self.kind {
+            TermKind::Unreadable => term::Term::default(),
+            TermKind::Literal(value) => term::Term::Literal(value.clone()),
+            TermKind::Template { text, template } => {
+                term::Term::Template { text: text.clone(), template: template.clone() }
+            }
+            TermKind::List(list) => term::Term::List(list.iter().map(Self::to_program).collect()),
+            TermKind::Object(fields) => {
+                term::Term::Object(fields.iter().map(|(key, term)| (key.value.clone(), term.to_program())).collect())
             }
         }
     }
@@ -162,26 +180,44 @@ impl<'a> Names<'a> {
 
 /// Reads a value with templates.
 pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Term {
-    let span = tree.span.clone();
-    let kind = match &tree.node {
-        Node::List(list) => TermKind::List(list.iter().map(|item| parse(reader, item, names)).collect()),
-        Node::Map(fields) => {
-            let field = |reader: &mut Reader<'_>, key: &crate::tree::Key, value| {
-                (Spanned { value: key.name.clone(), span: key.span.clone() }, parse(reader, value, names))
-            };
-            TermKind::Object(fields.iter().map(|(key, value)| field(reader, key, value)).collect())
-        }
-        Node::String(text) => match names.parse_template(text) {
+    let Ok(term) = grammar::term(tree, &mut InFile { reader, names });
+    term
+}
+
+/// Makes terms of what a file says, and reports what is wrong.
+struct InFile<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    names: Names<'r>,
+}
+
+impl Terms<Tree> for InFile<'_, '_> {
+    type Term = Term;
+    type Error = Infallible;
+
+    fn scalar(&mut self, tree: &Tree) -> Term {
+        Term { span: tree.span.clone(), kind: TermKind::Literal(tree.to_value()) }
+    }
+
+    fn text(&mut self, tree: &Tree, text: &str) -> Result<Term, Infallible> {
+        let kind = match self.names.parse_template(text) {
             Ok(Template::Text(text)) => TermKind::Literal(Value::String(text)),
-            Ok(template) => TermKind::Template { text: text.clone(), template },
+            Ok(template) => TermKind::Template { text: text.to_owned(), template },
             Err(error) => {
-                report(reader, text, &span, &error, names);
+                report(self.reader, text, &tree.span, &error, self.names);
                 TermKind::Unreadable
             }
-        },
-        _ => TermKind::Literal(tree.to_value()),
-    };
-    Term { span, kind }
+        };
+        Ok(Term { span: tree.span.clone(), kind })
+    }
+
+    fn list(&mut self, tree: &Tree, list: Vec<Term>) -> Term {
+        Term { span: tree.span.clone(), kind: TermKind::List(list) }
+    }
+
+    fn object(&mut self, tree: &Tree, fields: Vec<(&Key, Term)>) -> Term {
+        let field = |(key, term): (&Key, Term)| (Spanned { value: key.name.clone(), span: key.span.clone() }, term);
+        Term { span: tree.span.clone(), kind: TermKind::Object(fields.into_iter().map(field).collect()) }
+    }
 }
 
 fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateError, names: Names<'_>) {

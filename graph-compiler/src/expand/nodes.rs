@@ -1,5 +1,6 @@
 //! The nodes: an enum of their names, and the program's table.
 
+use graph_model::ir::{GraphIr, KeyIr, NodeIr, ToolIr};
 use graph_model::program::{ItemType, Kind, Performer, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -7,7 +8,7 @@ use quote::quote;
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
 use super::output;
-use crate::graph::{Graph, Key, Node, Tool};
+use crate::graph::{Graph, Node};
 
 /// Expands `Node` and `PROGRAM`.
 pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
@@ -20,7 +21,7 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
         quote!(#(Self::#targets),*)
     });
     let topology: Vec<TokenStream> = topology.collect();
-    let program = program(graph, source);
+    let program = program(&graph.ir(source));
     let variant = |name: &str| graph.nodes.iter().position(|node| node.name == name).map(|at| &variants[at]);
     let exits = output::node(&graph.outline, variant);
     quote! {
@@ -88,27 +89,21 @@ fn describe(graph: &Graph, node: &Node) -> String {
     format!("`{}`, line {}: {does}{next}.", node.name, node.body.line)
 }
 
-fn program(graph: &Graph, source: &str) -> TokenStream {
-    let Graph { digest, signer, permissions, env, .. } = graph;
+/// Writes the graph as tables of texts.
+fn program(graph: &GraphIr) -> TokenStream {
+    let GraphIr { id, version, source, digest, signer, permissions, env, .. } = graph;
     let start = Literal::u16_unsuffixed(graph.start);
     let settings = raw(&serde_json::to_string(&graph.settings).expect("settings are plain JSON"));
-    let (id, version) = (&graph.outline.id, &graph.outline.version);
-    let keys = graph.outline.keys.iter().map(key);
-    let tools = graph.outline.tools.iter().map(tool);
+    let keys = graph.keys.iter().map(key);
+    let tools = graph.tools.iter().map(tool);
     let nodes = graph.nodes.iter().map(node);
     let mut used = vec!["Program"];
-    used.extend((!graph.outline.keys.is_empty()).then_some("Key"));
-    if !graph.outline.tools.is_empty() {
+    used.extend((!graph.keys.is_empty()).then_some("Key"));
+    if !graph.tools.is_empty() {
         used.extend(["ItemType", "Performer", "Tool", "Verb"]);
     }
-    used.extend(
-        graph
-            .outline
-            .tools
-            .iter()
-            .any(|tool| tool.params.as_ref().is_some_and(|params| !params.is_empty()))
-            .then_some("Param"),
-    );
+    let has_params = |tool: &ToolIr| tool.params.as_ref().is_some_and(|params| !params.is_empty());
+    used.extend(graph.tools.iter().any(has_params).then_some("Param"));
     let used = used.into_iter().map(identifier);
     quote! {
         /// The graph as the runtime reads it.
@@ -132,15 +127,14 @@ fn program(graph: &Graph, source: &str) -> TokenStream {
     }
 }
 
-fn key(key: &Key) -> TokenStream {
+fn key(key: &KeyIr) -> TokenStream {
     let name = &key.name;
     let initial = option(key.initial.as_ref().map(|value| raw(&value.to_string())));
     quote!(Key { name: #name, initial: #initial })
 }
 
-fn tool(tool: &Tool) -> TokenStream {
-    let Tool { id, typed, .. } = tool;
-    let nests = tool.result.may_nest();
+fn tool(tool: &ToolIr) -> TokenStream {
+    let ToolIr { id, typed, nests, .. } = tool;
     let verb = match tool.verb {
         Verb::Execute => quote!(Execute),
         Verb::Fetch => quote!(Fetch),
@@ -177,7 +171,7 @@ fn tool(tool: &Tool) -> TokenStream {
     }
 }
 
-fn node(node: &Node) -> TokenStream {
+fn node(node: &NodeIr) -> TokenStream {
     let name = &node.name;
     let body = raw(&serde_json::to_string(&node.body).expect("a body is plain JSON"));
     quote!((#name, #body))

@@ -15,7 +15,7 @@ use graph_model::program::OnError;
 use super::{Examined, Project, display_name};
 use crate::analysis::calls::needs;
 use crate::check::Wanted;
-use crate::definition::{self, Definition, Next, NodeDefinition, NodeKind, Schema};
+use crate::definition::{self, Definition, NodeDefinition, NodeKind, Route, Schema};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
 use crate::hash::HashMap;
@@ -52,9 +52,14 @@ impl Steps {
         let goes_on = definition.settings.on_error == OnError::Continue;
         let step = |node: &NodeDefinition| {
             let (targets, ends): (Vec<&str>, bool) = match node.next() {
-                Next::End => (Vec::new(), true),
-                Next::To(to) => (vec![to.value.as_str()], false),
-                Next::List(list) => {
+                Route::End => (Vec::new(), true),
+                Route::To(to) => (vec![to.value.as_str()], false),
+                Route::Each(each) => (vec![each.to.value.as_str()], true),
+                Route::By(by) => {
+                    let targets = by.to.iter().filter_map(|(_, to)| Some(to.as_ref()?.value.as_str()));
+                    (targets.collect(), by.to.iter().any(|(_, to)| to.is_none()))
+                }
+                Route::First(list) | Route::All(list) => {
                     let targets = list.edges.iter().filter_map(|edge| Some(edge.to.as_ref()?.value.as_str()));
                     let always = list.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
                     (targets.collect(), !always || list.edges.iter().any(|edge| edge.to.is_none()))

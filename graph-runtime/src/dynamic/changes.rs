@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use graph_model::program::Program;
+use graph_model::ir::{GraphIr, NodeIr};
 use graph_model::value::{Map, Value};
+use serde_json::json;
 
 /// What differs between two graphs. Where a node stands in its file does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl fmt::Display for GraphChanges {
     }
 }
 
-/// The texts of a program, to be compared.
+/// What a graph says, to be compared.
 #[derive(Debug)]
 pub(super) struct Texts {
     nodes: Vec<(String, Value)>,
@@ -41,26 +42,25 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    pub(super) fn of(program: &Program<'_>) -> Self {
-        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-        let node = |(name, body): &(&str, &str)| {
-            let mut body = read(body);
+    pub(super) fn of(graph: &GraphIr) -> Self {
+        let node = |node: &NodeIr| {
+            let mut body = json!(node.body);
             if let Value::Object(fields) = &mut body {
                 fields.shift_remove("line");
-                name_tool(fields, program);
+                name_tool(fields, graph);
             }
-            ((*name).to_owned(), body)
+            (node.name.clone(), body)
         };
         let keys: Map<String, Value> =
-            program.keys.iter().map(|key| (key.name.to_owned(), key.initial.map_or(Value::Null, read))).collect();
-        let start = program.nodes.get(usize::from(program.start)).map_or("", |(name, _)| name);
+            graph.keys.iter().map(|key| (key.name.clone(), key.initial.clone().unwrap_or_default())).collect();
+        let start = graph.nodes.get(usize::from(graph.start)).map_or("", |node| &node.name);
         Self {
-            nodes: program.nodes.iter().map(node).collect(),
+            nodes: graph.nodes.iter().map(node).collect(),
             besides: vec![
                 ("start", start.into()),
-                ("settings", read(program.settings)),
-                ("permissions", program.permissions.iter().copied().map(Value::from).collect()),
-                ("env", program.env.iter().copied().map(Value::from).collect()),
+                ("settings", json!(graph.settings)),
+                ("permissions", json!(graph.permissions)),
+                ("env", json!(graph.env)),
                 ("state", Value::Object(keys)),
             ],
         }
@@ -68,10 +68,10 @@ impl Texts {
 }
 
 /// Writes the id of what a node calls in place of its number, which depends on the other nodes.
-fn name_tool(fields: &mut Map<String, Value>, program: &Program<'_>) {
+fn name_tool(fields: &mut Map<String, Value>, graph: &GraphIr) {
     let Some(Value::Object(does)) = fields.get_mut("does") else { return };
     for (_, tool) in does.iter_mut() {
-        let row = tool.as_u64().and_then(|at| usize::try_from(at).ok()).and_then(|at| program.tools.get(at));
+        let row = tool.as_u64().and_then(|at| usize::try_from(at).ok()).and_then(|at| graph.tools.get(at));
         if let Some(row) = row {
             *tool = format!("{} {} {}", row.verb.name(), row.item.name(), row.id).into();
         }

@@ -19,7 +19,7 @@ use graph_compiler::graph::{Outline, Tool};
 use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Field, Type};
 use graph_model::name::ItemId;
-use graph_model::program::{Performer, Program};
+use graph_model::program::Performer;
 use graph_model::signature::KeyRing;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
 
@@ -29,7 +29,7 @@ pub use tools::{Performing, Toolbox, Tools};
 use crate::call::Call;
 use crate::engine::unfit_parameters;
 use crate::error::{ActionError, Failure};
-use crate::graph::{CompiledGraph, LoadError};
+use crate::graph::CompiledGraph;
 use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 use crate::macros::no_such_exit;
 use crate::vault::hidden;
@@ -177,9 +177,9 @@ impl Library {
         let Some(graph) = compiled.graph else {
             return Err(LibraryError { diagnostics: compiled.diagnostics });
         };
-        let load = |program: &Program<'_>| (CompiledGraph::load(program), Texts::of(program));
-        let (code, texts): (Result<CompiledGraph, LoadError>, Texts) = graph.with_program(&compiled.source, load);
-        let code = code.expect("the compiler makes only programs that can be loaded");
+        let ir = graph.ir(&compiled.source);
+        let texts = Texts::of(&ir);
+        let code = CompiledGraph::new(ir).expect("the compiler makes only graphs that can be loaded");
         let outline = graph.outline().clone();
         let nested = |tool: &Tool| {
             let id = (tool.by == Performer::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;

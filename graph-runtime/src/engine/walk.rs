@@ -81,7 +81,7 @@ impl Engine {
     /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
     fn is_alone(&self, graph: &CompiledGraph) -> bool {
         match self.position.frontier.as_slice() {
-            [Activation { node, frame: None, .. }] => graph.node(*node).is_plain,
+            [Activation { node, frame: None, .. }] => graph.node(*node).facts.fast,
             _ => false,
         }
     }

@@ -1,22 +1,20 @@
-//! Loading: from a program's names and texts to what can be followed.
+//! Loading: from a graph's names to what can be followed.
 
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::capability::{Capability, Grants, Pattern};
-use graph_model::condition::Condition;
+use graph_model::condition::{self, Condition, When};
+use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
-use graph_model::path::{Path, Root};
-use graph_model::program::{
-    self, Body, INTERNAL, LAST_ERROR, OnNoMatch, Performer, Program, RETRIES, Settings, THREAD_DIRECTIVE,
-};
+use graph_model::path::{Path, PathError, Root};
+use graph_model::program::{self, Body, INTERNAL, LAST_ERROR, NodeFacts, OnNoMatch, Program, RETRIES, Settings};
 use graph_model::template::{self, Template};
+use graph_model::term;
 use graph_model::untrusted::Untrusted;
-use graph_model::value::{Map, Value};
+use graph_model::value::Value;
 use regex::Regex;
 
 use crate::call::GraphFacts;
@@ -36,31 +34,24 @@ pub struct LoadError {
 }
 
 impl CompiledGraph {
-    /// Resolves a program.
+    /// Resolves a graph.
     ///
     /// # Errors
     ///
-    /// If a name in it leads nowhere, or a text cannot be read.
+    /// If a name in it leads nowhere.
+    pub fn new(graph: GraphIr) -> Result<Self, LoadError> {
+        let id = graph.id.clone();
+        load(graph).map_err(|reason| LoadError { graph: id, reason })
+    }
+
+    /// Reads and resolves a program.
+    ///
+    /// # Errors
+    ///
+    /// If a text in it cannot be read, or a name leads nowhere.
     pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        let loaded = bodies(program).and_then(|bodies| {
-            let mut arguments: Vec<String> = Vec::new();
-            for body in &bodies {
-                if let program::Route::Each { name, .. } = &body.next
-                    && !arguments.contains(name)
-                {
-                    arguments.push(name.clone());
-                }
-            }
-            let loader = Loader {
-                program,
-                nodes: program.nodes.iter().map(|(name, _)| *name).zip(0..).collect(),
-                keys: program.keys.iter().map(|key| key.name).zip(0..).collect(),
-                arguments,
-                asks: Cell::default(),
-            };
-            loader.load(bodies)
-        });
-        loaded.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })
+        let graph = GraphIr::read(program);
+        Self::new(graph.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })?)
     }
 
     /// Resolves a program that the compiler wrote.
@@ -69,87 +60,92 @@ impl CompiledGraph {
     }
 }
 
-/// Reads a program's texts.
+fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
+    let say = |error: &dyn std::fmt::Display| error.to_string();
+    let GraphIr { settings, keys, tools, .. } = graph;
+    let (names, bodies): (Vec<_>, Vec<_>) = graph.nodes.into_iter().map(|node| (node.name, node.body)).unzip();
+    let loader = Loader {
+        tools: &tools,
+        nodes: names.iter().map(String::as_str).zip(0..).collect(),
+        keys: keys.iter().map(|key| key.name.as_str()).zip(0..).collect(),
+        arguments: arguments(&bodies)?,
+    };
+    let (mut nodes, mut untrusted) = (Vec::new(), Vec::new());
+    for (name, body) in names.iter().zip(bodies) {
+        let (node, of_node) = loader.node(name, body, &settings)?;
+        nodes.push(node);
+        untrusted.push(of_node);
+    }
+    let hooks = settings.hooks.iter().zip(1..).map(|(hook, at)| loader.hook(hook, at)).collect::<Result<_, _>>()?;
+    let patterns: Result<Vec<_>, _> = graph.permissions.iter().map(Pattern::new).collect();
+    let id = GraphId::new(graph.id).map_err(|error| say(&error))?;
+    let tools: Vec<Tool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
+    let facts = GraphFacts {
+        id: id.clone(),
+        nodes: nodes.iter().map(|node| node.name.clone()).collect(),
+        tools: tools.iter().map(|tool| tool.id.clone()).collect(),
+        env: graph.env.clone(),
+        untrusted,
+    };
+    let mut loaded = CompiledGraph {
+        id,
+        version: graph.version,
+        digest: graph.digest.parse().map_err(|error| say(&error))?,
+        signer: graph.signer.parse().map_err(|error| say(&error))?,
+        start: graph.start,
+        permissions: Grants::new(patterns.map_err(|error| say(&error))?),
+        env: graph.env,
+        keys: keys.into_iter().map(|KeyIr { name, initial }| Key { name, initial }).collect(),
+        tools,
+        counts_visits: nodes.iter().any(|node: &Node| node.facts.visits),
+        fan_outs: HashMap::new(),
+        hooks,
+        facts: Arc::new(facts),
+        nodes,
+        settings,
+    };
+    check_indices(&loaded)?;
+    join(&mut loaded)?;
+    Ok(loaded)
+}
+
+/// Returns the names that routes over lists give to elements, each once.
+fn arguments(bodies: &[Body]) -> Result<Vec<String>, String> {
+    let mut arguments: Vec<String> = Vec::new();
+    for body in bodies {
+        if let program::Route::Each { name, .. } = &body.next
+            && !arguments.contains(name)
+        {
+            not_a_namespace(name)?;
+            arguments.push(name.clone());
+        }
+    }
+    Ok(arguments)
+}
+
+/// Resolves names.
 struct Loader<'p> {
-    program: &'p Program<'p>,
+    tools: &'p [ToolIr],
     nodes: HashMap<&'p str, u16>,
     keys: HashMap<&'p str, usize>,
     /// The names of elements of lists that branches are begun for. Every node may write all of them: which are known where, the
     /// compiler checks.
     arguments: Vec<String>,
-    /// What the references of the node asked for that were resolved since its beginning.
-    asks: Cell<Asks>,
-}
-
-/// What a node asks for of its own visits.
-#[derive(Debug, Clone, Copy, Default)]
-struct Asks {
-    /// How often it was visited, or what its last visit returned.
-    visits: bool,
-    /// What its last visit returned.
-    previous: bool,
-}
-
-/// Reads the texts of the nodes.
-fn bodies(program: &Program<'_>) -> Result<Vec<Body>, String> {
-    let read =
-        |(name, body): &(&str, &str)| serde_json::from_str(body).map_err(|error| format!("node `{name}`: {error}"));
-    program.nodes.iter().map(read).collect()
 }
 
 impl Loader<'_> {
-    fn load(self, bodies: Vec<Body>) -> Result<CompiledGraph, String> {
-        let Program { id, version, digest, signer, start, settings, permissions, env, keys, tools, nodes, .. } =
-            *self.program;
-        let say = |error: &dyn std::fmt::Display| error.to_string();
-        let settings: Settings = serde_json::from_str(settings).map_err(|error| say(&error))?;
-        let (mut loaded, mut untrusted, mut counts_visits) = (Vec::new(), Vec::new(), false);
-        for ((name, _), body) in nodes.iter().zip(bodies) {
-            let (node, of_node) = self.node(name, body, &settings)?;
-            counts_visits |= self.asks.take().visits;
-            loaded.push(node);
-            untrusted.push(of_node);
-        }
-        let patterns: Result<Vec<_>, _> = permissions.iter().map(|pattern| Pattern::new(*pattern)).collect();
-        let id = GraphId::new(id).map_err(|error| say(&error))?;
-        let tools: Vec<Tool> = tools.iter().map(load_tool).collect::<Result<_, _>>()?;
-        let facts = GraphFacts {
-            id: id.clone(),
-            nodes: loaded.iter().map(|node| node.name.clone()).collect(),
-            tools: tools.iter().map(|tool| tool.id.clone()).collect(),
-            env: env.iter().map(|&name| name.to_owned()).collect(),
-            untrusted,
-        };
-        let mut code = CompiledGraph {
-            id,
-            version: version.to_owned(),
-            digest: digest.parse().map_err(|error| say(&error))?,
-            signer: signer.parse().map_err(|error| say(&error))?,
-            start,
-            permissions: Grants::new(patterns.map_err(|error| say(&error))?),
-            env: env.iter().map(|&name| name.to_owned()).collect(),
-            keys: keys.iter().map(load_key).collect::<Result<_, _>>()?,
-            tools,
-            counts_visits,
-            fan_outs: HashMap::new(),
-            hooks: settings.hooks.iter().zip(1..).map(|(hook, at)| self.hook(hook, at)).collect::<Result<_, _>>()?,
-            facts: Arc::new(facts),
-            nodes: loaded,
-            settings,
-        };
-        check_indices(&code)?;
-        join(&mut code)?;
-        Ok(code)
-    }
-
     fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(Node, Untrusted), String> {
+        let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => Kind::Gate,
             program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
-            program::Kind::Action(tool) => Kind::Action(self.call(tool, body.item.as_deref(), body.params, &[])?),
+            program::Kind::Action(tool) => {
+                Kind::Action(self.call(tool, body.item.as_ref(), body.params.as_ref(), &[])?)
+            }
             program::Kind::Foreach(tool) => {
                 let each = body.each.ok_or_else(|| format!("node `{name}` goes over nothing"))?;
-                let call = self.call(tool, body.item.as_deref(), body.params, &[&each.name])?;
+                not_a_namespace(&each.name)?;
+                let call = self.call(tool, body.item.as_ref(), body.params.as_ref(), &[&each.name])?;
                 Kind::Foreach(Foreach {
                     call,
                     over: self.term(&each.over)?,
@@ -164,14 +160,6 @@ impl Loader<'_> {
         let assign = assign.collect::<Result<_, String>>()?;
         let shows = settings.on_no_match == OnNoMatch::Fail;
         let next = self.route(&body.next, shows, settings)?;
-        let asks = self.asks.get();
-        let is_plain = !asks.visits
-            && matches!(next, Route::First(_))
-            && body.join.is_none()
-            && timeout.is_none()
-            && body.remote.is_none()
-            && !body.cached
-            && self.is_plain(&kind);
         let node = Node {
             name: name.to_owned(),
             kind,
@@ -184,46 +172,53 @@ impl Loader<'_> {
             remote: body.remote.map(Arc::from),
             cached: body.cached,
             env: body.env,
-            looks_back: asks.previous && body.feedback,
-            is_plain,
+            facts,
         };
         Ok((node, body.untrusted))
     }
 
-    /// Whether a node of that kind makes at most one call, of a tool of the program that answers without an envelope.
-    fn is_plain(&self, kind: &Kind) -> bool {
-        match kind {
-            Kind::Gate => true,
-            Kind::Action(call) => self.program.tools.get(usize::from(call.tool)).is_some_and(|tool| {
-                tool.by == Performer::Program && tool.typed && !matches!(tool.id, "" | THREAD_DIRECTIVE)
-            }),
-            Kind::Foreach(_) | Kind::Return(_) => false,
+    /// Returns what the compiler knows of a node. Facts that promise more than the node does are refused.
+    fn facts(&self, name: &str, body: &Body, settings: &Settings) -> Result<NodeFacts, String> {
+        let answers = |tool| self.tools.get(usize::from(tool)).is_some_and(ToolIr::answers);
+        let found = NodeFacts::of(body, answers, settings.on_error);
+        match body.facts {
+            None => Ok(found),
+            Some(said) if said.cover(found) => Ok(said),
+            Some(said) => Err(format!("node `{name}` is said to be {said:?}, and is {found:?}")),
         }
     }
 
-    fn call(&self, tool: u16, id: Option<&str>, given: Option<Value>, locals: &[&str]) -> Result<CallTerm, String> {
-        let row = self.program.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
-        let given = given.unwrap_or_else(|| Value::Object(Map::new()));
-        let params = match row.params {
-            None => Params::Object(self.term_in(&given, locals)?),
+    fn call(
+        &self,
+        tool: u16,
+        id: Option<&term::Term>,
+        given: Option<&term::Term>,
+        locals: &[&str],
+    ) -> Result<CallTerm, String> {
+        let row = self.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
+        let params = match &row.params {
+            None => Params::Object(match given {
+                Some(given) => self.term_in(given, locals)?,
+                None => Term::Object(Vec::new()),
+            }),
             Some(params) => {
                 let listed = params.iter().map(|param| {
-                    let term = given.get(param.name).map(|term| self.term_in(term, locals)).transpose()?;
-                    Ok((term, param.default.map(read_json).transpose()?.unwrap_or_default()))
+                    let term = given.and_then(|given| given.get(&param.name));
+                    let term = term.map(|term| self.term_in(term, locals)).transpose()?;
+                    Ok((term, param.default.clone().unwrap_or_default()))
                 });
                 Params::Listed(listed.collect::<Result<_, String>>()?)
             }
         };
-        let id = id.map(|text| self.term_in(&Value::String(text.to_owned()), locals)).transpose()?;
+        let id = id.map(|id| self.term_in(id, locals)).transpose()?;
         Ok(CallTerm { tool, id, params })
     }
 
     fn hook(&self, hook: &program::Hook, number: usize) -> Result<Hook, String> {
         let locals = hook.event.names();
-        let condition = hook.condition.as_ref();
-        let when = condition.map_or(Ok(Condition::Always), |condition| self.condition(condition, locals))?;
+        let when = self.condition(hook.condition.as_ref(), locals)?;
         let does = match hook.tool {
-            Some(tool) => Does::Call(self.call(tool, None, Some(hook.params.clone()), locals)?),
+            Some(tool) => Does::Call(self.call(tool, None, Some(&hook.params), locals)?),
             None => Does::Steer(self.term_in(&hook.params, locals)?),
         };
         let name = hook.id.clone().unwrap_or_else(|| format!("{number} ({})", hook.event.name()));
@@ -247,7 +242,7 @@ impl Loader<'_> {
                     Ok((word.clone(), to.as_ref().map(|name| self.target(name)).transpose()?))
                 };
                 Route::By(ByRoute {
-                    by: self.reference(&self.path(by, &[])?, &[])?,
+                    by: self.reference(by, &[])?,
                     to: to.iter().map(target).collect::<Result<_, String>>()?,
                 })
             }
@@ -263,91 +258,60 @@ impl Loader<'_> {
         u16::try_from(self.arguments.iter().position(|argument| argument == name)?).ok()
     }
 
-    /// Reads a path that may begin with one of `locals`, or with the name of an element that a branch was begun for.
-    fn path(&self, text: &str, locals: &[&str]) -> Result<Path, String> {
-        Path::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())
-    }
-
-    /// Adds the names of elements that branches are begun for.
-    fn names<'n>(&'n self, locals: &'n [&'n str]) -> Cow<'n, [&'n str]> {
-        if self.arguments.is_empty() {
-            return Cow::Borrowed(locals);
-        }
-        locals.iter().copied().chain(self.arguments.iter().map(String::as_str)).collect()
-    }
-
     fn edge(&self, edge: &program::Edge, shows: bool) -> Result<Edge, String> {
         let to = edge.to.as_ref().map(|name| self.target(name));
-        let when = edge.when.as_ref().map_or(Ok(Condition::Always), |when| self.condition(when, &[]))?;
+        let when = self.condition(edge.when.as_ref(), &[])?;
         let shown = if shows { edge.to_string() } else { String::new() };
         Ok(Edge { to: to.transpose()?, when: when.into(), shown })
     }
 
-    fn condition(&self, value: &Value, locals: &[&str]) -> Result<Condition<Test>, String> {
-        let Value::Object(map) = value else { return Err(format!("`{value}` is no condition")) };
-        let list = |value: &Value| match value {
-            Value::Array(list) => list.iter().map(|value| self.condition(value, locals)).collect::<Result<Vec<_>, _>>(),
-            _ => Err(format!("`{value}` is no list of conditions")),
+    fn condition(&self, when: Option<&When>, locals: &[&str]) -> Result<Condition<Test>, String> {
+        let Some(when) = when else { return Ok(Condition::Always) };
+        when.condition().try_map(&mut |test| self.test(test, locals))
+    }
+
+    fn test(&self, test: &condition::Test, locals: &[&str]) -> Result<Test, String> {
+        let condition::Test { path, operator, right } = test;
+        let pattern = match (operator, right) {
+            (Operator::Regex, Value::String(pattern)) => Some(Regex::new(pattern).map_err(|error| error.to_string())?),
+            _ => None,
         };
-        if let Some(any) = map.get("any") {
-            Ok(Condition::Any(list(any)?))
-        } else if let Some(all) = map.get("all") {
-            Ok(Condition::All(list(all)?))
-        } else if let Some(not) = map.get("not") {
-            Ok(Condition::Not(Box::new(self.condition(not, locals)?)))
-        } else if let Some(path) = map.get("path") {
-            let name = map.get("op").or_else(|| map.get("operator")).and_then(Value::as_str).unwrap_or("eq");
-            let operator = Operator::named(name).ok_or_else(|| format!("`{name}` is no operator"))?;
-            let right = map.get("value").cloned().unwrap_or_default();
-            let pattern = match (operator, &right) {
-                (Operator::Regex, Value::String(pattern)) => {
-                    Some(Regex::new(pattern).map_err(|error| error.to_string())?)
-                }
-                _ => None,
-            };
-            let path = self.path(path.as_str().unwrap_or_default(), locals)?;
-            let (left, whole) = (self.reference(&path, locals)?, right.as_i64());
-            Ok(Condition::Test(Test { left, operator, right, whole, pattern }))
-        } else {
-            Ok(Condition::Always)
-        }
+        let (left, whole) = (self.reference(path, locals)?, right.as_i64());
+        Ok(Test { left, operator: *operator, right: right.clone(), whole, pattern })
     }
 
-    fn term(&self, value: &Value) -> Result<Term, String> {
-        self.term_in(value, &[])
+    fn term(&self, term: &term::Term) -> Result<Term, String> {
+        self.term_in(term, &[])
     }
 
-    fn term_in(&self, value: &Value, locals: &[&str]) -> Result<Term, String> {
-        Ok(match value {
-            Value::Array(list) => {
-                Term::List(list.iter().map(|value| self.term_in(value, locals)).collect::<Result<_, _>>()?)
+    fn term_in(&self, term: &term::Term, locals: &[&str]) -> Result<Term, String> {
+        Ok(match term {
+            term::Term::Literal(value) => Term::Literal(value.clone()),
+            term::Term::List(list) => {
+                Term::List(list.iter().map(|term| self.term_in(term, locals)).collect::<Result<_, _>>()?)
             }
-            Value::Object(map) => {
-                let field = |(name, value): (&String, &Value)| Ok((name.clone(), self.term_in(value, locals)?));
-                Term::Object(map.iter().map(field).collect::<Result<_, String>>()?)
+            term::Term::Object(fields) => {
+                let field = |(name, term): &(String, term::Term)| Ok((name.clone(), self.term_in(term, locals)?));
+                Term::Object(fields.iter().map(field).collect::<Result<_, String>>()?)
             }
-            Value::String(text) => {
-                match Template::parse_in(text, &self.names(locals)).map_err(|error| error.to_string())? {
-                    Template::Text(text) => Term::Literal(Value::String(text)),
-                    Template::Whole(expression) => Term::First(self.references(&expression, locals)?),
-                    Template::Mixed(pieces) => {
-                        let piece = |piece| match piece {
-                            template::Piece::Text(text) => Ok(Piece::Text(text)),
-                            template::Piece::Expression(expression) => {
-                                match (&expression.input, expression.paths.first()) {
-                                    (Some(otherwise), Some(path)) => {
-                                        Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone()))
-                                    }
-                                    _ => Ok(Piece::First(self.references(&expression, locals)?)),
-                                }
-                            }
-                        };
-                        Term::Text(pieces.into_iter().map(piece).collect::<Result<_, String>>()?)
-                    }
+            term::Term::Template { template, .. } => match template {
+                Template::Text(text) => Term::Literal(Value::String(text.clone())),
+                Template::Whole(expression) => Term::First(self.references(expression, locals)?),
+                Template::Mixed(pieces) => {
+                    Term::Text(pieces.iter().map(|piece| self.piece(piece, locals)).collect::<Result<_, _>>()?)
                 }
-            }
-            other => Term::Literal(other.clone()),
+            },
         })
+    }
+
+    fn piece(&self, piece: &template::Piece, locals: &[&str]) -> Result<Piece, String> {
+        match piece {
+            template::Piece::Text(text) => Ok(Piece::Text(text.clone())),
+            template::Piece::Expression(expression) => match (&expression.input, expression.paths.first()) {
+                (Some(otherwise), Some(path)) => Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone())),
+                _ => Ok(Piece::First(self.references(expression, locals)?)),
+            },
+        }
     }
 
     fn references(&self, expression: &template::Expression, locals: &[&str]) -> Result<Vec<Reference>, String> {
@@ -363,21 +327,16 @@ impl Loader<'_> {
             Root::Timestamp => Base::Timestamp,
             Root::Local => match segments.first() {
                 Some(name) if !locals.contains(&name.as_str()) => {
-                    let argument = self.argument(name).ok_or_else(|| format!("nothing is called `{name}`"))?;
+                    let unknown = || PathError::UnknownRoot { name: name.clone() }.to_string();
+                    let argument = self.argument(name).ok_or_else(unknown)?;
                     segments.remove(0);
                     Base::Argument(argument)
                 }
                 _ => Base::Local,
             },
             Root::Visit => match segments.first().map(String::as_str) {
-                Some("number") => {
-                    self.asks.set(Asks { visits: true, ..self.asks.get() });
-                    Base::Visit
-                }
-                Some("previous") => {
-                    self.asks.set(Asks { visits: true, previous: true });
-                    Base::Previous
-                }
+                Some("number") => Base::Visit,
+                Some("previous") => Base::Previous,
                 _ => return Err(format!("`{path}` is neither `visit.number` nor `visit.previous`")),
             },
             Root::State if segments.is_empty() => Base::State,
@@ -395,6 +354,14 @@ impl Loader<'_> {
 
     fn key(&self, name: &str) -> Result<usize, String> {
         self.keys.get(name).copied().ok_or_else(|| format!("there is no state key `{name}`"))
+    }
+}
+
+/// Checks that paths can begin with the name of an element.
+fn not_a_namespace(name: &str) -> Result<(), String> {
+    match Root::named(name) {
+        Some(_) => Err(format!("`{name}` is a namespace, and cannot be the name of an element")),
+        None => Ok(()),
     }
 }
 
@@ -423,7 +390,7 @@ fn join(graph: &mut CompiledGraph) -> Result<(), String> {
     graph.fan_outs = fan_outs(&members, &leads);
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
         // Whether a branch comes to a join is decided where all of the step is known.
-        node.is_plain &= !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
+        node.facts.fast &= !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())
 }
@@ -441,15 +408,11 @@ fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
     }
 }
 
-fn load_key(key: &program::Key<'_>) -> Result<Key, String> {
-    Ok(Key { name: key.name.to_owned(), initial: key.initial.map(read_json).transpose()? })
-}
-
-fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
-    let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
+fn load_tool(tool: ToolIr) -> Result<Tool, String> {
     let free = tool.id.starts_with(INTERNAL);
+    let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
-    let params = tool.params.map(|params| params.iter().map(|param| param.name.to_owned()).collect());
+    let params = tool.params.map(|params| params.into_iter().map(|param| param.name).collect());
     Ok(Tool {
         id,
         verb: tool.verb,
@@ -462,13 +425,9 @@ fn load_tool(tool: &program::Tool<'_>) -> Result<Tool, String> {
     })
 }
 
-fn read_json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("`{text}` is not JSON: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use graph_model::program::{ItemType, Join, Verb};
+    use graph_model::program::{ItemType, Join, Performer, Verb};
 
     use super::super::{Base, CompiledGraph, Kind, Params, Route, Term};
     use super::*;
@@ -521,7 +480,7 @@ mod tests {
         assert!(matches!(references[0].root, Base::Argument(0)), "{references:?}");
         assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
         assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
-        assert!(!graph.node(0).is_plain && !graph.node(1).is_plain && !graph.node(2).is_plain);
+        assert!(!graph.node(0).facts.fast && !graph.node(1).facts.fast && !graph.node(2).facts.fast);
     }
 
     #[test]
@@ -551,5 +510,26 @@ mod tests {
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[1]}}"#), "there is no node 1");
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[],"fan":2}}"#), "there is no node 2");
         assert!(refused(r#"{"line":1,"does":"gate","assign":{"x":"${part}"}}"#).contains("`part`"));
+    }
+
+    #[test]
+    fn facts_that_promise_too_much_are_refused() {
+        let load = |facts: &str| {
+            let body = format!(
+                r#"{{"line":1,"does":"gate","assign":{{"x":"${{visit.previous}} ${{_now}}"}},"facts":{facts}}}"#
+            );
+            load(&[("a", body.as_str())])
+        };
+        let graph = load(r#"{"visits":true,"previous":true,"time":true}"#).unwrap();
+        assert!(graph.counts_visits && graph.node(0).facts.previous && !graph.node(0).facts.fast);
+        for facts in [
+            "{}",
+            r#"{"previous":true,"time":true}"#,
+            r#"{"visits":true,"time":true}"#,
+            r#"{"visits":true,"previous":true}"#,
+            r#"{"visits":true,"previous":true,"time":true,"fast":true}"#,
+        ] {
+            assert!(load(facts).unwrap_err().starts_with("node `a` is said to be "), "{facts}");
+        }
     }
 }

@@ -177,7 +177,7 @@ impl Position {
         if graph.counts_visits {
             let memory = self.memory_mut(frame.as_ref());
             *memory.visits.entry(*at).or_default() += 1;
-            if node.looks_back && visited.error.is_none() {
+            if node.facts.previous && visited.error.is_none() {
                 memory.previous.insert(*at, visited.returned(node));
             }
         }

@@ -1,6 +1,6 @@
 //! What conditions are.
 
-use graph_compiler::vocabulary;
+use graph_model::grammar::{Role, Word};
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 use serde_json::json;
@@ -17,19 +17,22 @@ impl Format {
             .iter()
             .flat_map(|row| std::iter::once(row.name).chain(row.aliases.iter().copied()))
             .collect();
-        let condition = only(&vocabulary::CONDITION, |field| {
-            let schema = match field {
-                "path" => self.path(names),
-                "op" | "operator" => nullable(with_default(json!({ "enum": operators }), json!(Operator::Eq.name()))),
-                "value" => anything(),
-                "any" | "all" => list(),
-                "not" => inner(),
-                _ => json!({}),
+        let condition = only(&Word::NAMES, |field| {
+            let schema = match Word::named(field).map(|word| word.role) {
+                Some(Role::Path) => self.path(names),
+                Some(Role::Operator) => {
+                    nullable(with_default(json!({ "enum": operators }), json!(Operator::Eq.name())))
+                }
+                Some(Role::Value) => anything(),
+                Some(Role::Any | Role::All) => list(),
+                Some(Role::Not) => inner(),
+                None => json!({}),
             };
             documented(schema, "condition", field)
         });
         let alone = |name: &str| json!({ "properties": { name: true }, "additionalProperties": false });
-        let combined = ["any", "all", "not"].iter().rev().fold(
+        let combinations: Vec<_> = names_of(Role::is_combination).collect();
+        let combined = combinations.iter().rev().fold(
             comparison(),
             |otherwise, name| json!({ "if": { "required": [name] }, "then": alone(name), "else": otherwise }),
         );
@@ -52,27 +55,29 @@ impl Format {
     }
 }
 
+/// Returns the fields of a condition that say such things.
+fn names_of(is_meant: impl Fn(Role) -> bool) -> impl Iterator<Item = &'static str> {
+    Word::TABLE.into_iter().filter(move |word| is_meant(word.role)).map(|word| word.name)
+}
+
 /// A comparison; nothing at all holds always (R77).
 pub(super) fn comparison() -> Value {
-    let is = |name: &str| json!({ "properties": { name: { "const": Operator::Regex.name() } }, "required": [name] });
-    let exists =
-        |name: &str| json!({ "properties": { name: { "const": Operator::Exists.name() } }, "required": [name] });
-    let within = |name: &str| json!({ "properties": { name: { "const": Operator::In.name() } }, "required": [name] });
+    let words: Vec<_> = names_of(|role| role == Role::Operator).collect();
+    let is = |operator: Operator| {
+        let is = |word: &&str| json!({ "properties": { *word: { "const": operator.name() } }, "required": [word] });
+        json!({ "anyOf": words.iter().map(is).collect::<Vec<_>>() })
+    };
+    let path: Vec<_> = names_of(|role| role == Role::Path).collect();
+    let value = names_of(|role| role == Role::Value).next().unwrap_or_default();
     json!({
         "if": { "minProperties": 1 },
         "then": {
-            "required": ["path"],
-            "not": { "required": ["op", "operator"] },
+            "required": path,
+            "not": { "required": words },
             "allOf": [
-                { "if": { "anyOf": [exists("op"), exists("operator")] }, "else": { "required": ["value"] } },
-                {
-                    "if": { "anyOf": [is("op"), is("operator")] },
-                    "then": { "properties": { "value": { "type": "string" } } },
-                },
-                {
-                    "if": { "anyOf": [within("op"), within("operator")] },
-                    "then": { "properties": { "value": { "type": "array" } } },
-                },
+                { "if": is(Operator::Exists), "else": { "required": [value] } },
+                { "if": is(Operator::Regex), "then": { "properties": { value: { "type": "string" } } } },
+                { "if": is(Operator::In), "then": { "properties": { value: { "type": "array" } } } },
             ],
         },
     })

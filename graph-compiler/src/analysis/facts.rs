@@ -1,0 +1,50 @@
+//! What the runtime is told of each node, so that it need not look for it.
+
+use graph_model::path::Root;
+use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
+
+use super::model::Model;
+use super::reads::Site;
+use crate::definition::{Conduct, NodeDefinition, NodeKind, Route};
+
+/// Returns the facts of each node.
+pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
+    let nodes = &model.definition.nodes;
+    let mut all = vec![NodeFacts::default(); nodes.len()];
+    model.reads(&mut |read| {
+        if read.site == Site::Hook {
+            return;
+        }
+        let facts = &mut all[read.node];
+        match read.path.root {
+            Root::Visit => {
+                facts.visits = true;
+                let is_previous = read.path.segments.first().is_some_and(|first| first == "previous");
+                facts.previous |= is_previous && model.previous_at(read.node).is_ok();
+            }
+            Root::Now | Root::Timestamp => facts.time = true,
+            Root::Result => facts.failure |= read.site == Site::Next && model.may_skip_assign(read.node),
+            Root::State | Root::Inputs | Root::Local => {}
+        }
+    });
+    for (facts, node) in all.iter_mut().zip(nodes) {
+        let is_list = matches!(node.next(), Route::End | Route::To(_) | Route::First(_));
+        facts.fast = !facts.visits && is_list && node.waits_for.is_empty() && is_plain(model, node);
+    }
+    all
+}
+
+/// Whether all that a node does is at most to call a tool of the program once, compute, and follow an edge.
+fn is_plain(model: &Model<'_>, node: &NodeDefinition) -> bool {
+    let call = match &node.kind {
+        NodeKind::Gate(_) => return true,
+        NodeKind::Action(action) => &action.call,
+        NodeKind::Foreach(_) | NodeKind::Return(_) => return false,
+    };
+    let is_ordinary = |conduct: &Conduct| conduct.timeout_ms.is_none() && conduct.remote.is_none() && !conduct.caches();
+    let tool = model.tool(call);
+    node.conduct().is_none_or(is_ordinary)
+        && tool.by == Performer::Program
+        && tool.contract.is_some_and(|contract| contract.result.is_some())
+        && call.id().is_some_and(|id| id.as_str() != THREAD_DIRECTIVE)
+}
