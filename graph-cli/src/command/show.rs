@@ -125,7 +125,7 @@ fn table(all: &[Checkpoint]) {
                 step.to_string(),
                 one.at.clone(),
                 format!("{}{came}", visit.node),
-                visit.edge().map_or(String::new(), |edge| edge.to_string()),
+                visit.edge.map_or(String::new(), |edge| edge.to_string()),
                 visit.ms.to_string(),
                 visit.written.join(", "),
                 next.clone(),
