@@ -219,7 +219,7 @@ impl Crashing {
             self.gone.notify_one();
             std::future::pending::<()>().await;
         }
-        Err(StoreError::Failed("the power went out".to_owned()))
+        Err(StoreError::failed("the power went out"))
     }
 }
 

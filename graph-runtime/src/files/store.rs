@@ -205,15 +205,15 @@ impl ProjectStore {
         let file = journal::file(run);
         let path = || self.disk.path(&file);
         match self.disk.read(&file) {
-            Ok(Some(bytes)) => journal::read(&bytes).map_err(|reason| StoreError::Corrupt { path: path(), reason }),
+            Ok(Some(bytes)) => journal::read(&bytes).map_err(|reason| StoreError::unreadable(path().display(), reason)),
             Ok(None) => Err(StoreError::NotFound(run.clone())),
-            Err(error) => Err(unopened(path(), &error)),
+            Err(error) => Err(unopened(path(), error)),
         }
     }
 
     fn summary(&self, run: &RunId) -> Result<RunSummary, StoreError> {
         let records = self.read(run)?;
-        let malformed = |reason: String| StoreError::Corrupt { path: self.disk.path(&journal::file(run)), reason };
+        let malformed = |reason: String| StoreError::unreadable(self.disk.path(&journal::file(run)).display(), reason);
         let record = |sealed: &Sealed| -> Result<Record, StoreError> {
             serde_json::from_str(&sealed.body).map_err(|error| malformed(format!("record {}: {error}", sealed.seq)))
         };
@@ -246,7 +246,7 @@ impl ProjectStore {
 
     fn summaries(&self) -> Result<Vec<RunSummary>, StoreError> {
         let names = self.disk.names(journal::THREADS);
-        let names = names.map_err(|error| unopened(self.disk.path(journal::THREADS), &error))?;
+        let names = names.map_err(|error| unopened(self.disk.path(journal::THREADS), error))?;
         let mut all = Vec::new();
         for run in names.iter().filter_map(|name| RunId::new(name.as_str()).ok()) {
             match self.summary(&run) {
@@ -262,9 +262,10 @@ impl ProjectStore {
     }
 }
 
-fn unopened(path: PathBuf, error: &FilesError) -> StoreError {
-    let cause = std::error::Error::source(error);
-    StoreError::Open { path, reason: cause.map_or_else(|| error.to_string(), ToString::to_string) }
+fn unopened(path: PathBuf, error: FilesError) -> StoreError {
+    let cause = std::error::Error::source(&error);
+    let reason = cause.map_or_else(|| error.to_string(), ToString::to_string);
+    StoreError::open(path.display(), reason).with_source(error)
 }
 
 impl Store for ProjectStore {

@@ -18,7 +18,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp;
 
-pub use error::StoreError;
+pub use error::{Cause, StoreError};
 pub use listing::{Cursor, Page, RunFilter, RunPage, Within};
 pub use memory::MemoryStore;
 pub use retention::Retention;

@@ -207,7 +207,7 @@ impl Store for Failing {
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
         self.seen.lock().unwrap().push(self.cache.entries().len());
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
-            return Box::pin(async { Err(StoreError::Failed("the power went out".to_owned())) });
+            return Box::pin(async { Err(StoreError::failed("the power went out")) });
         }
         self.inner.append(lease, expected, records, status)
     }

@@ -68,7 +68,7 @@ impl Store for Tokens {
             // A real store answers later than it is asked.
             tokio::task::yield_now().await;
             if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
-                return Err(StoreError::Failed("the power went out".to_owned()));
+                return Err(StoreError::failed("the power went out"));
             }
             self.note(&records);
             self.inner.append(lease, expected, records, status).await

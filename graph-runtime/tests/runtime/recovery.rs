@@ -92,7 +92,7 @@ impl Store for Failing {
             if !crashes || self.writes {
                 self.inner.append(lease, expected, records, status).await?;
             }
-            if crashes { Err(StoreError::Failed("the power went out".to_owned())) } else { Ok(()) }
+            if crashes { Err(StoreError::failed("the power went out")) } else { Ok(()) }
         })
     }
 

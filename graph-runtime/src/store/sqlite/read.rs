@@ -103,7 +103,7 @@ fn time(milliseconds: i64) -> Option<SystemTime> {
 }
 
 fn corrupt(path: &Path, reason: String) -> StoreError {
-    StoreError::Corrupt { path: path.to_owned(), reason }
+    StoreError::unreadable(path.display(), reason)
 }
 
 /// What is needed to tell whether a holder is alive.
@@ -156,11 +156,11 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
     let number: i64 = connection
         .prepare_cached("SELECT number FROM runs WHERE id = ?1")
         .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
-        .map_err(|error| explain(&error, path))?
+        .map_err(|error| explain(error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))?;
     let mut statement = connection
         .prepare_cached("SELECT key, body, signature, token FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
-        .map_err(|error| explain(&error, path))?;
+        .map_err(|error| explain(error, path))?;
     let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
     let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
         let (mut records, mut rows) = (Vec::new(), statement.query([first, last])?);
@@ -172,14 +172,14 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
         }
         Ok(records)
     };
-    read().map_err(|error| explain(&error, path))
+    read().map_err(|error| explain(error, path))
 }
 
 pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<Found, StoreError> {
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE id = ?1"))
         .and_then(|mut statement| statement.query_row([run.as_str()], Found::of).optional())
-        .map_err(|error| explain(&error, path))?
+        .map_err(|error| explain(error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))
 }
 
@@ -234,7 +234,7 @@ pub(super) fn page(
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"))
         .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
-        .map_err(|error| explain(&error, path))
+        .map_err(|error| explain(error, path))
 }
 
 /// Returns a run and all runs inside it, the run first.
