@@ -26,7 +26,7 @@ use graph_compiler::types::{Field, Kind, Type};
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::record::{Entry, Record, Sealed, Visit};
-use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Call, Clock, Map, MemoryStore, RunError, RunId, Runtime, SealKey, SecretKey, Sleeping, Status, Store,
     Value, audit,
@@ -240,8 +240,12 @@ impl Store for Crashing {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::graph::CompiledGraph;
 use crate::machine::Machine;
 use crate::record::{Entry, Record, Sealed, Status, head};
 use crate::seal::SealKey;
-use crate::store::{Lease, RunSummary, Store, StoreError, Storing, unsupported};
+use crate::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
 ///
@@ -255,9 +255,6 @@ impl ProjectStore {
                 found => all.push(found?),
             }
         }
-        all.sort_by(|one, other| {
-            other.created.cmp(&one.created).then_with(|| one.run.as_str().cmp(other.run.as_str()))
-        });
         Ok(all)
     }
 }
@@ -285,8 +282,8 @@ impl Store for ProjectStore {
         unsupported("go on with runs: it reads the files of a project")
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(async move { self.summaries() })
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move { RunPage::of(self.summaries()?, filter, page) })
     }
 
     fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {

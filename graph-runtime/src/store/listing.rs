@@ -1,5 +1,8 @@
 //! Listings: some of a store's runs, a page at a time.
 
+use std::cmp::Reverse;
+use std::time::SystemTime;
+
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use serde::Deserialize;
@@ -96,19 +99,50 @@ pub struct RunPage {
     pub next: Option<Cursor>,
 }
 
-/// Takes a page out of all runs, for stores that can do no better.
-pub(super) fn page_of(all: Vec<RunSummary>, filter: &RunFilter, page: &Page) -> Result<RunPage, StoreError> {
-    let skipped = match &page.after {
-        None => 0,
-        Some(Cursor(after)) => {
-            let place = all.iter().position(|run| run.run.as_str() == after);
-            1 + place.ok_or_else(|| StoreError::BadCursor(after.clone()))?
-        }
-    };
-    let mut matching = all.into_iter().skip(skipped).filter(|run| filter.accepts(run));
-    let runs: Vec<RunSummary> = matching.by_ref().take(page.size).collect();
-    let next = matching.next().and(runs.last()).map(|last| Cursor::new(last.run.as_str()));
-    Ok(RunPage { runs, next })
+impl RunPage {
+    /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest are those
+    /// that were [created](RunSummary::created) last; of runs of one moment, the one whose id comes first is first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if the page's cursor is not of this function's making.
+    pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
+        let after = page.after.as_ref().map(Place::read).transpose()?;
+        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < Place::of(run));
+        let mut found: Vec<RunSummary> = all.into_iter().filter(|run| is_behind(run) && filter.accepts(run)).collect();
+        found.sort_by_cached_key(Place::of);
+        let is_last = found.len() <= page.size;
+        found.truncate(page.size);
+        let next = found.last().filter(|_| !is_last).map(|last| Place::of(last).cursor());
+        Ok(Self { runs: found, next })
+    }
+}
+
+/// Where a run is in a list by age: the later one was created, the less.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Nanoseconds since 1970; 0 where that is not known.
+    created: Reverse<u128>,
+    run: RunId,
+}
+
+impl Place {
+    fn of(run: &RunSummary) -> Self {
+        let since = run.created.and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Self { created: Reverse(since.map_or(0, |since| since.as_nanos())), run: run.run.clone() }
+    }
+
+    fn read(Cursor(text): &Cursor) -> Result<Self, StoreError> {
+        let parts = text.split_once(' ');
+        let place = parts.and_then(|(created, run)| {
+            Some(Self { created: Reverse(created.parse().ok()?), run: RunId::new(run).ok()? })
+        });
+        place.ok_or_else(|| StoreError::BadCursor(text.clone()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor(format!("{} {}", self.created.0, self.run))
+    }
 }
 
 /// What a run's first record says of it.

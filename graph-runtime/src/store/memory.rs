@@ -1,7 +1,7 @@
 //! The store in memory: journals that live as long as the process, for tests.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -20,6 +20,8 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Runs {
     runs: HashMap<RunId, Run>,
+    /// The runs by how many there were before: the newest is last.
+    by_age: BTreeMap<u64, RunId>,
     created: u64,
     /// The highest token of the runs that were removed.
     removed: u64,
@@ -142,6 +144,7 @@ impl Store for MemoryStore {
                         leased: now,
                         number: runs.created,
                     });
+                    runs.by_age.insert(runs.created, run.clone());
                     runs.created += 1;
                     Ok(lease)
                 }
@@ -205,26 +208,13 @@ impl Store for MemoryStore {
         Box::pin(async move { self.lease_run(run, true) })
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(async move {
-            let runs = self.runs();
-            let mut list: Vec<_> = runs.runs.iter().collect();
-            list.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
-            Ok(list.into_iter().map(|(id, run)| run.summary(id)).collect())
-        })
-    }
-
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
         Box::pin(async move {
-            let before = page.after.as_ref().map(Cursor::number).transpose()?;
+            let before = page.after.as_ref().map_or(Ok(i64::MAX), Cursor::number)?;
             let runs = self.runs();
-            let is_before =
-                |run: &Run| before.is_none_or(|before| i64::try_from(run.number).is_ok_and(|at| at < before));
-            let mut found: Vec<_> = runs.runs.iter().filter(|(_, run)| is_before(run)).collect();
-            found.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
-            let mut matching = found
-                .into_iter()
-                .map(|(id, run)| (run.number, run.summary(id)))
+            let older = runs.by_age.range(..u64::try_from(before).unwrap_or_default()).rev();
+            let mut matching = older
+                .filter_map(|(number, id)| Some((number, runs.runs.get(id)?.summary(id))))
                 .filter(|(_, summary)| filter.accepts(summary));
             let part: Vec<_> = matching.by_ref().take(page.size).collect();
             let next = matching.next().and(part.last()).map(|(number, _)| Cursor::new(number.to_string()));
@@ -265,7 +255,11 @@ impl Store for MemoryStore {
                 }
             }
             for run in &tree {
-                let token = runs.runs.remove(run).map_or(0, |run| run.token);
+                let removed = runs.runs.remove(run);
+                if let Some(run) = &removed {
+                    runs.by_age.remove(&run.number);
+                }
+                let token = removed.map_or(0, |run| run.token);
                 runs.removed = runs.removed.max(token);
             }
             Ok(())

@@ -80,24 +80,30 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("forget that a run was cancelled")
     }
 
-    /// Returns all runs, the newest first.
-    fn list(&self) -> Storing<'_, Vec<RunSummary>>;
-
     /// Returns some of the runs, the newest first, a page at a time.
     ///
-    /// [`StoreError::BadCursor`] if the page's cursor is no place in the store. A store that can search has a way of its own: this one
-    /// reads the whole list for each page, and its cursors are good as long as the run is there that they stand for.
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
-        Box::pin(async move { listing::page_of(self.list().await?, filter, page) })
+    /// A cursor stays good while runs begin, end and are removed, also the run that it was made behind: the pages together have each
+    /// run once that was there from the first page to the last. [`StoreError::BadCursor`] if the page's cursor is no place in the
+    /// store. A store whose summaries are all at hand can use [`RunPage::of`].
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage>;
+
+    /// Returns all runs, the newest first: every page of [`Store::runs`]. For stores of which it is known that they are small.
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        Box::pin(async move {
+            let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
+            loop {
+                let RunPage { runs, next } = self.runs(&filter, &page).await?;
+                all.extend(runs);
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => return Ok(all),
+                }
+            }
+        })
     }
 
     /// Returns what the list shows of one run.
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
-        Box::pin(async move {
-            let found = self.list().await?.into_iter().find(|summary| summary.run == *run);
-            found.ok_or_else(|| StoreError::NotFound(run.clone()))
-        })
-    }
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary>;
 
     /// Asks that a run end as cancelled (R283). Whoever is at work on it, wherever that is, stops it as soon as it can; where nobody
     /// is, whoever leases it next does. Asking twice is asking once.

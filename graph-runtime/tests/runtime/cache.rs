@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::cache::{Cache, CacheEntry, Caching, Digest, MemoryCache, NodeCache};
 use graph_runtime::record::{Sealed, Status, Visit};
-use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Builder, Durability, Finished, Grants, Map, MemoryStore, Options, RunError, RunId, Runtime, SealKey,
     SecretKey, Store, Value, audit,
@@ -220,8 +220,12 @@ impl Store for Failing {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 

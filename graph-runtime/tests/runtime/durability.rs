@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, Sealed, Status};
-use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
 };
@@ -83,8 +83,12 @@ impl Store for Tokens {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 
@@ -264,8 +268,12 @@ impl Store for Slow {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 

@@ -401,8 +401,16 @@ impl SqliteStore {
     pub async fn shrink(&self) -> Result<bool, StoreError> {
         // What a process left that died while it removed something.
         while let Done::Raced = self.ask(Work::Sweep).await? {}
-        if self.list().await?.iter().any(|run| run.holder.is_some()) {
-            return Ok(false);
+        let (filter, mut page) = (RunFilter::default(), Page::default());
+        loop {
+            let RunPage { runs, next } = self.runs(&filter, &page).await?;
+            if runs.iter().any(|run| run.holder.is_some()) {
+                return Ok(false);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
         }
         let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
         let writer = Arc::clone(&writing.writer);
@@ -507,13 +515,6 @@ impl Store for SqliteStore {
 
     fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
         Box::pin(self.lease_run(run, true))
-    }
-
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(self.read(|shared, connection| {
-            let found = read::list(connection, &shared.path)?;
-            shared.with_eyes(|eyes| found.into_iter().map(|found| found.summary(eyes)).collect())
-        }))
     }
 
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {

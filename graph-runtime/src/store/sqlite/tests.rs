@@ -12,7 +12,7 @@ use super::*;
 use graph_model::digest::Digest;
 
 use crate::clock::ManualClock;
-use crate::store::{Retention, conformance};
+use crate::store::{Retention, Within, conformance};
 
 fn record(seq: u64, size: usize) -> Sealed {
     Sealed { seq, body: "x".repeat(size), signature: [7; 64], end: None }
@@ -891,5 +891,33 @@ async fn whoever_stops_waiting_for_a_lease_holds_none() {
     }
     for found in other.list().await.unwrap() {
         other.lease(&found.run).await.expect("it is free for others");
+    }
+}
+
+/// Pages of a store with very many runs: what SQLite reads for one is not more than the page, where an index has what is asked for,
+/// and it never sorts.
+#[tokio::test]
+async fn a_page_is_read_from_an_index_and_never_sorted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    drop(SqliteStore::open(&path).await.unwrap());
+    let connection = connect(&path, Duration::ZERO).unwrap();
+    let all = RunFilter::default();
+    let graph = Some("test/graph".to_owned());
+    for (filter, plan) in [
+        (all.clone(), "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
+        (RunFilter { graph: graph.clone(), ..all.clone() }, "SEARCH runs USING INDEX runs_of_graph (graph=? AND "),
+        (RunFilter { statuses: vec![Status::Running], ..all.clone() }, "SEARCH runs USING INDEX runs_unfinished ("),
+        (RunFilter { within: Within::Run(run()), ..all.clone() }, "SEARCH runs USING INDEX runs_inside (parent=? AND "),
+        (RunFilter { within: Within::TopLevel, ..all.clone() }, ""),
+        (RunFilter { statuses: vec![Status::Error, Status::Cancelled], ..all.clone() }, ""),
+        (RunFilter { graph, version: Some("1".to_owned()), within: Within::TopLevel, ..all.clone() }, ""),
+    ] {
+        let (text, values) = read::query(&filter, Some(1_000_000), 100);
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let steps = statement.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{filter:?}: {steps:?}");
+        assert!(steps.iter().any(|step| step.starts_with(plan)), "{filter:?}: {steps:?}");
     }
 }
