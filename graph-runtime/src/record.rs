@@ -89,6 +89,17 @@ pub struct Record {
     pub entry: Entry,
 }
 
+impl Record {
+    /// Returns the visit of another run that the run is inside of, if this is the [start](Entry::Start) of one: what links a nested
+    /// run to its outer one.
+    pub fn parent(&self) -> Option<&Parent> {
+        match &self.entry {
+            Entry::Start(start) => start.parent.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

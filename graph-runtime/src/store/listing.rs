@@ -145,17 +145,23 @@ impl Place {
     }
 }
 
-/// What a run's first record says of it.
-#[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) parent: Option<RunId>,
-    pub(super) digest: Option<Digest>,
-    pub(super) version: Option<String>,
+/// What a list shows of a run that its journal's first record says.
+///
+/// A store reads it when a run is created, and keeps it beside the journal so that a list reads no journals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunStart {
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// The graph's digest.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it.
+    pub version: Option<String>,
 }
 
-impl Facts {
-    /// Reads the first record of a journal. What cannot be read is for whoever verifies it.
-    pub(super) fn of(records: &[Sealed]) -> Self {
+impl RunStart {
+    /// Reads the first of a journal's records. What cannot be read is not there: whoever verifies the journal says what is wrong.
+    pub fn of(records: &[Sealed]) -> Self {
         #[derive(Deserialize)]
         struct Start {
             parent: Option<Parent>,
@@ -175,8 +181,8 @@ impl Facts {
     }
 }
 
-/// Returns the code of the failure that a run ended with, as its last record says.
-pub(super) fn code_of(records: &[Sealed], status: Status) -> Option<String> {
+/// Returns the [code](RunSummary::code) of the failure that a run ended with, as the last of the records says with which it ended.
+pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
     #[derive(Deserialize)]
     struct End {
         code: Option<String>,

@@ -7,8 +7,10 @@ use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use super::listing::{Facts, code_of};
-use super::{Cursor, Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, Wish};
+use super::{
+    Cursor, Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing, Wish,
+    failure_code,
+};
 use crate::record::{Sealed, Status};
 
 /// A store in memory. Clones share their journals.
@@ -38,7 +40,7 @@ struct Run {
     holder: Option<Wish>,
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
-    facts: Facts,
+    start: RunStart,
     /// How it failed.
     code: Option<String>,
     created: SystemTime,
@@ -96,11 +98,11 @@ impl Run {
             records: self.records.len() as u64,
             created: Some(self.created),
             updated: Some(self.updated),
-            parent: self.facts.parent.clone(),
+            parent: self.start.parent.clone(),
             holder: self.holder.is_some().then(holder),
             is_cancelling: self.is_cancelling,
-            digest: self.facts.digest,
-            version: self.facts.version.clone(),
+            digest: self.start.digest,
+            version: self.start.version.clone(),
             code: self.code.clone(),
         }
     }
@@ -111,7 +113,7 @@ impl Runs {
     fn tree(&self, run: &RunId) -> Vec<RunId> {
         let (mut tree, mut at) = (vec![run.clone()], 0);
         while at < tree.len() {
-            let inside = self.runs.iter().filter(|(_, run)| run.facts.parent.as_ref() == Some(&tree[at]));
+            let inside = self.runs.iter().filter(|(_, run)| run.start.parent.as_ref() == Some(&tree[at]));
             let inside: Vec<RunId> = inside.map(|(id, _)| id.clone()).collect();
             tree.extend(inside);
             at += 1;
@@ -133,7 +135,7 @@ impl Store for MemoryStore {
                     place.insert(Run {
                         graph: graph.to_owned(),
                         status: Status::Running,
-                        facts: Facts::of(&records),
+                        start: RunStart::of(&records),
                         code: None,
                         records,
                         token,
@@ -174,7 +176,7 @@ impl Store for MemoryStore {
                 last.end = None;
             }
             Sealed::forget_ends(&mut records);
-            run.code = code_of(&records, status);
+            run.code = failure_code(&records, status);
             run.records.extend(records);
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
                 run.is_cancelling = false;

@@ -19,13 +19,14 @@ use graph_model::name::RunId;
 use graph_model::timestamp;
 
 pub use error::{Cause, StoreError};
-pub use listing::{Cursor, Page, RunFilter, RunPage, Within};
+pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
 use crate::record::{Sealed, Status};
+pub use crate::run::{may_block_run, others_had_turn};
 use crate::stop::Stop;
 
 /// What a store's methods return: a future that any task may wait for.
@@ -127,8 +128,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// Answers what a store was not made for.
-pub(crate) fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
+/// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
+pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }
 

@@ -32,11 +32,10 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::listing::Facts;
-use super::{Cursor, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing};
+use super::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
 use crate::clock::{Clock, SystemClock};
 use crate::record::{Sealed, Status};
-use crate::run::{is_run, others_had_turn};
+use crate::run::{may_block_run, others_had_turn};
 use read::{Eyes, Found};
 use write::{Done, Held, Request, Work, Writer, locked};
 
@@ -462,7 +461,7 @@ impl Writing {
     /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
     fn write_here(&self, work: &Work) -> Option<Result<Done, StoreError>> {
         // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
-        if !matches!(work, Work::Append { .. }) || !may_block() || self.queued.load(Ordering::SeqCst) > 0 {
+        if !matches!(work, Work::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
             return None;
         }
         let mut writer = match self.writer.try_lock() {
@@ -479,8 +478,8 @@ impl Writing {
 impl Store for SqliteStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
         Box::pin(async move {
-            let (facts, graph) = (Facts::of(&records), graph.to_owned());
-            let work = Work::Create { run: run.clone(), graph, facts, records };
+            let (start, graph) = (RunStart::of(&records), graph.to_owned());
+            let work = Work::Create { run: run.clone(), graph, start, records };
             self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
@@ -634,10 +633,4 @@ fn damaged(error: &rusqlite::Error, path: &Path) -> StoreError {
          `sqlite3 {place} .recover`"
     );
     StoreError::unreadable(place, reason)
-}
-
-/// Whether the caller is a run's own task on a thread that may wait for the disk, because others do its work meanwhile.
-fn may_block() -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    is_run() && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }

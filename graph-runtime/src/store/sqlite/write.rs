@@ -16,8 +16,7 @@ use super::form::{END, lengthen_log};
 use super::{Patience, explain, is_busy, read};
 use crate::clock::Clock;
 use crate::record::{Sealed, Status};
-use crate::store::listing::{Facts, code_of};
-use crate::store::{StoreError, Wish};
+use crate::store::{RunStart, StoreError, Wish, failure_code};
 
 /// What the writer is asked to do, and whom to answer.
 pub(super) struct Request {
@@ -30,7 +29,7 @@ pub(super) enum Work {
     Create {
         run: RunId,
         graph: String,
-        facts: Facts,
+        start: RunStart,
         records: Vec<Sealed>,
     },
     Append {
@@ -356,7 +355,7 @@ impl At<'_> {
     fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
         let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
-            Work::Create { run, graph, facts, records } => return self.create(run, graph, facts, records),
+            Work::Create { run, graph, start, records } => return self.create(run, graph, start, records),
             Work::Append { run, token, expected, records, status } => {
                 let appended = self.append(run, *token, *expected, records, *status)?;
                 match &appended {
@@ -422,7 +421,7 @@ impl At<'_> {
         }))
     }
 
-    fn create(&self, run: &RunId, graph: &str, facts: &Facts, records: &[Sealed]) -> Answer<Done> {
+    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> Answer<Done> {
         let Self { transaction, holder, now, .. } = *self;
         if find(transaction, run)?.is_some() {
             return Ok(Err(StoreError::Exists(run.clone())));
@@ -445,10 +444,10 @@ impl At<'_> {
                 Status::Running.name(),
                 token,
                 holder,
-                facts.parent.as_ref().map(RunId::as_str),
+                start.parent.as_ref().map(RunId::as_str),
                 now,
-                facts.digest.map(|digest| digest.to_hex()),
-                facts.version,
+                start.digest.map(|digest| digest.to_hex()),
+                start.version,
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
         Ok(Ok(Done::Leased { token, stops: false }))
@@ -490,7 +489,7 @@ impl At<'_> {
                     stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
                  WHERE number = ?1 AND status <> ?2",
             )?
-            .execute(params![number, status.name(), holder, now, code_of(records, status)])?;
+            .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
         Ok(Ok((number, Done::Appended { stops: stop != 0 })))
     }
 
