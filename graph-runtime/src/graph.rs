@@ -21,8 +21,7 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
-#[cfg(feature = "dynamic")]
-pub(crate) use load::LoadError;
+pub use load::LoadError;
 
 use crate::call::GraphFacts;
 use crate::error::Failure;
