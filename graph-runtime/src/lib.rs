@@ -20,6 +20,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What may grow
+//!
+//! Errors, statuses, events, records and what a run returns are `#[non_exhaustive]`: a new version may say more. What a program writes to
+//! say how something is done ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page), [`Retention`](store::Retention),
+//! [`ResumeAll`], [`Single`], [`Fork`](travel::Fork)) is written with `..Default::default()` and may grow too. What a store must
+//! know whole is neither and stays as it is: [`Sealed`](record::Sealed) and [`Within`](store::Within).
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

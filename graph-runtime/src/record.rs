@@ -32,7 +32,7 @@ pub(crate) use snapshot::{Due, SnapshotDraft};
 /// The version of the form that this module writes and reads.
 pub const VERSION: u32 = 2;
 
-/// A record as a store keeps it.
+/// A record as a store keeps it. A store writes all of it and makes it again when it reads, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
     /// Its place in the journal, from 0.
@@ -71,6 +71,7 @@ fn link(digest: &Digest, signature: &[u8; 64]) -> Digest {
 
 /// What every record says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Record {
     /// The version of the form.
     pub v: u32,
@@ -103,6 +104,7 @@ impl Record {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Entry {
     /// A run began.
     Start(Start),
@@ -120,6 +122,7 @@ pub enum Entry {
 
 /// The beginning of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Start {
     /// The graph's id.
     pub graph: String,
@@ -157,6 +160,7 @@ pub struct Start {
 
 /// The visit that a nested run belongs to (R188).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Parent {
     /// The run.
     pub run: RunId,
@@ -171,6 +175,7 @@ pub struct Parent {
 
 /// Where in another run a run began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Origin {
     /// The other run.
     pub run: RunId,
@@ -185,6 +190,7 @@ pub struct Origin {
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Step<V = Visit, T = Target> {
     /// The visits, in the order of the frontier.
     pub visits: Vec<V>,
@@ -225,6 +231,7 @@ impl Payload for Map<String, Value> {
 /// where it is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize, D: Payload, C: Payload"))]
+#[non_exhaustive]
 pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// The number of the visit, from 1.
     pub step: u64,
@@ -282,6 +289,7 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
 
 /// An item of a foreach that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ItemFailure {
     /// The item's index, from 0.
     pub item: u64,
@@ -291,6 +299,7 @@ pub struct ItemFailure {
 
 /// Calls of a step that is not done, which finished before others of the step did: they are not made again if the run is taken up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Calls {
     /// The calls, in the order in which they finished.
     pub done: Vec<Done>,
@@ -298,6 +307,7 @@ pub struct Calls {
 
 /// A call that finished before its step was done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Done {
     /// The number of the visit.
     pub step: u64,
@@ -329,6 +339,7 @@ pub struct Done {
 /// A node that is to be visited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize, D: Payload"))]
+#[non_exhaustive]
 pub struct Target<T = String, D = Value> {
     /// The node.
     pub node: T,
@@ -339,6 +350,7 @@ pub struct Target<T = String, D = Value> {
 
 /// A run that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Resume {
     /// The visits that were committed before.
     pub steps: u64,
@@ -354,6 +366,7 @@ pub struct Resume {
 
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct End {
     /// How it ended.
     pub status: Status,

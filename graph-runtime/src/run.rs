@@ -125,6 +125,7 @@ pub(crate) fn had_others_turn() -> bool {
 
 /// What a run returned.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Finished<O> {
     /// The run.
     pub run: RunId,

@@ -24,6 +24,7 @@ const TIMES: usize = 4;
 
 /// Where a run stands behind a step: its state without its inputs, which the first record has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// How many nodes were visited.
     pub steps: u64,

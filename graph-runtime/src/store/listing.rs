@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::{RunSummary, StoreError};
 use crate::record::{Sealed, Status};
 
-/// Which runs are listed: those of which all holds that is said.
+/// Which runs are listed: those of which all holds that is said. Written with `..RunFilter::default()`, and taken apart whole by stores: a
+/// store that overlooks a condition would list too much, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// The graph's id.
@@ -25,7 +26,7 @@ pub struct RunFilter {
     pub within: Within,
 }
 
-/// What runs are inside of.
+/// What runs are inside of. Stores match it whole, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Within {
     /// Whatever it is, or nothing.

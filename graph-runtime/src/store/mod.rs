@@ -133,8 +133,9 @@ pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }
 
-/// What a list of runs shows.
+/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RunSummary {
     /// The run.
     pub run: RunId,
@@ -162,8 +163,35 @@ pub struct RunSummary {
     pub code: Option<String>,
 }
 
-/// Who is at work on a run.
+impl RunSummary {
+    /// What a list shows of a run of which nothing else is known.
+    pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
+        Self {
+            run,
+            graph: graph.into(),
+            status,
+            records: 0,
+            created: None,
+            updated: None,
+            parent: None,
+            holder: None,
+            is_cancelling: false,
+            digest: None,
+            version: None,
+            code: None,
+        }
+    }
+
+    /// The same with what the journal's first record says.
+    #[must_use]
+    pub fn with_start(self, RunStart { parent, digest, version }: RunStart) -> Self {
+        Self { parent, digest, version, ..self }
+    }
+}
+
+/// Who is at work on a run. A store begins with [`Holder::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The process's id on its host; unknown where it is of an older version.
     pub process: Option<u32>,
@@ -171,6 +199,13 @@ pub struct Holder {
     pub host: String,
     /// Since when it has been at work on the run.
     pub since: Option<SystemTime>,
+}
+
+impl Holder {
+    /// A process on a host, of which it is not known since when it has been at work.
+    pub fn new(process: u32, host: impl Into<String>) -> Self {
+        Self { process: Some(process), host: host.into(), since: None }
+    }
 }
 
 impl fmt::Display for Holder {
