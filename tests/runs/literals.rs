@@ -6,21 +6,16 @@
 //!
 //! `LITERALS` is the number of literals, 2,000 if not set; `SEED` a number that makes them others.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test is its answer")]
-
-#[path = "support/random.rs"]
-mod random;
-
 use std::fmt::Write;
 use std::fs;
 use std::time::SystemTime;
 
+use crate::random::Random;
 use graph_model::number::read_json;
 use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::__private::AsView;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{FromValue, IndexMap, Map, MemoryStore, Number, RunId, Runtime, Store, Value, audit};
-use random::Random;
 
 /// How many literals a graph has.
 const IN_A_GRAPH: usize = 50;

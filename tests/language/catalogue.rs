@@ -4,33 +4,22 @@
 //! What is expected stands in comments, as in `tests/check`. What the graphs call is that of `tests/corpus`, and contracts
 //! with a mistake in them in `tests/catalogue/tools`.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/corpus.rs"]
-#[expect(dead_code, reason = "of the corpus only what is called is needed")]
-mod corpus;
-#[path = "support/expected.rs"]
-mod expected;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use corpus::Corpus;
-use expected::{Expected, difference, yaml_files};
+use crate::corpus::Corpus;
+use crate::expected::{Expected, difference, yaml_files};
+use crate::support::sign;
 use graph_compiler::code::ALL;
-use support::sign;
 
-/// The codes that are not about what a graph says; `tests/bad_input.rs` has them.
+/// The codes that are not about what a graph says; `tests/language/bad_input.rs` has them.
 const LAST_OF_THE_FILE: &str = "G0019";
 
 /// The mistakes, each with what is expected, and the tree that they are compiled in.
 struct Catalogue {
-    tree: tree::Tree,
+    tree: crate::tree::Tree,
     files: Vec<(String, Vec<Expected>)>,
 }
 

@@ -11,26 +11,18 @@
 //! signature. Files without such comments compile. Contracts in `tests/check/tools` have their own comments, which count
 //! for the graphs that are compiled with them.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/expected.rs"]
-mod expected;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use expected::{Expected, difference, yaml_files};
+use crate::expected::{Expected, difference, yaml_files};
+use crate::support::sign;
+use crate::tree::Tree;
 use graph_compiler::code::{ALL, Code};
 use graph_compiler::project::{Compilation, Project};
-use support::sign;
-use tree::Tree;
 
-/// The codes that no text of a signed graph can bring about; `tests/bad_input.rs` does.
+/// The codes that no text of a signed graph can bring about; `tests/language/bad_input.rs` does.
 const OF_THE_FILE: [(&str, &str); 15] = [
     ("G0001", "there is no text to read"),
     ("G0002", "more than 4 MiB"),

@@ -1,7 +1,5 @@
 //! What a call returned is kept and returned again, by a compiled graph and by the same graph interpreted.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,20 +1,9 @@
 //! The graphs of `tests/corpus` are as real ones are, and nothing is wrong with them: the compiler has nothing to say.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/corpus.rs"]
-mod corpus;
-#[path = "support/expected.rs"]
-#[expect(dead_code, reason = "the corpus expects nothing to be said")]
-mod expected;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use corpus::Corpus;
+use crate::corpus::Corpus;
 
 #[test]
 fn nothing_is_said_of_a_graph_without_mistakes() {

@@ -1,17 +1,11 @@
 //! Where runs can end, and what they return there, as the compiler and the interpreter see it.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
+use crate::support::sign;
+use crate::tree::Tree;
 use graph_compiler::graph::Outline;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{Finished, Map, Runtime, Value};
 use serde_json::json;
-use support::sign;
-use tree::Tree;
 
 /// Signs a graph that calls nothing: `config` is its settings and nodes.
 fn graph(config: &str) -> String {

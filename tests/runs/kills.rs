@@ -5,18 +5,9 @@
 //! steps are in it but the one at work; no call of a committed step is made again, and one that is made again has the same
 //! idempotency key; and what the runs return is what they return undisturbed.
 //!
-//! `KILLS=1000 cargo test --release --test kills -- --nocapture` takes minutes. `SEED` names another seed than the one that is drawn.
+//! `KILLS=1000 cargo test --release --test runs kills -- --nocapture` takes minutes. `SEED` names another seed than the one that is drawn.
 
 #![cfg(unix)]
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-#[expect(dead_code, reason = "nothing is compiled here")]
-mod tree;
-#[path = "support/workload.rs"]
-mod workload;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -32,7 +23,7 @@ use graph_runtime::dynamic::Interpreted;
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::{Call, Durability, Options, RunId, SqliteStore, Status, Store, audit, audit_tree};
 
-use workload::{
+use crate::workload::{
     At, Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree,
 };
 
@@ -248,7 +239,10 @@ fn one_batch(batch: u64, chance: &mut Chance, tally: &mut Tally) {
 /// Starts the process, and kills it in a moment unless it is to come to its end. Returns whether its runs have all ended.
 fn run_once(directory: &Path, batch: u64, chance: Option<&mut Chance>, tally: &mut Tally) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "the_process_that_is_killed"]).env(DIRECTORY, directory).env(BATCH, batch.to_string());
+    command
+        .args(["--exact", "kills::the_process_that_is_killed"])
+        .env(DIRECTORY, directory)
+        .env(BATCH, batch.to_string());
     let mut worker = Worker::start(&mut command);
     let mut lines = BufReader::new(worker.output()).lines().map_while(Result::ok);
     let Some(chance) = chance else {

@@ -11,43 +11,30 @@
 //! `UPDATE_DOCS=1` writes `docs/checker.md` anew. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
 //! found although the judge finds no fault with it, `MUTANTS=misplaced` each that was found elsewhere.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/corpus.rs"]
-#[expect(dead_code, reason = "the names of the graphs are known already")]
-mod corpus;
-#[path = "support/expected.rs"]
-#[expect(dead_code, reason = "of mutants no words are expected")]
-mod expected;
-#[path = "mutations/judge.rs"]
+#[path = "../mutations/judge.rs"]
 mod judge;
-#[path = "mutations/mill.rs"]
+#[path = "../mutations/mill.rs"]
 mod mill;
-#[path = "mutations/model.rs"]
+#[path = "../mutations/model.rs"]
 mod model;
-#[path = "mutations/operators.rs"]
+#[path = "../mutations/operators.rs"]
 mod operators;
-#[path = "mutations/page.rs"]
+#[path = "../mutations/page.rs"]
 mod page;
-#[path = "support/random.rs"]
-mod random;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use corpus::Corpus;
+use crate::corpus::Corpus;
+use crate::support::sign;
+use crate::tree::Tree;
 use graph_compiler::diagnostic::{Diagnostic, Place};
 use judge::Fault;
 use mill::{Mill, Mutant, Random};
 use model::{Callee, Callees, Graph};
 use operators::{OF_CONTRACTS, OF_GRAPHS, Operator, tool_id};
-use support::sign;
-use tree::Tree;
 
 /// The share of wrong mutants that must be found, in percent.
 const LEAST_FOUND: f64 = 99.0;
@@ -67,7 +54,7 @@ impl World {
         let corpus = Corpus::read();
         let (mut graphs, mut contracts, mut callees) = (BTreeMap::new(), BTreeMap::new(), Callees::new());
         let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("graph-compiler/contracts");
-        for file in expected::yaml_files(&built_in) {
+        for file in crate::expected::yaml_files(&built_in) {
             let id = file.strip_prefix(&built_in).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
             let contract = Graph::read(&fs::read_to_string(file).unwrap()).unwrap();
             callees.insert(id, Callee::of_contract(&contract.root));

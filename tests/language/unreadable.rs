@@ -5,22 +5,16 @@
 //! nowhere, and names are too long; that is refused to everybody.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use crate::support::sign;
+use crate::tree::Tree;
 use graph_compiler::code::Level;
 use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_compiler::project::Project;
 use graph_runtime::dynamic::{Library, Toolbox};
-use support::sign;
-use tree::Tree;
 
 const HEAD: &str =
     "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\n";

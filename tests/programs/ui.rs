@@ -2,14 +2,10 @@
 //!
 //! `TRYBUILD=overwrite` writes the expectations anew, `SIGN_FIXTURES=1` the graphs' signatures.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{key_file, sign};
+use crate::support::{key_file, sign};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui/graphs")
@@ -17,7 +13,7 @@ fn fixtures() -> PathBuf {
 
 /// Returns what the fixtures are when their signatures are right: each file's name and text.
 ///
-/// The key is that of [`support::key`]; nothing else trusts it, so that its secret half may stand in a test.
+/// The key is that of [`crate::support::key`]; nothing else trusts it, so that its secret half may stand in a test.
 fn signed() -> Vec<(String, String)> {
     let read = |name: &str| fs::read_to_string(fixtures().join(name)).unwrap();
     let mut files: Vec<(String, String)> = [

@@ -1,7 +1,5 @@
 //! `docs/errors.md` says what the table of codes says. `UPDATE_DOCS=1` writes it anew.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

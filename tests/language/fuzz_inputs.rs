@@ -1,28 +1,15 @@
 //! Whatever text is given to the compiler: it comes to an end, soon, in little memory, and without a panic.
 //!
 //! The texts are those of the corpus, the catalogue and `tests/check`, with a few random changes each; and some that were made to
-//! hurt. The same number of inputs gives the same inputs. `FUZZ_INPUTS=1000000 cargo test --release --test fuzz_inputs` makes more of
+//! hurt. The same number of inputs gives the same inputs. `FUZZ_INPUTS=1000000 cargo test --release --test language fuzz_inputs` makes more of
 //! them; `FUZZ_FIRST` is the number of the first, so that one that hurt can be looked at again.
 //!
 //! `fuzz/` has targets for cargo-fuzz, which looks for inputs by what they reach in the code.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "fuzz/changes.rs"]
+#[path = "../fuzz/changes.rs"]
 mod changes;
-#[path = "support/corpus.rs"]
-#[expect(dead_code, reason = "inputs are made of all files")]
-mod corpus;
-#[path = "support/expected.rs"]
-#[expect(dead_code, reason = "of these inputs no words are expected")]
-mod expected;
-#[path = "fuzz/nasty.rs"]
+#[path = "../fuzz/nasty.rs"]
 mod nasty;
-#[path = "support/random.rs"]
-mod random;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,8 +19,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::corpus::Corpus;
+use crate::tree::Tree;
 use changes::{Chance, change};
-use corpus::Corpus;
 use graph_compiler::definition::parse_contract;
 use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::project::Project;
@@ -41,7 +29,6 @@ use graph_compiler::source::Source;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
 use graph_model::signature::{ItemKind, sign};
-use tree::Tree;
 
 /// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
 const INPUTS: usize = 1500;
@@ -58,7 +45,7 @@ fn number(name: &str, default: usize) -> usize {
 fn texts(corpus: &Corpus) -> Vec<String> {
     let mut texts: Vec<String> = corpus.files.iter().map(|(_, text)| text.clone()).collect();
     for directory in ["tests/catalogue", "tests/check"] {
-        let files = expected::yaml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory));
+        let files = crate::expected::yaml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory));
         texts.extend(files.iter().map(|file| fs::read_to_string(file).unwrap()));
     }
     texts
@@ -188,7 +175,7 @@ fn no_text_is_a_contract_that_makes_the_compiler_panic() {
     for at in 0..number("FUZZ_INPUTS", INPUTS) / 5 {
         let text = change(&contracts, Chance::new(at));
         // What no key signs, as a text with a byte order mark, is not read.
-        let Ok(text) = sign(ItemKind::YAML, &text, &support::key(), SystemTime::UNIX_EPOCH) else { continue };
+        let Ok(text) = sign(ItemKind::YAML, &text, &crate::support::key(), SystemTime::UNIX_EPOCH) else { continue };
         let source = Source::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &text);
         let Ok(verified) = verify(&source, project.ring()) else { continue };
         parse_contract(&verified, &id, &mut Diagnostics::new());

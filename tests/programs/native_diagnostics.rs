@@ -3,18 +3,14 @@
 //! How cargo hands on what is written to rustc's stderr is not promised by cargo. When a new version changes that, these
 //! tests say so; what remains then are the `compile_error!`s of `tests/ui`.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+use crate::support::{key, key_file, sign};
 use graph_model::signature::KeyFile;
 use serde_json::Value;
-use support::{key, key_file, sign};
 
 const CONTRACT: &str = "\
 version: \"1.0.0\"

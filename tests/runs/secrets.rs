@@ -1,8 +1,6 @@
 //! A secret reaches the tools that it is for, and is found nowhere else: not in a journal's file, not in what is logged,
 //! observed, told to hooks, returned or said of a failure.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;

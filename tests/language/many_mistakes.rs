@@ -1,20 +1,11 @@
 //! Of a file with very many mistakes 100 are shown and the others counted.
 //!
-//! Short by default. `FLOODS=1 cargo test --release --test floods` takes files as large as a file may be. `cargo bench --bench
+//! Short by default. `FLOODS=1 cargo test --release --test language many_mistakes` takes files as large as a file may be. `cargo bench --bench
 //! floods` measures the time and the memory.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/floods.rs"]
-mod floods;
-#[expect(dead_code, reason = "nobody signs a flood")]
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
-use floods::{Flood, floods};
+use crate::floods::{Flood, floods};
+use crate::tree::Tree;
 use graph_compiler::diagnostic::MOST_SHOWN;
-use tree::Tree;
 
 /// Checks a file that nobody signed, as a pull request is. Returns how many mistakes are shown, and how many there are.
 fn check(text: &str) -> (usize, usize) {

@@ -9,25 +9,19 @@
 //! In all texts `DIR` is the directory in which this happens.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::sign;
+use crate::tree::Tree;
 use graph_compiler::project::Compilation;
 use graph_runtime::Runtime;
 use graph_runtime::dynamic::{Library, Toolbox};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use support::sign;
-use tree::Tree;
 
 /// One way in.
 #[derive(Debug, Clone, Deserialize)]

@@ -3,18 +3,6 @@
 //! What is proved of each: the run comes to the same end; its journal tells the same and is proven; no call of a committed step is
 //! made again; and a call that is made again has the idempotency key and the parameters that it had.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-#[path = "support/corpus.rs"]
-mod corpus;
-#[path = "support/expected.rs"]
-#[expect(dead_code, reason = "nothing is expected of what the compiler says")]
-mod expected;
-mod support;
-#[path = "support/tree.rs"]
-#[expect(dead_code, reason = "nothing is compiled here")]
-mod tree;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +22,7 @@ use graph_runtime::{
 use serde_json::json;
 use tokio::sync::Notify;
 
-use corpus::Corpus;
+use crate::corpus::Corpus;
 
 /// The ways in which each graph is run: what tools answer depends on it, and so which way a run goes.
 const WAYS: u64 = 4;
@@ -312,7 +300,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn load(tree: &tree::Tree, name: &str, way: u64) -> Self {
+    fn load(tree: &crate::tree::Tree, name: &str, way: u64) -> Self {
         let made = Arc::default();
         let library = Library::open(&tree.path(""), Answers { way, made: Arc::clone(&made) });
         let graph = library.graph(&tree.path(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"));

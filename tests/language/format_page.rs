@@ -1,18 +1,12 @@
 //! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME` where the
 //! name of its file matters to another.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use support::sign;
-use tree::Tree;
+use crate::support::sign;
+use crate::tree::Tree;
 
 /// A graph of a page, and the line on which it begins.
 struct Block {

@@ -3,8 +3,6 @@
 //! A target of its own: it must compile while a graph is changed and not signed yet. `SIGN_FIXTURES=1` signs the graphs and
 //! contracts with the demo key, and writes the list.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,7 +69,7 @@ fn machines() -> String {
     let mut text = String::from(
         "//! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.\n\
          //!\n\
-         //! Written by `SIGN_FIXTURES=1 cargo test --test engine_graphs`.\n\n\
+         //! Written by `SIGN_FIXTURES=1 cargo test --test language engine_graphs`.\n\n\
          use graph_model::value::AsView;\nuse graph_runtime::graph;\n\nuse super::script::Stage;\nuse super::{Erased, erased};\n\n",
     );
     let all = compilations();

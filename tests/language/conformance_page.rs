@@ -1,7 +1,5 @@
 //! `docs/conformance.md` has one row for each requirement, and what a row names as its proof exists.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -89,12 +87,12 @@ fn each_row_names_tests_and_files_that_exist_or_says_why_it_does_not_apply() {
 
 #[test]
 fn a_proof_that_does_not_exist_is_found() {
-    assert_eq!(problem("tests/conformance_page.rs::a_proof_that_does_not_exist_is_found"), None);
+    assert_eq!(problem("tests/language/conformance_page.rs::a_proof_that_does_not_exist_is_found"), None);
     assert_eq!(problem("tests/check/targets.yaml"), None);
     for (name, expected) in [
         ("tests/check/no_such_file.yaml", "there is no file"),
-        ("tests/conformance_page.rs::no_such_test", "has no function"),
-        ("tests/conformance_page.rs::rows", "is no test"),
+        ("tests/language/conformance_page.rs::no_such_test", "has no function"),
+        ("tests/language/conformance_page.rs::rows", "is no test"),
     ] {
         assert!(problem(name).is_some_and(|problem| problem.contains(expected)), "{name}");
     }

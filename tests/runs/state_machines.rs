@@ -1,7 +1,5 @@
 //! The graphs that the examples run, with tools that follow a script: the way, what each visit returned, how the run ends.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,18 +1,12 @@
 //! Files that are no graphs: each gets one error that names it and says what to do, soon, and no panic.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
-
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::support::{key, sign};
+use crate::tree::Tree;
 use graph_compiler::diagnostic::Diagnostic;
 use graph_model::signature::{ItemKind, KeyFile, SecretKey};
-use support::{key, sign};
-use tree::Tree;
 
 /// How long the worst file may take, in a build of the compiler that is not optimised.
 const SOON: Duration = Duration::from_secs(60);
