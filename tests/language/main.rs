@@ -28,4 +28,5 @@ mod fuzz_inputs;
 mod items_page;
 mod many_mistakes;
 mod mutations;
+mod public_api;
 mod unreadable;

@@ -184,7 +184,8 @@ impl RunSummary {
 
     /// The same with what the journal's first record says.
     #[must_use]
-    pub fn with_start(self, RunStart { parent, digest, version }: RunStart) -> Self {
+    pub fn with_start(self, start: RunStart) -> Self {
+        let RunStart { parent, digest, version } = start;
         Self { parent, digest, version, ..self }
     }
 }
