@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group};
-use graph_runtime::__private::settle_often;
+use graph_runtime::__measured::settle_often;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{ActionError, Call, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value};
 use rusqlite::Connection;

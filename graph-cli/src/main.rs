@@ -82,11 +82,14 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
-    limit_files_by_errors();
     let arguments = Arguments::try_parse().map_err(|error| {
         if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|verb| verb == "run") {
             command::run::refuse(&error.to_string());
+        }
+        // A version is a dozen bytes, and asked for more often than any other command.
+        #[cfg(unix)]
+        if error.kind() != clap::error::ErrorKind::DisplayVersion {
+            limit_files_by_errors();
         }
         let printed = error.print();
         let code = u8::try_from(error.exit_code()).unwrap_or(UNDONE);
@@ -103,6 +106,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
+    #[cfg(unix)]
+    limit_files_by_errors();
     let outcome = match arguments.verb {
         Verb::Keys(keys) => command::keys::run(keys),
         Verb::Sign(sign) => command::sign::run(&sign),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use graph_runtime::store::StoreError;
+
 /// How a command that did its work ended.
 pub(crate) enum Outcome {
     /// All is well.
@@ -26,6 +28,18 @@ impl Error {
         Self(message.into())
     }
 
+    /// Says what an error says, and what its causes say.
+    pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut text = error.to_string();
+        let mut at = error;
+        // What a store says stands alone: its cause says the same in other words.
+        while let Some(cause) = at.source().filter(|_| !at.is::<StoreError>()) {
+            text = format!("{text}: {cause}");
+            at = cause;
+        }
+        Self(text)
+    }
+
     /// Says what could not be done with a file.
     pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Self {
         Self(format!("cannot {what} {}: {error}", path.display()))
@@ -38,15 +52,9 @@ impl fmt::Display for Error {
     }
 }
 
-impl<E: std::error::Error> From<E> for Error {
+impl<E: std::error::Error + 'static> From<E> for Error {
     fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        Self(text)
+        Self::of(&error)
     }
 }
 

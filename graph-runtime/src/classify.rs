@@ -62,6 +62,7 @@ impl<'a> From<&'a Failure> for Evidence<'a> {
 
 /// What a failure is.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Classification {
     /// How it is to be treated.
     pub category: Category,
@@ -87,6 +88,7 @@ impl Classification {
 
 /// How long to wait before a call is made again; numbers are seconds (R164).
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub enum Policy {
     /// Not at all.
     #[default]

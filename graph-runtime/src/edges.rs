@@ -18,6 +18,7 @@ pub struct Edges {
 
 /// An edge, and how often it was taken.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Fired<'a> {
     /// The node that it leads away from.
     pub from: &'a str,

@@ -248,6 +248,7 @@ impl Record for Failure {
 
 /// The last failure of a node, as `state._last_error` shows it (R121).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub struct LastError {
     /// The node that failed.
     pub node: String,
@@ -272,6 +273,7 @@ impl Record for LastError {
 
 /// A failure that the run went on after, because its graph says `on_error: continue` (R126).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub struct SuppressedError {
     /// The step in which it happened.
     pub step: u64,

@@ -24,6 +24,8 @@ use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
+pub use load::LoadError;
+
 use crate::call::GraphFacts;
 use crate::error::Failure;
 use crate::machine::Arguments;

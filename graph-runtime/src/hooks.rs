@@ -16,6 +16,7 @@ use crate::record::Status;
 
 /// How a hook steers a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Control {
     /// The call is made again, if hooks have not had that done `max_retries` times already. After an error only.
     Retry {
@@ -81,6 +82,7 @@ impl Control {
 
 /// What a hook is told.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Told<'a> {
     /// The run.
     pub run: &'a RunId,
@@ -165,6 +167,7 @@ impl fmt::Debug for dyn AnyHooks {
 
 /// Which hooks a program's hooks stand beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Layer {
     /// Behind the graph's own: they may steer a run (R144).
     Builtin,

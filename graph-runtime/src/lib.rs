@@ -20,6 +20,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What may grow
+//!
+//! Errors, statuses, events, records and what a run returns are `#[non_exhaustive]`: a new version may say more. What a program writes to
+//! say how something is done ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page), [`Retention`](store::Retention),
+//! [`ResumeAll`], [`Single`], [`Fork`](travel::Fork)) is written with `..Default::default()` and may grow too. What a store must
+//! know whole is neither and stays as it is: [`Sealed`](record::Sealed) and [`Within`](store::Within).
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -43,7 +50,7 @@ mod gate;
 mod graph;
 pub mod hooks;
 pub mod items;
-mod machine;
+pub mod machine;
 mod macros;
 pub mod observer;
 mod outcome;
@@ -65,11 +72,12 @@ mod vault;
 pub use graph_macros::include_graphs;
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::condition::When;
-pub use graph_model::name::RunId;
+pub use graph_model::digest::Digest;
+pub use graph_model::name::{GraphId, ItemId, RunId};
 pub use graph_model::number::Number;
 pub use graph_model::program::Edge;
 pub use graph_model::secret::Secret;
-pub use graph_model::signature::{KeyError, SecretKey};
+pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use attest::{Attestation, AttestationError, attest};
@@ -116,7 +124,28 @@ macro_rules! graph {
     };
 }
 
-/// What generated code calls. Nothing in here is for people.
+/// What our own benchmarks measure and no program calls.
+#[doc(hidden)]
+pub mod __measured {
+    pub use crate::step::settle_often;
+}
+
+/// What generated code calls. Nothing in here is for people, and what is in here without being public elsewhere is:
+///
+/// | item | why generated code needs it |
+/// |---|---|
+/// | `graph` | the procedural macro behind `graph!`, which has to be told the path of this crate |
+/// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
+/// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
+/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
+/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
+/// | `NoTools`, `no_such_tool` | the lane of a graph without tools; an index that only a journal of another graph has |
+/// | `builtin`, `subprocess` | perform the tools that the program leaves to the runtime |
+/// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
+/// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
+///
+/// All else is public where it belongs, mostly in [`machine`](crate::machine), and is here so that generated code names one module and
+/// nothing that a program could shadow.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(feature = "macros")]
@@ -128,7 +157,6 @@ pub mod __private {
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
-    pub use crate::step::settle_often;
     pub use crate::tools::{builtin, subprocess};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,

@@ -2,17 +2,24 @@
 //!
 //! What the graph's nodes do is decided by pure functions of the engine's own; only the call of a tool waits for anything. So a journal
 //! replays to the same state wherever it is replayed.
+//!
+//! Generated code implements [`Machine`] and [`Graph`], and so does the interpreter. A machine that is written by hand has a
+//! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`Cells`]) and a place from which tools are called
+//! ([`Lane`]).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
-use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+use graph_model::value::{FromValue, Mismatch, Value};
+
+pub use graph_model::program::{ItemType, Key, Kind, Param, Performer, Program, Tool, Verb};
+pub use graph_model::value::{AsView, View};
 
 use crate::call::Call;
 use crate::error::{ActionError, Failure};
-use crate::graph::CompiledGraph;
+pub use crate::graph::{CompiledGraph, LoadError};
 
 /// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
 pub trait Machine: Send + Sync + 'static {

@@ -127,6 +127,7 @@ impl Default for ResumeAll {
 
 /// What came of resuming one of several runs.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Resumed<O> {
     /// The run as the store listed it before.
     pub summary: RunSummary,

@@ -36,7 +36,7 @@ pub const VERSION: u32 = 3;
 /// The first version of the form that this module reads.
 pub const FIRST_VERSION: u32 = 2;
 
-/// A record as a store keeps it.
+/// A record as a store keeps it. A store writes all of it and makes it again when it reads, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
     /// Its place in the journal, from 0.
@@ -75,6 +75,7 @@ fn link(digest: &Digest, signature: &[u8; 64]) -> Digest {
 
 /// What every record says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Record {
     /// The version of the form.
     pub v: u32,
@@ -93,9 +94,21 @@ pub struct Record {
     pub entry: Entry,
 }
 
+impl Record {
+    /// Returns the visit of another run that the run is inside of, if this is the [start](Entry::Start) of one: what links a nested
+    /// run to its outer one.
+    pub fn parent(&self) -> Option<&Parent> {
+        match &self.entry {
+            Entry::Start(start) => start.parent.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Entry {
     /// A run began.
     Start(Start),
@@ -113,6 +126,7 @@ pub enum Entry {
 
 /// The beginning of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Start {
     /// The graph's id.
     pub graph: String,
@@ -150,6 +164,7 @@ pub struct Start {
 
 /// The visit that a nested run belongs to (R188).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Parent {
     /// The run.
     pub run: RunId,
@@ -164,6 +179,7 @@ pub struct Parent {
 
 /// Where in another run a run began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Origin {
     /// The other run.
     pub run: RunId,
@@ -178,6 +194,7 @@ pub struct Origin {
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Step<V = Visit, T = Target> {
     /// The visits, in the order of the frontier.
     pub visits: Vec<V>,
@@ -221,6 +238,7 @@ impl Payload for Map<String, Value> {
 /// where it is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize, D: Payload, C: Payload"))]
+#[non_exhaustive]
 pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// The number of the visit, from 1. It was given when the step before made the activation.
     pub step: u64,
@@ -284,6 +302,7 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
 
 /// An item of a foreach that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ItemFailure {
     /// The item's index, from 0.
     pub item: u64,
@@ -293,6 +312,7 @@ pub struct ItemFailure {
 
 /// A visit that failed, and ended the run with others of its step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VisitFailure {
     /// The number of the visit.
     pub step: u64,
@@ -307,6 +327,7 @@ pub struct VisitFailure {
 
 /// Calls of a step that is not done, which finished before others of the step did: they are not made again if the run is taken up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Calls {
     /// The calls, in the order in which they finished.
     pub done: Vec<Done>,
@@ -314,6 +335,7 @@ pub struct Calls {
 
 /// A call that finished before its step was done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Done {
     /// The number of the visit.
     pub step: u64,
@@ -344,6 +366,7 @@ pub struct Done {
 
 /// A node that is to be visited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Target<T = String> {
     /// The number that its visit will have.
     #[serde(default)]
@@ -360,6 +383,7 @@ pub struct Target<T = String> {
 
 /// A join that has not come yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Join {
     /// The node.
     pub node: String,
@@ -372,6 +396,7 @@ pub struct Join {
 
 /// A branch that has come to a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Arrival {
     /// The number of the visit that led to the join.
     pub visit: u64,
@@ -381,6 +406,7 @@ pub struct Arrival {
 
 /// A run that goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Resume {
     /// The visits that were committed before.
     pub steps: u64,
@@ -396,6 +422,7 @@ pub struct Resume {
 
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct End {
     /// How it ended.
     pub status: Status,

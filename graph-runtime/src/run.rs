@@ -98,15 +98,22 @@ tokio::task_local! {
     static RUN: Cell<bool>;
 }
 
-/// Whether the caller is the task of a run.
-#[cfg(feature = "sqlite")]
-pub(crate) fn is_run() -> bool {
-    RUN.try_with(|_| ()).is_ok()
+/// Whether a store may wait for its disk on the caller's thread: the caller is the task of a run, and the other threads of a
+/// multi-threaded Tokio runtime do its other work meanwhile.
+///
+/// A store that finds its writer free and nobody waiting for it then writes at once, inside
+/// [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html), and says so with [`others_had_turn`]. Being woken
+/// by another thread can take as long as the write. While the writer is busy, a store that collects what is asked and commits it
+/// together does better than one that makes each run wait for a commit of its own.
+pub fn may_block_run() -> bool {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let is_run = RUN.try_with(|_| ()).is_ok();
+    is_run && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// Notes that the other tasks of the thread have had a turn.
-#[cfg(feature = "sqlite")]
-pub(crate) fn others_had_turn() {
+/// Says that the run's task waited on its thread, so that the other tasks of the thread ran elsewhere meanwhile: the run goes on without
+/// giving way to them once more. Does nothing where the caller is not the task of a run.
+pub fn others_had_turn() {
     // Who is not a run's task takes no turns.
     RUN.try_with(|had| had.set(true)).unwrap_or_default();
 }
@@ -118,6 +125,7 @@ pub(crate) fn had_others_turn() -> bool {
 
 /// What a run returned.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Finished<O> {
     /// The run.
     pub run: RunId,

@@ -459,6 +459,7 @@ impl Cells for NoCells {
 
 /// What differs between two values at a path.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Difference {
     /// Where: names and places in lists with dots between them.
     pub path: String,

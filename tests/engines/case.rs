@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_model::signature::{ItemKind, KeyFile, sign};
 use graph_runtime::record::{Entry, Record, Sealed};
-use graph_runtime::store::{Lease, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
 use graph_runtime::travel::replay;
 use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
@@ -628,7 +628,11 @@ impl Store for Log {
         self.store.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.store.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.store.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.store.find(run)
     }
 }

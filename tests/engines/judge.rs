@@ -16,7 +16,7 @@ use graph_runtime::dynamic::{Interpreted, Performing, Tools};
 use graph_runtime::hooks::Told;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Record, Sealed};
-use graph_runtime::store::{Lease, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
 use graph_runtime::{
     ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, RunId,
     Runtime, Status, Store, TokioClock, Value,
@@ -506,8 +506,12 @@ impl Store for ToldStore {
         self.1.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.1.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.1.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.1.find(run)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.
 //!
-//! Written by `SIGN_FIXTURES=1 cargo test --test engine_graphs`.
+//! Written by `SIGN_FIXTURES=1 cargo test --test language engine_graphs`.
 
 use graph_model::value::AsView;
 use graph_runtime::graph;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use graph_compiler::tree::{Key, Node as Value, Tree};
 
-use crate::model::{
+use super::model::{
     Callees, Expression, Field, Graph, Kind, Node, Path, Type, called, comparisons, fields, get, items, operator,
     text_of,
 };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use graph_compiler::tree::{Key, Tree};
 
-use crate::model::{Callees, Graph, fields, parse};
+use super::model::{Callees, Graph, fields, parse};
 
 /// A text with one mistake.
 pub(crate) struct Mutant {
@@ -130,7 +130,7 @@ impl Mill<'_> {
 
     /// Adds a mutant in which an element of a list is missing.
     pub(crate) fn drop_item(&mut self, list: &Tree, at: usize, names: &[&str], around: &[usize], is_wrong: bool) {
-        let spans: Vec<Range<usize>> = crate::model::items(list).iter().map(|item| item.span.clone()).collect();
+        let spans: Vec<Range<usize>> = super::model::items(list).iter().map(|item| item.span.clone()).collect();
         self.drop_part(list, &spans, at, names, around, is_wrong);
     }
 
@@ -186,7 +186,7 @@ impl Mill<'_> {
 
     /// Slips in a value that is one word.
     pub(crate) fn slip_word(&mut self, tree: &Tree, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
-        let Some(word) = crate::model::text_of(tree).filter(|word| !word.is_empty()) else { return };
+        let Some(word) = super::model::text_of(tree).filter(|word| !word.is_empty()) else { return };
         if let Some(span) = self.word(tree, word) {
             let slipped = self.random.slip(word, is_taken);
             self.edit(&[(span, slipped)], names, &[], is_wrong);

@@ -2,8 +2,8 @@
 
 use graph_compiler::tree::{Key, Node as Value, Tree};
 
-use crate::mill::Mill;
-use crate::model::{Kind, Node, Type, called, comparisons, fields, get, items, operator, text_of};
+use super::mill::Mill;
+use super::model::{Kind, Node, Type, called, comparisons, fields, get, items, operator, text_of};
 
 /// A kind of mistake.
 pub(crate) struct Operator {
@@ -254,18 +254,18 @@ fn written_slips(mill: &mut Mill<'_>) {
 }
 
 /// A path of the file: where it stands and its parts.
-fn paths(mill: &Mill<'_>) -> Vec<crate::model::Path> {
+fn paths(mill: &Mill<'_>) -> Vec<super::model::Path> {
     let expressions = mill.graph.expressions(&mill.graph.root).into_iter().flat_map(|expression| expression.paths);
     let tests = tests(mill).into_iter().filter_map(|(test, _)| {
         let tree = get(test, "path")?;
         let text = text_of(tree)?;
-        Some(crate::model::Path::new(text, mill.word(tree, text)?))
+        Some(super::model::Path::new(text, mill.word(tree, text)?))
     });
     expressions.chain(tests).collect()
 }
 
 /// Slips in one part of a path.
-fn slip_part(mill: &mut Mill<'_>, path: &crate::model::Path, part: &str, is_taken: impl Fn(&str) -> bool) {
+fn slip_part(mill: &mut Mill<'_>, path: &super::model::Path, part: &str, is_taken: impl Fn(&str) -> bool) {
     let Some(at) = path.text.rfind(part).map(|at| path.span.start + at) else { return };
     let slipped = mill.random.slip(part, is_taken);
     mill.wrong(&(at..at + part.len()), &slipped, &[]);

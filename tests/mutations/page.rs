@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::Verdict;
-use crate::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
+use super::Verdict;
+use super::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
 
 /// What became of the mutants of one operator.
 #[derive(Default, Clone, Copy)]
@@ -58,7 +58,7 @@ fn page(verdicts: &[Verdict]) -> String {
     let mut page = format!(
         "# What the checker finds\n\n\
          From the graphs of `tests/corpus` and the contracts of their tools, of which the compiler says nothing, {} mutants with one\n\
-         mistake each are made and compiled. This page is written by `tests/mutations.rs`, from what came of them.\n\n\
+         mistake each are made and compiled. This page is written by `tests/language/mutations.rs`, from what came of them.\n\n\
          Of {} mutants that are wrong, {} are found ({}), {} of them on the right line ({}).\n\n\
          - A mutant is **wrong** always, as one whose edge leads to a name that no node has; or if a judge that knows the format and not\n  \
          the compiler finds fault with what came of it. Every other one is another graph that may be meant: an edge leads elsewhere,\n  \

@@ -85,7 +85,7 @@ fn fixtures(directory: &str) -> Tree {
     tree
 }
 
-/// Returns the graphs in a page, as [`tests/format_page.rs`] finds them.
+/// Returns the graphs in a page, as [`tests/language/format_page.rs`] finds them.
 fn graphs_of_page(page: &str) -> Vec<(String, String)> {
     let mut lines = page.lines().enumerate();
     let mut graphs = Vec::new();

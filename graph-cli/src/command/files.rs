@@ -204,7 +204,7 @@ fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Er
         Some(_) => Err(error),
     };
     let summary = match tokio.block_on(journals.find(run)) {
-        Err(error @ StoreError::Corrupt { .. }) => return changed(error.into()),
+        Err(error @ StoreError::Unreadable { .. }) => return changed(error.into()),
         Err(StoreError::NotFound(run)) if store.is_none() => return Err(not_filed(&run, project.display())),
         found => found?,
     };

@@ -202,7 +202,7 @@ impl Failure {
     }
 
     /// Of an error with its causes.
-    fn of<E: std::error::Error>(code: u8, error: E) -> Self {
+    fn of<E: std::error::Error + 'static>(code: u8, error: E) -> Self {
         Self::new(code, Error::from(error))
     }
 
@@ -590,7 +590,7 @@ async fn perform(
     };
     if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
         // The cause says what to do about it, and then the run goes on.
-        let error = format!("{}; the run can be resumed with `--resume {id}`", Error::from(error));
+        let error = format!("{}; the run can be resumed with `--resume {id}`", Error::of(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_model::timestamp;
 use graph_runtime::record::Status;
-use graph_runtime::store::RunSummary;
+use graph_runtime::store::{Page, RunFilter, RunPage, RunSummary, StoreError};
 use graph_runtime::{RunId, Store};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Runs) -> Done {
         let store = stored::open(&arguments.store, Access::Read).await?;
         let runs = match &arguments.run {
             Some(run) => vec![store.find(run).await?],
-            None => store.list().await?,
+            None => read_all(&store, arguments.status.clone()).await?,
         };
         Ok::<_, crate::outcome::Error>(runs)
     })?;
@@ -53,6 +53,20 @@ pub(crate) fn run(arguments: &Runs) -> Done {
         out!("{}", line.join("  ").trim_end());
     }
     Ok(Outcome::Well)
+}
+
+/// Reads the runs that stand so, any if none is named, a page at a time: a store may have very many others.
+async fn read_all(store: &impl Store, statuses: Vec<Status>) -> Result<Vec<RunSummary>, StoreError> {
+    let filter = RunFilter { statuses, ..RunFilter::default() };
+    let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());
+    loop {
+        let RunPage { runs, next } = store.runs(&filter, &page).await?;
+        all.extend(runs);
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
 }
 
 fn row(run: &RunSummary) -> [String; 6] {

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Show) -> Done {
     Ok(Outcome::Well)
 }
 
-fn of_run(run: &RunId, error: impl std::error::Error) -> Error {
+fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
     Error::new(format!("run {run}: {}", Error::from(error)))
 }
 

@@ -78,7 +78,7 @@ pub(super) fn prove(
     let Opened { tokio, store, files, key, seal } = opened;
     let problem = |run: RunId, what: String| Ok(Err(vec![Problem { run, what }]));
     let records = match tokio.block_on(store.load(run)) {
-        Err(error @ StoreError::Corrupt { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
+        Err(error @ StoreError::Unreadable { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
         Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, kept)),
         loaded => loaded?,
     };
@@ -104,7 +104,7 @@ pub(super) fn prove(
             Ok(Err(differing.into_iter().map(|(run, path)| Problem { run, what: what(path) }).collect()))
         }
         Err(FilesAuditError::Audit(AuditError::Journal { run, reason })) => problem(run, reason.to_string()),
-        Err(FilesAuditError::Audit(AuditError::Store { run, source: source @ StoreError::Corrupt { .. } }))
+        Err(FilesAuditError::Audit(AuditError::Store { run, source: source @ StoreError::Unreadable { .. } }))
             if files.is_some() =>
         {
             problem(run, damaged(&source))

@@ -18,7 +18,7 @@ use crate::graph::CompiledGraph;
 use crate::machine::Machine;
 use crate::record::{Entry, Record, Sealed, Status, head};
 use crate::seal::SealKey;
-use crate::store::{Lease, RunSummary, Store, StoreError, Storing, unsupported};
+use crate::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
 ///
@@ -205,15 +205,15 @@ impl ProjectStore {
         let file = journal::file(run);
         let path = || self.disk.path(&file);
         match self.disk.read(&file) {
-            Ok(Some(bytes)) => journal::read(&bytes).map_err(|reason| StoreError::Corrupt { path: path(), reason }),
+            Ok(Some(bytes)) => journal::read(&bytes).map_err(|reason| StoreError::unreadable(path().display(), reason)),
             Ok(None) => Err(StoreError::NotFound(run.clone())),
-            Err(error) => Err(unopened(path(), &error)),
+            Err(error) => Err(unopened(path(), error)),
         }
     }
 
     fn summary(&self, run: &RunId) -> Result<RunSummary, StoreError> {
         let records = self.read(run)?;
-        let malformed = |reason: String| StoreError::Corrupt { path: self.disk.path(&journal::file(run)), reason };
+        let malformed = |reason: String| StoreError::unreadable(self.disk.path(&journal::file(run)).display(), reason);
         let record = |sealed: &Sealed| -> Result<Record, StoreError> {
             serde_json::from_str(&sealed.body).map_err(|error| malformed(format!("record {}: {error}", sealed.seq)))
         };
@@ -246,7 +246,7 @@ impl ProjectStore {
 
     fn summaries(&self) -> Result<Vec<RunSummary>, StoreError> {
         let names = self.disk.names(journal::THREADS);
-        let names = names.map_err(|error| unopened(self.disk.path(journal::THREADS), &error))?;
+        let names = names.map_err(|error| unopened(self.disk.path(journal::THREADS), error))?;
         let mut all = Vec::new();
         for run in names.iter().filter_map(|name| RunId::new(name.as_str()).ok()) {
             match self.summary(&run) {
@@ -255,16 +255,14 @@ impl ProjectStore {
                 found => all.push(found?),
             }
         }
-        all.sort_by(|one, other| {
-            other.created.cmp(&one.created).then_with(|| one.run.as_str().cmp(other.run.as_str()))
-        });
         Ok(all)
     }
 }
 
-fn unopened(path: PathBuf, error: &FilesError) -> StoreError {
-    let cause = std::error::Error::source(error);
-    StoreError::Open { path, reason: cause.map_or_else(|| error.to_string(), ToString::to_string) }
+fn unopened(path: PathBuf, error: FilesError) -> StoreError {
+    let cause = std::error::Error::source(&error);
+    let reason = cause.map_or_else(|| error.to_string(), ToString::to_string);
+    StoreError::open(path.display(), reason).with_source(error)
 }
 
 impl Store for ProjectStore {
@@ -284,8 +282,8 @@ impl Store for ProjectStore {
         unsupported("go on with runs: it reads the files of a project")
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(async move { self.summaries() })
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move { RunPage::of(self.summaries()?, filter, page) })
     }
 
     fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {

@@ -174,6 +174,7 @@ pub struct Input {
 
 /// The type of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InputType {
     /// A text.
     String,

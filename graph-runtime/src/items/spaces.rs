@@ -15,6 +15,7 @@ use super::file;
 
 /// Whose a space is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Space {
     /// The project's.
     Project,

@@ -14,6 +14,7 @@ const MOST_VALUES: usize = 100_000;
 
 /// Why a text is not the YAML that is wanted.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum YamlError {
     /// It is no YAML, or of the kind that is refused.
     #[error("{0}")]

@@ -23,8 +23,10 @@ pub trait Observer: Send + Sync {
 
 /// What a run does.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Event<'a> {
     /// A run begins, or goes on.
+    #[non_exhaustive]
     RunStarted {
         /// The run.
         run: &'a RunId,
@@ -36,6 +38,7 @@ pub enum Event<'a> {
         steps: u64,
     },
     /// A node is about to be visited.
+    #[non_exhaustive]
     StepStarted {
         /// The run.
         run: &'a RunId,
@@ -47,6 +50,7 @@ pub enum Event<'a> {
         kind: Kind,
     },
     /// A node was visited.
+    #[non_exhaustive]
     StepCompleted {
         /// The run.
         run: &'a RunId,
@@ -72,6 +76,7 @@ pub enum Event<'a> {
         warnings: &'a [String],
     },
     /// Records were committed to the run's journal. Runs without a store have none, so there is no such event of them.
+    #[non_exhaustive]
     Recorded {
         /// The run.
         run: &'a RunId,
@@ -83,6 +88,7 @@ pub enum Event<'a> {
     },
     /// The run ended; with status running where a step could not be committed, or the runtime was shut down, and the run waits to be
     /// resumed.
+    #[non_exhaustive]
     RunEnded {
         /// The run.
         run: &'a RunId,

@@ -26,6 +26,7 @@ const TIMES: usize = 4;
 
 /// Where a run stands behind a step: its state without its inputs, which the first record has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// How many nodes were visited.
     pub steps: u64,
@@ -69,6 +70,7 @@ pub struct Snapshot {
 
 /// A visit that began branches which are not over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct FanOut {
     /// The number of the visit.
     pub visit: u64,
@@ -84,6 +86,7 @@ pub struct FanOut {
 
 /// A branch, by what names it in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct InBranch {
     /// The number of the visit that began it.
     pub fan: u64,
@@ -93,6 +96,7 @@ pub struct InBranch {
 
 /// What is remembered of a branch, in the words of a [`Snapshot`], which remembers the visits outside all branches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct BranchMemory {
     /// The number of the visit that began the branch.
     pub fan: u64,

@@ -5,7 +5,7 @@ use std::future::Future;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 
-use super::{Cursor, Page, RunFilter, Store, StoreError, Within};
+use super::{Cursor, Page, RunFilter, RunPage, Store, StoreError, Within};
 use crate::record::{Sealed, Status};
 
 /// Tests a store; `make` makes an empty one. That what a store kept survives its process is for the store's own tests.
@@ -32,6 +32,7 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     a_run_that_ended_is_held_by_nobody(&make().await).await;
     runs_are_listed_newest_first_with_their_status(&make().await).await;
     runs_are_listed_by_what_they_are_and_in_pages(&make().await).await;
+    runs_come_and_go_between_pages(&make().await).await;
     whoever_holds_a_run_is_told_to_stop_it(&make().await).await;
     a_cancel_outlives_its_holder(&make().await).await;
     a_run_is_removed_with_those_inside_it(&make().await).await;
@@ -375,6 +376,39 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
     assert!(second.runs == whole[5..10], "a run that begins meanwhile moves no page");
     let foreign = Page { after: Some(Cursor::new("no place")), ..Page::default() };
     assert!(matches!(store.runs(&all, &foreign).await, Err(StoreError::BadCursor(_))), "a foreign cursor is refused");
+}
+
+/// Runs that begin and go while a list is read move no page: each run that was there all the time is in the pages once.
+pub async fn runs_come_and_go_between_pages(store: &impl Store) {
+    let create = async |name: &str, status: Status| {
+        let lease = store.create(&run(name), "test/graph", vec![record(0)]).await.expect("a new run can be created");
+        if status != Status::Running {
+            store.append(&lease, 1, vec![record(1)], status).await.expect("its holder can append");
+        }
+    };
+    for number in 0..20 {
+        create(&format!("run{number}"), Status::Completed).await;
+    }
+    let (filter, mut page) = (RunFilter::default(), Page { size: 6, after: None });
+    let mut seen = Vec::new();
+    for round in 0.. {
+        let RunPage { runs, next } = store.runs(&filter, &page).await.expect("a store can be listed");
+        assert!(runs.len() <= page.size, "a page has no more runs than were asked for");
+        seen.extend(runs.into_iter().map(|run| run.run));
+        let Some(next) = next else { break };
+        page.after = Some(next);
+        // The run that the cursor was made behind goes, and one of the next page; others begin.
+        for gone in [seen.last().cloned(), [Some(run("run10")), None][round.min(1)].clone()].into_iter().flatten() {
+            store.remove(&gone).await.expect("what nobody holds can be removed");
+        }
+        create(&format!("new{round}"), Status::Running).await;
+    }
+    let expected: Vec<RunId> =
+        (0..20).rev().filter(|number| *number != 10).map(|at| run(&format!("run{at}"))).collect();
+    assert_eq!(
+        seen, expected,
+        "each run that was there all the time once, the newest first, and none that began since"
+    );
 }
 
 /// Appends of different runs do not get into each other's way.

@@ -1,5 +1,8 @@
 //! Listings: some of a store's runs, a page at a time.
 
+use std::cmp::Reverse;
+use std::time::SystemTime;
+
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use serde::Deserialize;
@@ -7,7 +10,8 @@ use serde::Deserialize;
 use super::{RunSummary, StoreError};
 use crate::record::{Sealed, Status};
 
-/// Which runs are listed: those of which all holds that is said.
+/// Which runs are listed: those of which all holds that is said. Written with `..RunFilter::default()`, and taken apart whole by stores: a
+/// store that overlooks a condition would list too much, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// The graph's id.
@@ -22,7 +26,7 @@ pub struct RunFilter {
     pub within: Within,
 }
 
-/// What runs are inside of.
+/// What runs are inside of. Stores match it whole, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Within {
     /// Whatever it is, or nothing.
@@ -96,32 +100,69 @@ pub struct RunPage {
     pub next: Option<Cursor>,
 }
 
-/// Takes a page out of all runs, for stores that can do no better.
-pub(super) fn page_of(all: Vec<RunSummary>, filter: &RunFilter, page: &Page) -> Result<RunPage, StoreError> {
-    let skipped = match &page.after {
-        None => 0,
-        Some(Cursor(after)) => {
-            let place = all.iter().position(|run| run.run.as_str() == after);
-            1 + place.ok_or_else(|| StoreError::BadCursor(after.clone()))?
-        }
-    };
-    let mut matching = all.into_iter().skip(skipped).filter(|run| filter.accepts(run));
-    let runs: Vec<RunSummary> = matching.by_ref().take(page.size).collect();
-    let next = matching.next().and(runs.last()).map(|last| Cursor::new(last.run.as_str()));
-    Ok(RunPage { runs, next })
+impl RunPage {
+    /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest are those
+    /// that were [created](RunSummary::created) last; of runs of one moment, the one whose id comes first is first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if the page's cursor is not of this function's making.
+    pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
+        let after = page.after.as_ref().map(Place::read).transpose()?;
+        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < Place::of(run));
+        let mut found: Vec<RunSummary> = all.into_iter().filter(|run| is_behind(run) && filter.accepts(run)).collect();
+        found.sort_by_cached_key(Place::of);
+        let is_last = found.len() <= page.size;
+        found.truncate(page.size);
+        let next = found.last().filter(|_| !is_last).map(|last| Place::of(last).cursor());
+        Ok(Self { runs: found, next })
+    }
 }
 
-/// What a run's first record says of it.
-#[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) parent: Option<RunId>,
-    pub(super) digest: Option<Digest>,
-    pub(super) version: Option<String>,
+/// Where a run is in a list by age: the later one was created, the less.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Nanoseconds since 1970; 0 where that is not known.
+    created: Reverse<u128>,
+    run: RunId,
 }
 
-impl Facts {
-    /// Reads the first record of a journal. What cannot be read is for whoever verifies it.
-    pub(super) fn of(records: &[Sealed]) -> Self {
+impl Place {
+    fn of(run: &RunSummary) -> Self {
+        let since = run.created.and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Self { created: Reverse(since.map_or(0, |since| since.as_nanos())), run: run.run.clone() }
+    }
+
+    fn read(Cursor(text): &Cursor) -> Result<Self, StoreError> {
+        let parts = text.split_once(' ');
+        let place = parts.and_then(|(created, run)| {
+            Some(Self { created: Reverse(created.parse().ok()?), run: RunId::new(run).ok()? })
+        });
+        place.ok_or_else(|| StoreError::BadCursor(text.clone()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor(format!("{} {}", self.created.0, self.run))
+    }
+}
+
+/// What a list shows of a run that its journal's first record says.
+///
+/// A store reads it when a run is created, and keeps it beside the journal so that a list reads no journals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunStart {
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// The graph's digest.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it.
+    pub version: Option<String>,
+}
+
+impl RunStart {
+    /// Reads the first of a journal's records. What cannot be read is not there: whoever verifies the journal says what is wrong.
+    pub fn of(records: &[Sealed]) -> Self {
         #[derive(Deserialize)]
         struct Start {
             parent: Option<Parent>,
@@ -141,8 +182,8 @@ impl Facts {
     }
 }
 
-/// Returns the code of the failure that a run ended with, as its last record says.
-pub(super) fn code_of(records: &[Sealed], status: Status) -> Option<String> {
+/// Returns the [code](RunSummary::code) of the failure that a run ended with, as the last of the records says with which it ended.
+pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
     #[derive(Deserialize)]
     struct End {
         code: Option<String>,

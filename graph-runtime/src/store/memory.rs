@@ -1,14 +1,16 @@
 //! The store in memory: journals that live as long as the process, for tests.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use super::listing::{Facts, code_of};
-use super::{Cursor, Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, Wish};
+use super::{
+    Cursor, Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing, Wish,
+    failure_code,
+};
 use crate::record::{Sealed, Status};
 
 /// A store in memory. Clones share their journals.
@@ -20,6 +22,8 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Runs {
     runs: HashMap<RunId, Run>,
+    /// The runs by how many there were before: the newest is last.
+    by_age: BTreeMap<u64, RunId>,
     created: u64,
     /// The highest token of the runs that were removed.
     removed: u64,
@@ -36,7 +40,7 @@ struct Run {
     holder: Option<Wish>,
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
-    facts: Facts,
+    start: RunStart,
     /// How it failed.
     code: Option<String>,
     created: SystemTime,
@@ -94,11 +98,11 @@ impl Run {
             records: self.records.len() as u64,
             created: Some(self.created),
             updated: Some(self.updated),
-            parent: self.facts.parent.clone(),
+            parent: self.start.parent.clone(),
             holder: self.holder.is_some().then(holder),
             is_cancelling: self.is_cancelling,
-            digest: self.facts.digest,
-            version: self.facts.version.clone(),
+            digest: self.start.digest,
+            version: self.start.version.clone(),
             code: self.code.clone(),
         }
     }
@@ -109,7 +113,7 @@ impl Runs {
     fn tree(&self, run: &RunId) -> Vec<RunId> {
         let (mut tree, mut at) = (vec![run.clone()], 0);
         while at < tree.len() {
-            let inside = self.runs.iter().filter(|(_, run)| run.facts.parent.as_ref() == Some(&tree[at]));
+            let inside = self.runs.iter().filter(|(_, run)| run.start.parent.as_ref() == Some(&tree[at]));
             let inside: Vec<RunId> = inside.map(|(id, _)| id.clone()).collect();
             tree.extend(inside);
             at += 1;
@@ -131,7 +135,7 @@ impl Store for MemoryStore {
                     place.insert(Run {
                         graph: graph.to_owned(),
                         status: Status::Running,
-                        facts: Facts::of(&records),
+                        start: RunStart::of(&records),
                         code: None,
                         records,
                         token,
@@ -142,6 +146,7 @@ impl Store for MemoryStore {
                         leased: now,
                         number: runs.created,
                     });
+                    runs.by_age.insert(runs.created, run.clone());
                     runs.created += 1;
                     Ok(lease)
                 }
@@ -171,7 +176,7 @@ impl Store for MemoryStore {
                 last.end = None;
             }
             Sealed::forget_ends(&mut records);
-            run.code = code_of(&records, status);
+            run.code = failure_code(&records, status);
             run.records.extend(records);
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
                 run.is_cancelling = false;
@@ -205,26 +210,13 @@ impl Store for MemoryStore {
         Box::pin(async move { self.lease_run(run, true) })
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(async move {
-            let runs = self.runs();
-            let mut list: Vec<_> = runs.runs.iter().collect();
-            list.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
-            Ok(list.into_iter().map(|(id, run)| run.summary(id)).collect())
-        })
-    }
-
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
         Box::pin(async move {
-            let before = page.after.as_ref().map(Cursor::number).transpose()?;
+            let before = page.after.as_ref().map_or(Ok(i64::MAX), Cursor::number)?;
             let runs = self.runs();
-            let is_before =
-                |run: &Run| before.is_none_or(|before| i64::try_from(run.number).is_ok_and(|at| at < before));
-            let mut found: Vec<_> = runs.runs.iter().filter(|(_, run)| is_before(run)).collect();
-            found.sort_by_key(|(_, run)| std::cmp::Reverse(run.number));
-            let mut matching = found
-                .into_iter()
-                .map(|(id, run)| (run.number, run.summary(id)))
+            let older = runs.by_age.range(..u64::try_from(before).unwrap_or_default()).rev();
+            let mut matching = older
+                .filter_map(|(number, id)| Some((number, runs.runs.get(id)?.summary(id))))
                 .filter(|(_, summary)| filter.accepts(summary));
             let part: Vec<_> = matching.by_ref().take(page.size).collect();
             let next = matching.next().and(part.last()).map(|(number, _)| Cursor::new(number.to_string()));
@@ -265,7 +257,11 @@ impl Store for MemoryStore {
                 }
             }
             for run in &tree {
-                let token = runs.runs.remove(run).map_or(0, |run| run.token);
+                let removed = runs.runs.remove(run);
+                if let Some(run) = &removed {
+                    runs.by_age.remove(&run.number);
+                }
+                let token = removed.map_or(0, |run| run.token);
                 runs.removed = runs.removed.max(token);
             }
             Ok(())

@@ -1,6 +1,7 @@
 //! Stores: where the journals of runs are kept.
 
 pub mod conformance;
+mod error;
 mod listing;
 mod memory;
 mod retention;
@@ -9,7 +10,6 @@ mod sqlite;
 
 use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -18,13 +18,15 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp;
 
-pub use listing::{Cursor, Page, RunFilter, RunPage, Within};
+pub use error::{Cause, StoreError};
+pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 
 use crate::record::{Sealed, Status};
+pub use crate::run::{may_block_run, others_had_turn};
 use crate::stop::Stop;
 
 /// What a store's methods return: a future that any task may wait for.
@@ -79,24 +81,30 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("forget that a run was cancelled")
     }
 
-    /// Returns all runs, the newest first.
-    fn list(&self) -> Storing<'_, Vec<RunSummary>>;
-
     /// Returns some of the runs, the newest first, a page at a time.
     ///
-    /// [`StoreError::BadCursor`] if the page's cursor is no place in the store. A store that can search has a way of its own: this one
-    /// reads the whole list for each page, and its cursors are good as long as the run is there that they stand for.
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
-        Box::pin(async move { listing::page_of(self.list().await?, filter, page) })
+    /// A cursor stays good while runs begin, end and are removed, also the run that it was made behind: the pages together have each
+    /// run once that was there from the first page to the last. [`StoreError::BadCursor`] if the page's cursor is no place in the
+    /// store. A store whose summaries are all at hand can use [`RunPage::of`].
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage>;
+
+    /// Returns all runs, the newest first: every page of [`Store::runs`]. For stores of which it is known that they are small.
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        Box::pin(async move {
+            let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
+            loop {
+                let RunPage { runs, next } = self.runs(&filter, &page).await?;
+                all.extend(runs);
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => return Ok(all),
+                }
+            }
+        })
     }
 
     /// Returns what the list shows of one run.
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
-        Box::pin(async move {
-            let found = self.list().await?.into_iter().find(|summary| summary.run == *run);
-            found.ok_or_else(|| StoreError::NotFound(run.clone()))
-        })
-    }
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary>;
 
     /// Asks that a run end as cancelled (R283). Whoever is at work on it, wherever that is, stops it as soon as it can; where nobody
     /// is, whoever leases it next does. Asking twice is asking once.
@@ -120,13 +128,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// Answers what a store was not made for.
-pub(crate) fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
+/// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
+pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }
 
-/// What a list of runs shows.
+/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RunSummary {
     /// The run.
     pub run: RunId,
@@ -154,8 +163,36 @@ pub struct RunSummary {
     pub code: Option<String>,
 }
 
-/// Who is at work on a run.
+impl RunSummary {
+    /// What a list shows of a run of which nothing else is known.
+    pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
+        Self {
+            run,
+            graph: graph.into(),
+            status,
+            records: 0,
+            created: None,
+            updated: None,
+            parent: None,
+            holder: None,
+            is_cancelling: false,
+            digest: None,
+            version: None,
+            code: None,
+        }
+    }
+
+    /// The same with what the journal's first record says.
+    #[must_use]
+    pub fn with_start(self, start: RunStart) -> Self {
+        let RunStart { parent, digest, version } = start;
+        Self { parent, digest, version, ..self }
+    }
+}
+
+/// Who is at work on a run. A store begins with [`Holder::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The process's id on its host; unknown where it is of an older version.
     pub process: Option<u32>,
@@ -163,6 +200,13 @@ pub struct Holder {
     pub host: String,
     /// Since when it has been at work on the run.
     pub since: Option<SystemTime>,
+}
+
+impl Holder {
+    /// A process on a host, of which it is not known since when it has been at work.
+    pub fn new(process: u32, host: impl Into<String>) -> Self {
+        Self { process: Some(process), host: host.into(), since: None }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -265,106 +309,4 @@ impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lease({}, {})", self.run, self.token)
     }
-}
-
-/// Why a store did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// There is no such run.
-    #[error("there is no run `{0}`")]
-    NotFound(RunId),
-    /// There is such a run already.
-    #[error("there is a run `{0}` already")]
-    Exists(RunId),
-    /// The journal has other records than the caller knows.
-    #[error("the journal of run `{run}` has {found} records, not {expected}: somebody else wrote to it")]
-    Conflict {
-        /// The run.
-        run: RunId,
-        /// What the caller knows.
-        expected: u64,
-        /// What is there.
-        found: u64,
-    },
-    /// Somebody else is at work on the run.
-    #[error("run `{run}` is at work elsewhere ({holder}); wait until it ends, or stop it there")]
-    Leased {
-        /// The run.
-        run: RunId,
-        /// Who holds it.
-        holder: String,
-    },
-    /// Somebody else took the run over.
-    #[error("run `{0}` was taken over by somebody else")]
-    LeaseLost(RunId),
-    /// The run has ended.
-    #[error("Run already in terminal state: {} (run `{run}`)", status.name())]
-    Ended {
-        /// The run.
-        run: RunId,
-        /// How it ended.
-        status: Status,
-    },
-    /// The cursor of a page is no place in the store.
-    #[error("`{0}` is no place in the list of runs: begin with its first page")]
-    BadCursor(String),
-    /// The run has as many records as the store can keep of one.
-    #[error("the journal of run `{0}` is full: a store keeps at most 4294967295 records of a run")]
-    TooLong(RunId),
-    /// There is no room left.
-    #[error("there is no space left on the disk for {}; free some and try again", .0.display())]
-    Full(PathBuf),
-    /// The file cannot be written.
-    #[error("{} cannot be written: it, its directory or its disk is read-only", .0.display())]
-    ReadOnly(PathBuf),
-    /// Somebody else keeps the file locked.
-    #[error("{} is locked by another program and stayed so; nothing was written, and it can be tried again", .0.display())]
-    Busy(PathBuf),
-    /// The disk failed to read or write.
-    #[error("reading or writing {} failed: {reason}; see to the disk, then try again", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// How.
-        reason: String,
-    },
-    /// The file is not what the store wrote.
-    #[error("{} is not a journal of this program, or is damaged: {reason}", path.display())]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The file was written by a newer version.
-    #[error("{} has form {found}, and this program knows forms up to {known}: use a newer version", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The form that it has.
-        found: i64,
-        /// The newest form that is known.
-        known: i64,
-    },
-    /// The file cannot be opened.
-    #[error("cannot open {}: {reason}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// The runtime has no store.
-    #[error("a runtime without a store keeps no runs")]
-    None,
-    /// The store was not made for this.
-    #[error("this store cannot {0}")]
-    Unsupported(&'static str),
-    /// Anything else.
-    #[error("the store failed: {0}")]
-    Failed(String),
-    /// The store was closed.
-    #[error("the store was closed")]
-    Closed,
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::cache::{Cache, CacheEntry, Caching, Digest, MemoryCache, NodeCache};
 use graph_runtime::record::{Sealed, Status, Visit};
-use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Builder, Durability, Finished, Grants, Map, MemoryStore, Options, RunError, RunId, Runtime, SealKey,
     SecretKey, Store, Value, audit,
@@ -210,7 +210,7 @@ impl Store for Failing {
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
         self.seen.lock().unwrap().push(self.cache.entries().len());
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
-            return Box::pin(async { Err(StoreError::Failed("the power went out".to_owned())) });
+            return Box::pin(async { Err(StoreError::failed("the power went out")) });
         }
         self.inner.append(lease, expected, records, status)
     }
@@ -223,8 +223,12 @@ impl Store for Failing {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 

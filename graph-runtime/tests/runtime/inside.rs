@@ -2,7 +2,8 @@
 
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Performer, Program, Tool};
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{Record, Sealed, Status};
+use graph_runtime::store::RunStart;
 use graph_runtime::{ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit_tree};
 use serde_json::json;
 
@@ -556,4 +557,21 @@ async fn a_run_ends_with_the_first_of_the_items_that_failed_and_counts_the_other
         let found = proven(text).await.unwrap_err();
         assert!(found.contains("other items of visit 1 failed"), "{text}: {found}");
     }
+}
+
+#[tokio::test]
+async fn a_nested_runs_start_links_it_to_the_visit_that_called_it() {
+    let store = ran(json!({"n": 1, "list": [1, 2]})).await;
+    let mut linked = Vec::new();
+    for one in store.list().await.unwrap() {
+        let sealed = store.load(&one.run).await.unwrap();
+        let records: Vec<Record> = sealed.iter().map(|one| serde_json::from_str(&one.body).unwrap()).collect();
+        let parents: Vec<_> = records.iter().filter_map(Record::parent).collect();
+        assert_eq!(parents.first().map(|parent| &parent.run), one.parent.as_ref(), "the store shows the same");
+        assert_eq!(RunStart::of(&sealed).parent, one.parent, "and so do the facts that it reads");
+        linked.extend(parents.into_iter().map(|parent| (parent.run.to_string(), parent.step, parent.item)));
+    }
+    linked.sort();
+    let run = "run".to_owned();
+    assert_eq!(linked, [(run.clone(), 1, None), (run.clone(), 2, Some(0)), (run, 2, Some(1))]);
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Sealed, Status};
-use graph_runtime::store::{Lease, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
 use graph_runtime::{Call, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value, audit};
 use serde_json::json;
 
@@ -59,8 +59,12 @@ impl Store for Slow {
         self.0.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.0.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.0.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.0.find(run)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Sealed, Status};
-use graph_runtime::store::{Lease, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
     audit,
@@ -92,7 +92,7 @@ impl Store for Failing {
             if !crashes || self.writes {
                 self.inner.append(lease, expected, records, status).await?;
             }
-            if crashes { Err(StoreError::Failed("the power went out".to_owned())) } else { Ok(()) }
+            if crashes { Err(StoreError::failed("the power went out")) } else { Ok(()) }
         })
     }
 
@@ -104,8 +104,12 @@ impl Store for Failing {
         self.inner.lease(run)
     }
 
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        self.inner.list()
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        self.inner.runs(filter, page)
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        self.inner.find(run)
     }
 }
 

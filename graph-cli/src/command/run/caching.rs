@@ -40,7 +40,7 @@ pub(super) fn project_of_files(arguments: &Run, project: Option<&Path>) -> Resul
 pub(super) fn tell_problems(files: &ProjectFiles, arguments: &Run) {
     let store = arguments.store.as_deref().unwrap_or(Path::new("FILE")).display();
     for (run, error) in files.problems() {
-        let error = Error::from(&*error);
+        let error = Error::of(&*error);
         err!(
             "warning: the files of run `{run}` could not be kept: {error}; `graph files rebuild {run} --store {store}` makes them anew"
         );

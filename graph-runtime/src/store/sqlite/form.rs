@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::{Patience, explain};
+use super::{Patience, explain, read_only};
 use crate::store::StoreError;
 
 /// Marks the file as ours: "grph".
@@ -169,23 +169,23 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
-            Err(StoreError::ReadOnly(path.to_owned()))
+            Err(read_only(path).with_source(error))
         }
-        Err(error) => Err(StoreError::Open { path: path.to_owned(), reason: error.to_string() }),
+        Err(error) => Err(StoreError::open(path.display(), error.to_string()).with_source(error)),
     }
 }
 
 /// Opens a file to write to it.
 pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(&error, path))?;
-    connection.busy_timeout(patience).map_err(|error| explain(&error, path))?;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(error, path))?;
+    connection.busy_timeout(patience).map_err(|error| explain(error, path))?;
     Ok(connection)
 }
 
 /// Opens a file to read it only.
 pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
-    let explain = |error: rusqlite::Error| explain(&error, path);
+    let explain = |error: rusqlite::Error| explain(error, path);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
     connection.busy_timeout(patience).map_err(explain)?;
@@ -213,7 +213,7 @@ fn is_whole(path: &Path) -> bool {
 
 /// Opens a file in a place where nothing can be written, and so changed meanwhile.
 pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> {
-    let explain = |error: rusqlite::Error| explain(&error, path);
+    let explain = |error: rusqlite::Error| explain(error, path);
     let mut uri = "file:".to_owned();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for byte in absolute.as_os_str().as_encoded_bytes() {
@@ -245,7 +245,7 @@ fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), S
                     CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
                     NULL AS digest, NULL AS version, NULL AS code FROM main.runs;",
             )
-            .map_err(|error| explain(&error, path))?;
+            .map_err(|error| explain(error, path))?;
     } else if form.number < FACTS {
         connection
             .execute_batch(
@@ -258,7 +258,7 @@ fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), S
                     FROM main.records it WHERE it.key & 4294967295 <> 4294967295;
                 CREATE TEMP TABLE holders (name TEXT, process INTEGER, host TEXT, machine TEXT, beat INTEGER);",
             )
-            .map_err(|error| explain(&error, path))?;
+            .map_err(|error| explain(error, path))?;
     }
     Ok(())
 }
@@ -280,7 +280,7 @@ fn form_of(connection: &Connection) -> Result<Form, rusqlite::Error> {
 
 fn known(form: Form, path: &Path) -> Result<(), StoreError> {
     if form.number > FORM && form.application == APPLICATION {
-        return Err(StoreError::Newer { path: path.to_owned(), found: form.number, known: FORM });
+        return Err(StoreError::newer(path.display(), form.number, FORM));
     }
     Ok(())
 }
@@ -292,28 +292,28 @@ fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let found = connection
         .query_row(first, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
         .optional()
-        .map_err(|error| explain(&error, path))?;
+        .map_err(|error| explain(error, path))?;
     let Some((kind, name)) = found else { return Ok(()) };
     let reason =
         format!("it has the {kind} `{name}`, which no store has; whoever put it there can change what is in the store");
-    Err(StoreError::Corrupt { path: path.to_owned(), reason })
+    Err(StoreError::unreadable(path.display(), reason))
 }
 
 fn foreign(path: &Path) -> StoreError {
-    StoreError::Corrupt { path: path.to_owned(), reason: "it is a database of another program".to_owned() }
+    StoreError::unreadable(path.display(), "it is a database of another program")
 }
 
 /// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
 fn no_such_form(error: rusqlite::Error, form: Form, path: &Path) -> StoreError {
     if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
-        return explain(&error, path);
+        return explain(error, path);
     }
     let reason = format!(
         "its `user_version` says that it is of form {}, and its tables are not ({error}); restore it from a copy, or set the \
          `user_version` back to what it was",
         form.number
     );
-    StoreError::Corrupt { path: path.to_owned(), reason }
+    StoreError::unreadable(path.display(), reason).with_source(error)
 }
 
 /// Sets the modes, and brings the file to the newest form.
@@ -328,10 +328,10 @@ pub(super) fn prepare_with(
     patience: &Patience,
     migrations: &[Migration],
 ) -> Result<(), StoreError> {
-    let explain = |error: rusqlite::Error| explain(&error, path);
+    let explain = |error: rusqlite::Error| explain(error, path);
     // SQLite opens what it cannot write for reading, and says so only at the first write.
     if connection.is_readonly("main").map_err(explain)? {
-        return Err(StoreError::ReadOnly(path.to_owned()));
+        return Err(read_only(path));
     }
     let is_ready = |form: Form| -> Result<bool, StoreError> {
         known(form, path)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use graph_model::digest::hex;
 
+use super::read_only;
 use crate::store::StoreError;
 
 /// What this store is known by as long as it is open.
@@ -37,9 +38,11 @@ impl Own {
     pub(super) fn new(database: &Path) -> Result<Self, StoreError> {
         let problem = |error: io::Error| match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-                StoreError::ReadOnly(database.to_owned())
+                read_only(database).with_source(error)
             }
-            _ => StoreError::Open { path: database.to_owned(), reason: format!("no lock file could be made: {error}") },
+            _ => {
+                StoreError::open(database.display(), format!("no lock file could be made: {error}")).with_source(error)
+            }
         };
         sweep(database);
         let mut random = [0; 8];

@@ -18,6 +18,7 @@ mod write;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -31,11 +32,10 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::listing::Facts;
-use super::{Cursor, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing};
+use super::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
 use crate::clock::{Clock, SystemClock};
 use crate::record::{Sealed, Status};
-use crate::run::{is_run, others_had_turn};
+use crate::run::{may_block_run, others_had_turn};
 use read::{Eyes, Found};
 use write::{Done, Held, Request, Work, Writer, locked};
 
@@ -107,7 +107,6 @@ impl Patience {
         let began = Instant::now();
         loop {
             let done = work();
-            let is_busy = |error: &rusqlite::Error| matches!(explain(error, path), StoreError::Busy(_));
             if !done.as_ref().err().is_some_and(is_busy) {
                 return done;
             }
@@ -192,7 +191,7 @@ impl SqliteOptions {
         let open = move || {
             check_place(&path)?;
             if !path.exists() {
-                return Err(StoreError::Open { path, reason: "there is no such file".to_owned() });
+                return Err(StoreError::open(path.display(), "there is no such file"));
             }
             let reader = form::connect_to_read(&path, self.patience.most)?;
             Ok(SqliteStore::around(path, reader, None, Arc::default(), self))
@@ -204,7 +203,7 @@ impl SqliteOptions {
 /// Says what no database can be at.
 fn check_place(path: &Path) -> Result<(), StoreError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let problem = |reason: &str| Err(StoreError::Open { path: path.to_owned(), reason: reason.to_owned() });
+    let problem = |reason: &str| Err(StoreError::open(path.display(), reason));
     match () {
         () if path.is_dir() => problem("it is a directory"),
         () if !parent.is_dir() => problem("its directory does not exist"),
@@ -243,15 +242,15 @@ impl SqliteStore {
             form::make(&path)?;
             let mut writer = form::connect(&path, options.patience.slice())?;
             form::prepare(&mut writer, &path, &options.patience)?;
-            form::forget_ends(&writer).map_err(|error| explain(&error, &path))?;
+            form::forget_ends(&writer).map_err(|error| explain(error, &path))?;
             Ok(writer)
         };
         let writer = opened().map_err(|error| match error {
             // There is no store yet that could be written to, nor a run in it.
-            StoreError::Full(path) => {
-                StoreError::Open { path, reason: "there is no space left on the disk; free some".to_owned() }
+            StoreError::Full { place, source } => {
+                StoreError::Open { place, reason: "there is no space left on the disk; free some".to_owned(), source }
             }
-            StoreError::Io { path, reason } => StoreError::Open { path, reason },
+            StoreError::Unavailable { place, reason, source } => StoreError::Open { place, reason, source },
             other => other,
         })?;
         Self::writing(path, writer, options)
@@ -259,7 +258,9 @@ impl SqliteStore {
 
     /// Starts a store around the connection that writes.
     fn writing(path: PathBuf, connection: Connection, options: SqliteOptions) -> Result<Self, StoreError> {
-        let problem = |reason: &str| StoreError::Open { path: path.clone(), reason: reason.to_owned() };
+        let problem = |error: io::Error| {
+            StoreError::open(path.display(), format!("no thread could be started: {error}")).with_source(error)
+        };
         let reader = form::connect(&path, options.patience.most)?;
         let own = holder::Own::new(&path)?;
         let (requests, inbox) = channel();
@@ -282,7 +283,7 @@ impl SqliteStore {
             move || write::answer(&writer, &inbox, &queued, &held)
         };
         let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
-        let thread = thread.map_err(|error| problem(&format!("no thread could be started: {error}")))?;
+        let thread = thread.map_err(problem)?;
         let writing = Writing { requests, queued, writer, thread, own };
         Ok(Self::around(path, reader, Some(writing), held, options))
     }
@@ -299,7 +300,7 @@ impl SqliteStore {
     }
 
     async fn ask(&self, work: Work) -> Result<Done, StoreError> {
-        let writing = self.shared.writing.as_ref().ok_or_else(|| StoreError::ReadOnly(self.shared.path.clone()))?;
+        let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
         if let Some(done) = writing.write_here(&work) {
             return done;
         }
@@ -399,10 +400,18 @@ impl SqliteStore {
     pub async fn shrink(&self) -> Result<bool, StoreError> {
         // What a process left that died while it removed something.
         while let Done::Raced = self.ask(Work::Sweep).await? {}
-        if self.list().await?.iter().any(|run| run.holder.is_some()) {
-            return Ok(false);
+        let (filter, mut page) = (RunFilter::default(), Page::default());
+        loop {
+            let RunPage { runs, next } = self.runs(&filter, &page).await?;
+            if runs.iter().any(|run| run.holder.is_some()) {
+                return Ok(false);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
         }
-        let writing = self.shared.writing.as_ref().ok_or_else(|| StoreError::ReadOnly(self.shared.path.clone()))?;
+        let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
         let writer = Arc::clone(&writing.writer);
         tokio::task::spawn_blocking(move || locked(&writer).shrink()).await.map_err(|_| StoreError::Closed)??;
         Ok(true)
@@ -452,7 +461,7 @@ impl Writing {
     /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
     fn write_here(&self, work: &Work) -> Option<Result<Done, StoreError>> {
         // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
-        if !matches!(work, Work::Append { .. }) || !may_block() || self.queued.load(Ordering::SeqCst) > 0 {
+        if !matches!(work, Work::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
             return None;
         }
         let mut writer = match self.writer.try_lock() {
@@ -469,8 +478,8 @@ impl Writing {
 impl Store for SqliteStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
         Box::pin(async move {
-            let (facts, graph) = (Facts::of(&records), graph.to_owned());
-            let work = Work::Create { run: run.clone(), graph, facts, records };
+            let (start, graph) = (RunStart::of(&records), graph.to_owned());
+            let work = Work::Create { run: run.clone(), graph, start, records };
             self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
@@ -505,13 +514,6 @@ impl Store for SqliteStore {
 
     fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
         Box::pin(self.lease_run(run, true))
-    }
-
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
-        Box::pin(self.read(|shared, connection| {
-            let found = read::list(connection, &shared.path)?;
-            shared.with_eyes(|eyes| found.into_iter().map(|found| found.summary(eyes)).collect())
-        }))
     }
 
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
@@ -564,7 +566,7 @@ impl Store for SqliteStore {
                 let id = run.clone();
                 let seen = self
                     .read(move |shared, connection| {
-                        let tree = read::tree(connection, &id).map_err(|error| explain(&error, &shared.path))?;
+                        let tree = read::tree(connection, &id).map_err(|error| explain(error, &shared.path))?;
                         let seen: Vec<(i64, u64)> = tree.iter().map(|found| (found.number, found.token)).collect();
                         let summary = |found: Found| shared.with_eyes(|eyes| found.summary(eyes));
                         let tree = tree.into_iter().map(summary).collect::<Result<Vec<_>, _>>()?;
@@ -587,41 +589,48 @@ impl Store for SqliteStore {
     }
 }
 
-/// Says in the store's words what SQLite says in its own.
-fn explain(error: &rusqlite::Error, path: &Path) -> StoreError {
-    let path = path.to_owned();
-    let damaged = |path: PathBuf| {
-        let mend = format!(
-            "{error}; let nobody write to it, keep a copy, and put a backup in its place, or save what can be read with \
-             `sqlite3 {} .recover`",
-            path.display()
-        );
-        StoreError::Corrupt { path, reason: mend }
-    };
-    let Some(failure) = error.sqlite_error() else {
-        return match error {
-            rusqlite::Error::FromSqlConversionFailure(..)
-            | rusqlite::Error::InvalidColumnType(..)
-            | rusqlite::Error::IntegralValueOutOfRange(..) => damaged(path),
-            _ => StoreError::Failed(error.to_string()),
-        };
-    };
-    match failure.code {
-        ErrorCode::DiskFull => StoreError::Full(path),
-        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => StoreError::ReadOnly(path),
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
-            StoreError::Busy(path)
-        }
-        ErrorCode::NotADatabase => StoreError::Corrupt { path, reason: error.to_string() },
-        ErrorCode::DatabaseCorrupt => damaged(path),
-        ErrorCode::CannotOpen => StoreError::Open { path, reason: error.to_string() },
-        ErrorCode::SystemIoFailure => StoreError::Io { path, reason: error.to_string() },
-        _ => StoreError::Failed(format!("{}: {error}", path.display())),
-    }
+/// Says of a file that it cannot be written.
+fn read_only(path: &Path) -> StoreError {
+    StoreError::read_only(path.display(), "it, its directory or its disk is read-only")
 }
 
-/// Whether the caller is a run's own task on a thread that may wait for the disk, because others do its work meanwhile.
-fn may_block() -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    is_run() && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+/// Whether another program keeps the file locked.
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed))
+}
+
+/// Says in the words of any store what SQLite says in its own. What several requests failed by is shared.
+fn explain(error: impl Into<Arc<rusqlite::Error>>, path: &Path) -> StoreError {
+    let error = error.into();
+    let place = path.display();
+    let explained = match error.sqlite_error_code() {
+        _ if is_busy(&error) => StoreError::busy(place),
+        Some(ErrorCode::DiskFull) => StoreError::full(place),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
+        Some(ErrorCode::NotADatabase) => StoreError::unreadable(place, error.to_string()),
+        Some(ErrorCode::DatabaseCorrupt) => damaged(&error, path),
+        Some(ErrorCode::CannotOpen) => StoreError::open(place, error.to_string()),
+        Some(ErrorCode::SystemIoFailure) => {
+            StoreError::unavailable(place, format!("{error}; see to the disk, then try again"))
+        }
+        Some(_) => StoreError::failed(format!("{place}: {error}")),
+        None => match &*error {
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..) => damaged(&error, path),
+            _ => StoreError::failed(error.to_string()),
+        },
+    };
+    explained.with_source(error)
+}
+
+/// Says of a file that it is damaged, and how to save what is in it.
+fn damaged(error: &rusqlite::Error, path: &Path) -> StoreError {
+    let place = path.display();
+    let reason = format!(
+        "{error}; let nobody write to it, keep a copy, and put a backup in its place, or save what can be read with \
+         `sqlite3 {place} .recover`"
+    );
+    StoreError::unreadable(place, reason)
 }

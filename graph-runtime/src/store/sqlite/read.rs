@@ -103,7 +103,7 @@ fn time(milliseconds: i64) -> Option<SystemTime> {
 }
 
 fn corrupt(path: &Path, reason: String) -> StoreError {
-    StoreError::Corrupt { path: path.to_owned(), reason }
+    StoreError::unreadable(path.display(), reason)
 }
 
 /// What is needed to tell whether a holder is alive.
@@ -156,11 +156,11 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
     let number: i64 = connection
         .prepare_cached("SELECT number FROM runs WHERE id = ?1")
         .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
-        .map_err(|error| explain(&error, path))?
+        .map_err(|error| explain(error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))?;
     let mut statement = connection
         .prepare_cached("SELECT key, body, signature, token FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
-        .map_err(|error| explain(&error, path))?;
+        .map_err(|error| explain(error, path))?;
     let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
     let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
         let (mut records, mut rows) = (Vec::new(), statement.query([first, last])?);
@@ -172,23 +172,15 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
         }
         Ok(records)
     };
-    read().map_err(|error| explain(&error, path))
+    read().map_err(|error| explain(error, path))
 }
 
 pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<Found, StoreError> {
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE id = ?1"))
         .and_then(|mut statement| statement.query_row([run.as_str()], Found::of).optional())
-        .map_err(|error| explain(&error, path))?
+        .map_err(|error| explain(error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))
-}
-
-/// Returns all runs that were not removed, the newest first.
-pub(super) fn list(connection: &Connection, path: &Path) -> Result<Vec<Found>, StoreError> {
-    connection
-        .prepare_cached(&format!("SELECT {COLUMNS} WHERE status <> 'removed' ORDER BY number DESC"))
-        .and_then(|mut statement| statement.query_map([], Found::of)?.collect())
-        .map_err(|error| explain(&error, path))
 }
 
 /// Returns as many of the runs that a filter accepts as `size` says, the newest first, from the one before number `before` on.
@@ -199,6 +191,16 @@ pub(super) fn page(
     size: usize,
     path: &Path,
 ) -> Result<Vec<Found>, StoreError> {
+    let (text, values) = query(filter, before, size);
+    connection
+        .prepare_cached(&text)
+        .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
+        .map_err(|error| explain(error, path))
+}
+
+/// Writes the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the order of numbers is that of the
+/// list, and a query reads from the cursor on until the page is full.
+pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (String, Vec<Value>) {
     let RunFilter { graph, version, digest, statuses, within } = filter;
     let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
     let mut compare = |column: &str, operator: &str, value: Value| {
@@ -231,10 +233,7 @@ pub(super) fn page(
     }
     values.push(Value::Integer(i64::try_from(size).unwrap_or(i64::MAX)));
     let (conditions, limit) = (conditions.join(" AND "), values.len());
-    connection
-        .prepare_cached(&format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"))
-        .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
-        .map_err(|error| explain(&error, path))
+    (format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"), values)
 }
 
 /// Returns a run and all runs inside it, the run first.

@@ -12,7 +12,7 @@ use super::*;
 use graph_model::digest::Digest;
 
 use crate::clock::ManualClock;
-use crate::store::{Retention, conformance};
+use crate::store::{Retention, Within, conformance};
 
 fn record(seq: u64, size: usize) -> Sealed {
     Sealed { seq, body: "x".repeat(size), signature: [7; 64], end: None }
@@ -98,7 +98,10 @@ async fn a_full_disk_is_an_error_that_loses_nothing() {
     let store = SqliteStore::writing(path.clone(), writer, SqliteOptions::default()).unwrap();
     let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
     let error = store.append(&lease, 1, vec![record(1, 100_000)], Status::Running).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Full(full) if *full == path), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Full { place, source: Some(_) } if *place == path.display().to_string()),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("free some and try again"), "{error}");
     assert_eq!(store.load(&run()).await.unwrap(), [record(0, 10)]);
     store.append(&lease, 1, vec![record(1, 10)], Status::Running).await.expect("a small record still fits");
@@ -120,7 +123,7 @@ async fn a_full_disk_for_one_run_is_not_in_the_way_of_another() {
         store.append(&one, 1, vec![record(1, 100_000)], Status::Running),
         store.append(&two, 1, vec![record(1, 10)], Status::Running),
     );
-    assert!(matches!(large, Err(StoreError::Full(_))));
+    assert!(matches!(large, Err(StoreError::Full { .. })));
     small.expect("the other run's record fits");
 }
 
@@ -131,7 +134,7 @@ async fn a_read_only_database_says_so() {
     drop(SqliteStore::open(&path).await.unwrap());
     let mut writer = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let error = prepare(&mut writer, &path, &SqliteStore::options().patience).unwrap_err();
-    assert!(matches!(&error, StoreError::ReadOnly(_)), "{error:?}");
+    assert!(matches!(&error, StoreError::ReadOnly { .. }), "{error:?}");
     assert!(error.to_string().ends_with("runs.db cannot be written: it, its directory or its disk is read-only"));
 }
 
@@ -596,11 +599,11 @@ async fn what_is_only_read_changes_nothing_and_can_be_read_where_nothing_can_be_
         reads.append(&lease, 2, vec![record(2, 10)], Status::Running).await,
         reads.cancel(&run()).await,
     ] {
-        assert!(matches!(&refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
+        assert!(matches!(&refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
     }
     drop((lease, store));
     for refused in [reads.lease(&run()).await.map(drop), reads.remove(&run()).await, reads.shrink().await.map(drop)] {
-        assert!(matches!(&refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
+        assert!(matches!(&refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
     }
     drop(reads);
     // Who only reads leaves the log as it is. Then nobody has it open, and everything is in the one file.
@@ -630,7 +633,10 @@ async fn a_file_that_another_program_keeps_locked_is_busy_and_nothing_is_lost() 
         store.append(&leases[1], 1, vec![record(1, 10)], Status::Running),
     );
     for refused in [one, two] {
-        assert!(matches!(&refused, Err(StoreError::Busy(busy)) if *busy == path), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(StoreError::Busy { place, source: Some(_) }) if *place == path.display().to_string()),
+            "{refused:?}"
+        );
     }
     assert_eq!(store.load(&run()).await.unwrap().len(), 1, "who only reads does not wait");
     locks.execute_batch("ROLLBACK").unwrap();
@@ -658,7 +664,10 @@ async fn a_damaged_page_is_found_and_said_what_to_do() {
     fs::write(&path, &bytes).unwrap();
     let store = SqliteStore::open(&path).await.unwrap();
     let error = store.load(&run()).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Corrupt { path: found, .. } if *found == path), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Unreadable { place, .. } if *place == path.display().to_string()),
+        "{error:?}"
+    );
     assert!(error.to_string().contains(".recover"), "{error}");
 }
 
@@ -679,8 +688,12 @@ fn each_way_to_fail_says_which_file_and_what_to_do() {
         (ffi::SQLITE_NOMEM, "the store failed: f.db: "),
     ] {
         let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-        let said = explain(&error, Path::new("f.db")).to_string();
+        let explained = explain(error, Path::new("f.db"));
+        let said = explained.to_string();
         assert!(said.contains(part), "{code}: {said}");
+        let cause =
+            std::error::Error::source(&explained).and_then(|cause| cause.downcast_ref::<Arc<rusqlite::Error>>());
+        assert!(cause.is_some_and(|cause| cause.sqlite_error().is_some()), "{code}: SQLite's own words stay");
     }
 }
 
@@ -700,7 +713,7 @@ async fn a_journal_with_as_many_records_as_there_are_numbers_is_full() {
         .await
         .expect("there is one number left");
     let error = store.append(&lease, most, vec![record(most, 10)], Status::Running).await.unwrap_err();
-    assert!(matches!(error, StoreError::TooLong(_)), "{error:?}");
+    assert!(matches!(error, StoreError::TooLong { .. }), "{error:?}");
     assert_eq!(store.load_from(&run(), most - 1).await.unwrap(), [record(most - 1, 10)]);
 }
 
@@ -782,7 +795,10 @@ async fn a_run_with_the_highest_token_is_not_leased() {
     for token in [i64::MAX, -1] {
         changes.execute("UPDATE runs SET token = ?1", [token]).unwrap();
         let error = store.lease(&run()).await.unwrap_err();
-        assert!(matches!(&error, StoreError::Corrupt { path: found, .. } if *found == path), "{token}: {error:?}");
+        assert!(
+            matches!(&error, StoreError::Unreadable { place, .. } if *place == path.display().to_string()),
+            "{token}: {error:?}"
+        );
     }
     changes.execute("INSERT INTO marks VALUES ('removed', ?1)", [i64::MAX]).unwrap();
     let error = store.create(&id("other"), "test/graph", Vec::new()).await.unwrap_err();
@@ -875,5 +891,33 @@ async fn whoever_stops_waiting_for_a_lease_holds_none() {
     }
     for found in other.list().await.unwrap() {
         other.lease(&found.run).await.expect("it is free for others");
+    }
+}
+
+/// Pages of a store with very many runs: what SQLite reads for one is not more than the page, where an index has what is asked for,
+/// and it never sorts.
+#[tokio::test]
+async fn a_page_is_read_from_an_index_and_never_sorted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    drop(SqliteStore::open(&path).await.unwrap());
+    let connection = connect(&path, Duration::ZERO).unwrap();
+    let all = RunFilter::default();
+    let graph = Some("test/graph".to_owned());
+    for (filter, plan) in [
+        (all.clone(), "SEARCH runs USING INTEGER PRIMARY KEY (rowid<?)"),
+        (RunFilter { graph: graph.clone(), ..all.clone() }, "SEARCH runs USING INDEX runs_of_graph (graph=? AND "),
+        (RunFilter { statuses: vec![Status::Running], ..all.clone() }, "SEARCH runs USING INDEX runs_unfinished ("),
+        (RunFilter { within: Within::Run(run()), ..all.clone() }, "SEARCH runs USING INDEX runs_inside (parent=? AND "),
+        (RunFilter { within: Within::TopLevel, ..all.clone() }, ""),
+        (RunFilter { statuses: vec![Status::Error, Status::Cancelled], ..all.clone() }, ""),
+        (RunFilter { graph, version: Some("1".to_owned()), within: Within::TopLevel, ..all.clone() }, ""),
+    ] {
+        let (text, values) = read::query(&filter, Some(1_000_000), 100);
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let steps = statement.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{filter:?}: {steps:?}");
+        assert!(steps.iter().any(|step| step.starts_with(plan)), "{filter:?}: {steps:?}");
     }
 }

@@ -13,11 +13,10 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::form::{END, lengthen_log};
-use super::{Patience, explain, read};
+use super::{Patience, explain, is_busy, read};
 use crate::clock::Clock;
 use crate::record::{Sealed, Status};
-use crate::store::listing::{Facts, code_of};
-use crate::store::{StoreError, Wish};
+use crate::store::{RunStart, StoreError, Wish, failure_code};
 
 /// What the writer is asked to do, and whom to answer.
 pub(super) struct Request {
@@ -30,7 +29,7 @@ pub(super) enum Work {
     Create {
         run: RunId,
         graph: String,
-        facts: Facts,
+        start: RunStart,
         records: Vec<Sealed>,
     },
     Append {
@@ -206,14 +205,20 @@ impl Writer {
         let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
         let results = match self.transact(&works) {
             Ok(results) => results,
-            Err(error) => match explain(&error, &self.path) {
-                // What would fail each of them alike is not waited for so many times.
-                StoreError::Busy(_) | StoreError::ReadOnly(_) | StoreError::Corrupt { .. } | StoreError::Io { .. } => {
-                    works.iter().map(|_| Err(explain(&error, &self.path))).collect()
+            Err(error) => {
+                let error = Arc::new(error);
+                match explain(Arc::clone(&error), &self.path) {
+                    // What would fail each of them alike is not waited for so many times.
+                    StoreError::Busy { .. }
+                    | StoreError::ReadOnly { .. }
+                    | StoreError::Unreadable { .. }
+                    | StoreError::Unavailable { .. } => {
+                        works.iter().map(|_| Err(explain(Arc::clone(&error), &self.path))).collect()
+                    }
+                    alone if works.len() == 1 => vec![Err(alone)],
+                    _ => works.iter().map(|work| self.write_one(work)).collect(),
                 }
-                alone if works.len() == 1 => vec![Err(alone)],
-                _ => works.iter().map(|work| self.write_one(work)).collect(),
-            },
+            }
         };
         for (request, result) in batch.into_iter().zip(results) {
             // Whoever asked may have stopped waiting; what was written stays written.
@@ -229,7 +234,7 @@ impl Writer {
     pub(super) fn write_one(&mut self, work: &Work) -> Result<Done, StoreError> {
         match self.transact(&[work]) {
             Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
-            Err(error) => Err(explain(&error, &self.path)),
+            Err(error) => Err(explain(error, &self.path)),
         }
     }
 
@@ -264,7 +269,7 @@ impl Writer {
 
     fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
         match self.transact_once(works) {
-            Err(error) if matches!(explain(&error, &self.path), StoreError::Busy(_)) => {
+            Err(error) if is_busy(&error) => {
                 let (patience, path) = (self.patience.clone(), self.path.clone());
                 patience.wait(&path, || self.transact_once(works))
             }
@@ -316,7 +321,7 @@ impl Writer {
             .and_then(|_| self.connection.execute_batch("VACUUM"))
             // What the log holds is the whole file now.
             .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
-            .map_err(|error| explain(&error, &self.path))
+            .map_err(|error| explain(error, &self.path))
     }
 }
 
@@ -350,7 +355,7 @@ impl At<'_> {
     fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
         let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
-            Work::Create { run, graph, facts, records } => return self.create(run, graph, facts, records),
+            Work::Create { run, graph, start, records } => return self.create(run, graph, start, records),
             Work::Append { run, token, expected, records, status } => {
                 let appended = self.append(run, *token, *expected, records, *status)?;
                 match &appended {
@@ -416,13 +421,13 @@ impl At<'_> {
         }))
     }
 
-    fn create(&self, run: &RunId, graph: &str, facts: &Facts, records: &[Sealed]) -> Answer<Done> {
+    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> Answer<Done> {
         let Self { transaction, holder, now, .. } = *self;
         if find(transaction, run)?.is_some() {
             return Ok(Err(StoreError::Exists(run.clone())));
         }
         if !has_room(0, records) {
-            return Ok(Err(StoreError::TooLong(run.clone())));
+            return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
         }
         if !is_next(0, records) {
             return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
@@ -439,10 +444,10 @@ impl At<'_> {
                 Status::Running.name(),
                 token,
                 holder,
-                facts.parent.as_ref().map(RunId::as_str),
+                start.parent.as_ref().map(RunId::as_str),
                 now,
-                facts.digest.map(|digest| digest.to_hex()),
-                facts.version,
+                start.digest.map(|digest| digest.to_hex()),
+                start.version,
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
         Ok(Ok(Done::Leased { token, stops: false }))
@@ -465,7 +470,7 @@ impl At<'_> {
             return Ok(Err(StoreError::LeaseLost(run.clone())));
         }
         if !has_room(expected, records) {
-            return Ok(Err(StoreError::TooLong(run.clone())));
+            return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
         }
         let follows = match records {
             [] => count(transaction, number)? == expected,
@@ -484,14 +489,14 @@ impl At<'_> {
                     stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
                  WHERE number = ?1 AND status <> ?2",
             )?
-            .execute(params![number, status.name(), holder, now, code_of(records, status)])?;
+            .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
         Ok(Ok((number, Done::Appended { stops: stop != 0 })))
     }
 
     /// Says that a run has the highest token that there is.
     fn spent(&self, run: &RunId) -> StoreError {
         let reason = format!("no lease can follow the last one of run `{run}`, whose token is the highest there is");
-        StoreError::Corrupt { path: self.path.to_owned(), reason }
+        StoreError::unreadable(self.path.display(), reason)
     }
 }
 

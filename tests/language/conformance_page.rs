@@ -1,0 +1,99 @@
+//! `docs/conformance.md` has one row for each requirement, and what a row names as its proof exists.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The requirements up to this one all have their rows; of later ones, those that are met.
+const LAST: u16 = 312;
+
+/// A row of the page.
+struct Row {
+    number: u16,
+    holds: String,
+    proof: String,
+}
+
+impl Row {
+    /// Returns what the proof names: what stands in backticks.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.proof.split('`').skip(1).step_by(2)
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rows() -> Vec<Row> {
+    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    let row = |line: &str| {
+        let [number, holds, proof] = line.strip_prefix("| R")?.strip_suffix(" |")?.split(" | ").collect::<Vec<_>>()[..]
+        else {
+            panic!("not three cells: {line}")
+        };
+        let number = number.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        Some(Row { number, holds: holds.trim().to_owned(), proof: proof.trim().to_owned() })
+    };
+    page.lines().filter_map(row).collect()
+}
+
+/// Says what is wrong with the name of a proof: `file::function`, or a file.
+fn problem(name: &str) -> Option<String> {
+    let (file, function) = name.split_once("::").map_or((name, None), |(file, function)| (file, Some(function)));
+    let Ok(text) = fs::read_to_string(root().join(file)) else { return Some(format!("there is no file `{file}`")) };
+    let function = function?;
+    let Some(at) = text.find(&format!("fn {function}(")) else {
+        return Some(format!("`{file}` has no function `{function}`"));
+    };
+    // Its attributes stand directly above it.
+    let mut above = text[..at].trim_end().lines().rev().take_while(|line| !line.trim().is_empty());
+    let is_test = above.any(|line| {
+        let line = line.trim();
+        line == "#[test]" || line.starts_with("#[tokio::test")
+    });
+    (!is_test).then(|| format!("`{function}` in `{file}` is no test"))
+}
+
+#[test]
+fn each_requirement_has_one_row_and_no_row_is_empty() {
+    let mut count = BTreeMap::<u16, u16>::new();
+    for row in rows() {
+        *count.entry(row.number).or_default() += 1;
+        assert!(!row.holds.is_empty() && !row.proof.is_empty(), "R{} says nothing", row.number);
+    }
+    let later = count.keys().copied().filter(|number| *number > LAST);
+    let expected: BTreeMap<u16, u16> = (1..=LAST).chain(later).map(|number| (number, 1)).collect();
+    assert_eq!(count, expected);
+}
+
+#[test]
+fn each_row_names_tests_and_files_that_exist_or_says_why_it_does_not_apply() {
+    for row in rows() {
+        if let Some(reason) = row.proof.strip_prefix("does not apply: ") {
+            assert!(!reason.is_empty(), "R{} gives no reason", row.number);
+            continue;
+        }
+        assert!(row.names().next().is_some(), "R{} has no proof", row.number);
+        for name in row.names() {
+            if let Some(problem) = problem(name) {
+                panic!("R{}: {problem}", row.number);
+            }
+        }
+        let mut parts = row.proof.split(", ").filter(|part| !(part.starts_with('`') && part.ends_with('`')));
+        assert!(parts.next().is_none(), "R{}: {}", row.number, row.proof);
+    }
+}
+
+#[test]
+fn a_proof_that_does_not_exist_is_found() {
+    assert_eq!(problem("tests/language/conformance_page.rs::a_proof_that_does_not_exist_is_found"), None);
+    assert_eq!(problem("tests/check/targets.yaml"), None);
+    for (name, expected) in [
+        ("tests/check/no_such_file.yaml", "there is no file"),
+        ("tests/language/conformance_page.rs::no_such_test", "has no function"),
+        ("tests/language/conformance_page.rs::rows", "is no test"),
+    ] {
+        assert!(problem(name).is_some_and(|problem| problem.contains(expected)), "{name}");
+    }
+}

@@ -1,0 +1,229 @@
+//! The graphs of `tests/engines` are signed, and the list of their machines is theirs.
+//!
+//! A target of its own: it must compile while a graph is changed and not signed yet. `SIGN_FIXTURES=1` signs the graphs and
+//! contracts with the demo key, and writes the list.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use graph_compiler::graph_files;
+use graph_compiler::project::{Compilation, Project};
+use graph_model::signature::{ItemKind, SecretKey, open, sign, verify};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines")
+}
+
+fn is_asked_to_write() -> bool {
+    std::env::var_os("SIGN_FIXTURES").is_some()
+}
+
+/// Returns the files of a directory and below, sorted.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+fn project() -> Project {
+    Project::open(Path::new(env!("CARGO_MANIFEST_DIR")), &directory().join("graphs"))
+}
+
+/// Signs what is not signed as it is now.
+fn sign_all() {
+    let pem = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs/keys/demo/private_key.pem");
+    let key = SecretKey::from_pem(&fs::read_to_string(pem).unwrap()).unwrap();
+    let project = project();
+    for path in files(&directory().join("graphs")).iter().filter(|path| path.extension().unwrap() == "yaml") {
+        let text = fs::read_to_string(path).unwrap();
+        if verify(ItemKind::YAML, &text, project.ring()).is_err() {
+            let bare = open(ItemKind::YAML, &text)
+                .map_or(text.clone(), |_| text.split_once('\n').map_or(String::new(), |(_, rest)| rest.to_owned()));
+            fs::write(path, sign(ItemKind::YAML, &bare, &key, SystemTime::now()).unwrap()).unwrap();
+        }
+    }
+}
+
+fn compilations() -> Vec<Compilation> {
+    let project = project();
+    let all = graph_files(project.root()).unwrap();
+    let all: Vec<Compilation> = all.iter().map(|file| project.compile(file)).collect();
+    let said: Vec<String> =
+        all.iter().flat_map(|one| &one.diagnostics).map(graph_compiler::diagnostic::Diagnostic::render).collect();
+    assert!(said.is_empty(), "{}\nSIGN_FIXTURES=1 signs what was changed", said.join("\n\n"));
+    all
+}
+
+/// Returns the list of machines: what `tests/engines/machines.rs` holds.
+fn machines() -> String {
+    let mut text = String::from(
+        "//! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.\n\
+         //!\n\
+         //! Written by `SIGN_FIXTURES=1 cargo test --test language engine_graphs`.\n\n\
+         use graph_model::value::AsView;\nuse graph_runtime::graph;\n\nuse super::script::Stage;\nuse super::{Erased, erased};\n\n",
+    );
+    let all = compilations();
+    for one in &all {
+        writeln!(text, "graph!(\"{}\");", one.source).unwrap();
+    }
+    text.push_str("\nsuper::all_machines! {\n");
+    for one in &all {
+        let (module, machine, methods) = methods(one);
+        let stem = Path::new(&one.source).file_stem().unwrap().to_str().unwrap();
+        writeln!(text, "    \"{stem}\" {module} {machine} {{").unwrap();
+        for method in methods {
+            writeln!(text, "        {method}").unwrap();
+        }
+        text.push_str("    }\n");
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// Returns the names of a graph's module and machine, and what its trait `Actions` asks for.
+fn methods(one: &Compilation) -> (String, String, Vec<String>) {
+    let file: syn::File = syn::parse2(one.expand()).unwrap();
+    let mut found = (String::new(), String::new(), Vec::new());
+    for item in file.items {
+        match item {
+            syn::Item::Mod(module) => {
+                found.0 = module.ident.to_string();
+                let items = module.content.unwrap().1;
+                let actions =
+                    items.iter().find_map(|item| if let syn::Item::Trait(found) = item { Some(found) } else { None });
+                found.2 = actions.unwrap().items.iter().filter_map(|item| asked(item, &found.0, one, &items)).collect();
+            }
+            syn::Item::Use(used) => {
+                let text = text_of(&used.tree);
+                found.1 = text.trim_end_matches('}').rsplit([':', ' ', '{', ',']).next().unwrap().to_owned();
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn text_of(tokens: &impl ToText) -> String {
+    tokens.text()
+}
+
+trait ToText {
+    fn text(&self) -> String;
+}
+
+impl ToText for syn::UseTree {
+    fn text(&self) -> String {
+        match self {
+            Self::Path(path) => path.tree.text(),
+            Self::Name(name) => name.ident.to_string(),
+            Self::Group(group) => group.items.last().map_or(String::new(), ToText::text),
+            Self::Rename(rename) => rename.rename.to_string(),
+            Self::Glob(_) => String::new(),
+        }
+    }
+}
+
+/// Writes a method for the list, unless the runtime performs the tool.
+fn asked(item: &syn::TraitItem, module: &str, one: &Compilation, items: &[syn::Item]) -> Option<String> {
+    let syn::TraitItem::Fn(method) = item else { return None };
+    let is_scripted_builtin = method.sig.ident == "rye_bash";
+    if method.default.is_some() && !is_scripted_builtin {
+        return None;
+    }
+    let syn::FnArg::Typed(params) = method.sig.inputs.last().unwrap() else { return None };
+    let syn::ReturnType::Type(_, future) = &method.sig.output else { return None };
+    let syn::Type::ImplTrait(future) = &**future else { return None };
+    let syn::TypeParamBound::Trait(future) = &future.bounds[0] else { return None };
+    let syn::PathArguments::AngleBracketed(arguments) = &future.path.segments.last().unwrap().arguments else {
+        return None;
+    };
+    let syn::GenericArgument::AssocType(output) = &arguments.args[0] else { return None };
+    let syn::Type::Path(result) = &output.ty else { return None };
+    let syn::PathArguments::AngleBracketed(arguments) = &result.path.segments[0].arguments else { return None };
+    let syn::GenericArgument::Type(result) = &arguments.args[0] else { return None };
+    let name = &method.sig.ident;
+    let fields = fields(&params.ty, one, items);
+    Some(format!("{name}({}{fields}) -> {};", written(&params.ty, module), written(result, module)))
+}
+
+/// Writes the fields of a tool's parameters, each with its name in the contract; nothing where they are one object.
+fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String {
+    let syn::Type::Path(params) = params else { return String::new() };
+    let Some(ident) = params.path.get_ident() else { return String::new() };
+    let structures = items.iter().filter_map(|item| match item {
+        syn::Item::Struct(found) if found.ident == *ident => Some(&found.fields),
+        _ => None,
+    });
+    let idents: Vec<String> = structures.flatten().map(|field| field.ident.as_ref().unwrap().to_string()).collect();
+    // The struct is named after the tool, which is how the two are found.
+    let is_it = |id: &str| id.replace(['/', '_', '-'], "").eq_ignore_ascii_case(&ident.to_string());
+    let tools = &one.graph.as_ref().unwrap().outline().tools;
+    let tool = tools.iter().find(|tool| is_it(&tool.id)).unwrap();
+    let fields = idents.iter().zip(tool.params.iter().flatten());
+    let fields: Vec<String> = fields.map(|(ident, field)| format!("{ident}: \"{}\"", field.name)).collect();
+    format!(" {{ {} }}", fields.join(", "))
+}
+
+/// Writes a type as it is seen from beside the graph's module.
+fn written(ty: &syn::Type, module: &str) -> String {
+    let syn::Type::Path(path) = ty else { return "()".to_owned() };
+    let path = &path.path;
+    let own = path.leading_colon.is_none()
+        && path.segments.len() == 1
+        && !["String", "Vec", "Option", "i64", "f64", "bool"].iter().any(|known| path.segments[0].ident == known);
+    let mut text = if own { format!("{module}::") } else { String::new() };
+    for (at, segment) in path.segments.iter().enumerate() {
+        if at > 0 {
+            text.push_str("::");
+        }
+        text.push_str(&segment.ident.to_string());
+        if let syn::PathArguments::AngleBracketed(arguments) = &segment.arguments {
+            let arguments: Vec<String> = arguments
+                .args
+                .iter()
+                .filter_map(|argument| match argument {
+                    syn::GenericArgument::Type(ty) => Some(written(ty, module)),
+                    _ => None,
+                })
+                .collect();
+            write!(text, "<{}>", arguments.join(", ")).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_graphs_are_signed_and_all_of_them_are_listed() {
+    if is_asked_to_write() {
+        sign_all();
+    }
+    let path = directory().join("machines.rs");
+    let machines = machines();
+    if is_asked_to_write() {
+        fs::write(&path, &machines).unwrap();
+    }
+    assert_eq!(fs::read_to_string(path).unwrap_or_default(), machines, "SIGN_FIXTURES=1 writes the list anew");
+}
+
+#[test]
+fn each_graph_has_a_script_and_each_script_a_graph() {
+    let stems = |directory: &Path| -> Vec<String> {
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        let mut stems: Vec<_> = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        stems.sort();
+        stems
+    };
+    let (graphs, scripts) = (stems(&directory().join("graphs")), stems(&directory().join("scripts")));
+    assert_eq!(graphs, scripts);
+}

@@ -1,0 +1,33 @@
+//! What the compiler says of graphs, and what the pages of the format say: nothing is run here.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
+
+#[path = "../support/corpus.rs"]
+mod corpus;
+#[path = "../support/expected.rs"]
+mod expected;
+#[path = "../support/floods.rs"]
+mod floods;
+#[path = "../support/random.rs"]
+mod random;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tree.rs"]
+mod tree;
+
+mod bad_input;
+mod catalogue;
+mod check;
+mod clean_corpus;
+mod conformance_page;
+mod engine_graphs;
+mod errors_page;
+mod expand;
+mod format_page;
+mod fuzz_inputs;
+mod items_page;
+mod many_mistakes;
+mod mutations;
+mod public_api;
+mod unreadable;
+mod written_programs;

@@ -1,0 +1,32 @@
+//! Of a file with very many mistakes 100 are shown and the others counted.
+//!
+//! Short by default. `FLOODS=1 cargo test --release --test language many_mistakes` takes files as large as a file may be. `cargo bench --bench
+//! floods` measures the time and the memory.
+
+use crate::floods::{Flood, floods};
+use crate::tree::Tree;
+use graph_compiler::diagnostic::MOST_SHOWN;
+
+/// Checks a file that nobody signed, as a pull request is. Returns how many mistakes are shown, and how many there are.
+fn check(text: &str) -> (usize, usize) {
+    let tree = Tree::new();
+    tree.write("g.yaml", text);
+    let diagnostics = tree.project().for_review().review(&tree.path("g.yaml")).diagnostics;
+    let shown = diagnostics.iter().filter(|one| one.stands_for == 1 && one.code.id != "G0029").count();
+    (shown, diagnostics.iter().map(|one| one.stands_for).sum())
+}
+
+#[test]
+fn of_a_file_with_many_mistakes_a_hundred_are_shown() {
+    let is_long = std::env::var_os("FLOODS").is_some_and(|value| !value.is_empty());
+    for Flood { name, most, text, mistakes } in floods() {
+        let n = if is_long { most } else { most.min(250) };
+        let (shown, all) = check(&text(n));
+        assert!(shown <= MOST_SHOWN, "{name}: {shown}");
+        if let Some(mistakes) = mistakes {
+            // That the file is not signed is one more.
+            assert_eq!(all, mistakes(n) + 1, "{name}");
+            assert_eq!(shown, all.min(MOST_SHOWN), "{name}");
+        }
+    }
+}

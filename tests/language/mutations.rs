@@ -1,0 +1,232 @@
+//! How much of what can go wrong the compiler finds: from each graph and contract of the clean corpus, mutants with one mistake
+//! each are made, always the same ones, and compiled.
+//!
+//! Whether a mutant is wrong is decided without the compiler: some mistakes are mistakes whatever else the graph says, as
+//! a misspelt target; of the others a judge of its own, worked out from the format's description, says whether anything
+//! is wrong with what came of them. What is not wrong is another graph, and counted apart.
+//!
+//! A mutant is found if the compiler says anything: of the corpus it says nothing. It is found on the right line if that, or
+//! something that it points at, is on a line of the mistake, of what it stands in, or with the name that it is about.
+//!
+//! `UPDATE_DOCS=1` writes `docs/checker.md` anew. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
+//! found although the judge finds no fault with it, `MUTANTS=misplaced` each that was found elsewhere.
+
+#[path = "../mutations/judge.rs"]
+mod judge;
+#[path = "../mutations/mill.rs"]
+mod mill;
+#[path = "../mutations/model.rs"]
+mod model;
+#[path = "../mutations/operators.rs"]
+mod operators;
+#[path = "../mutations/page.rs"]
+mod page;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::corpus::Corpus;
+use crate::support::sign;
+use crate::tree::Tree;
+use graph_compiler::diagnostic::{Diagnostic, Place};
+use judge::Fault;
+use mill::{Mill, Mutant, Random};
+use model::{Callee, Callees, Graph};
+use operators::{OF_CONTRACTS, OF_GRAPHS, Operator, tool_id};
+
+/// The share of wrong mutants that must be found, in percent.
+const LEAST_FOUND: f64 = 99.0;
+/// How many mutants there are at least.
+const LEAST_MUTANTS: usize = 2000;
+
+/// The corpus, and what follows from it.
+struct World {
+    corpus: Corpus,
+    graphs: BTreeMap<String, Graph>,
+    contracts: BTreeMap<String, Graph>,
+    callees: Callees,
+}
+
+impl World {
+    fn read() -> Self {
+        let corpus = Corpus::read();
+        let (mut graphs, mut contracts, mut callees) = (BTreeMap::new(), BTreeMap::new(), Callees::new());
+        let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("graph-compiler/contracts");
+        for file in crate::expected::yaml_files(&built_in) {
+            let id = file.strip_prefix(&built_in).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
+            let contract = Graph::read(&fs::read_to_string(file).unwrap()).unwrap();
+            callees.insert(id, Callee::of_contract(&contract.root));
+        }
+        for (name, text) in &corpus.files {
+            let file = Graph::read(text).unwrap();
+            if name.starts_with("tools/") {
+                callees.insert(tool_id(name), Callee::of_contract(&file.root));
+                contracts.insert(name.clone(), file);
+            } else {
+                callees.insert(file.id(name.trim_end_matches(".yaml")), Callee::of_graph(&file));
+                graphs.insert(name.clone(), file);
+            }
+        }
+        Self { corpus, graphs, contracts, callees }
+    }
+
+    /// Returns the id of what a file describes.
+    fn id(&self, file: &str) -> String {
+        self.graphs.get(file).map_or_else(|| tool_id(file), |graph| graph.id(file.trim_end_matches(".yaml")))
+    }
+
+    /// Returns the graphs that call what a file describes.
+    fn users(&self, file: &str) -> Vec<&str> {
+        let id = self.id(file);
+        let calls = |graph: &Graph| {
+            let hooks = graph.hooks().iter().filter_map(|hook| model::called(model::get(hook, "action")?));
+            graph.nodes().iter().filter_map(model::Node::calls).chain(hooks).any(|called| called == id)
+        };
+        self.graphs.iter().filter(|(_, graph)| calls(graph)).map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn mutants(&self) -> Vec<Mutant> {
+        let mut mutants = Vec::new();
+        for (file, graph) in &self.graphs {
+            mutants.extend(self.mutants_of(file, graph, OF_GRAPHS, 0));
+        }
+        // Which graph calls what only a run knows is not known here either.
+        for (file, contract) in self.contracts.iter().filter(|(file, _)| !self.users(file).is_empty()) {
+            mutants.extend(self.mutants_of(file, contract, OF_CONTRACTS, OF_GRAPHS.len()));
+        }
+        mutants
+    }
+
+    fn mutants_of(&self, file: &str, graph: &Graph, operators: &[Operator], first: usize) -> Vec<Mutant> {
+        let mut kept = Vec::new();
+        for (at, operator) in operators.iter().enumerate() {
+            let random = Random::of(&format!("{file}, {}", operator.name));
+            let mut mill =
+                Mill { file, graph, callees: &self.callees, random, operator: first + at, mutants: Vec::new() };
+            (operator.make)(&mut mill);
+            for _ in 0..operator.most.min(mill.mutants.len()) {
+                let one = mill.random.below(mill.mutants.len());
+                kept.push(mill.mutants.swap_remove(one));
+            }
+        }
+        kept
+    }
+
+    /// Finds fault with a mutant, and with what depends on it.
+    fn faults(&self, mutant: &Mutant) -> BTreeSet<Fault> {
+        let Some(file) = Graph::read(&mutant.text) else {
+            assert!(mutant.is_wrong, "{} in {} is no YAML: {}", mutant.what, mutant.file, mutant.text);
+            return BTreeSet::new();
+        };
+        let is_contract = self.contracts.contains_key(&mutant.file);
+        let callee = if is_contract { Callee::of_contract(&file.root) } else { Callee::of_graph(&file) };
+        let mut callees = self.callees.clone();
+        callees.insert(self.id(&mutant.file), callee);
+        let mut faults = if is_contract { BTreeSet::new() } else { judge::faults(&file, &callees) };
+        for user in self.users(&mutant.file).into_iter().filter(|user| *user != mutant.file) {
+            faults.extend(judge::faults(&self.graphs[user], &callees));
+        }
+        faults
+    }
+
+    /// Compiles a mutant, and the graphs that call it.
+    fn compile(&self, mutant: &Mutant, tree: &Tree) -> Vec<Diagnostic> {
+        tree.write(&mutant.file, sign(&mutant.text));
+        let project = tree.project();
+        let own = self.graphs.contains_key(&mutant.file).then_some(mutant.file.as_str());
+        let files: BTreeSet<&str> = own.into_iter().chain(self.users(&mutant.file)).collect();
+        let found = files.iter().flat_map(|file| project.compile(&tree.path(file)).diagnostics).collect();
+        let (_, text) = self.corpus.files.iter().find(|(name, _)| *name == mutant.file).unwrap();
+        tree.write(&mutant.file, sign(text));
+        found
+    }
+}
+
+/// What became of a mutant.
+struct Verdict {
+    mutant: Mutant,
+    faults: BTreeSet<Fault>,
+    found: Vec<Diagnostic>,
+}
+
+impl Verdict {
+    fn is_wrong(&self) -> bool {
+        self.mutant.is_wrong || !self.faults.is_empty()
+    }
+
+    fn is_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// Whether the compiler points at the mistake.
+    fn is_in_place(&self) -> bool {
+        let places = self
+            .found
+            .iter()
+            .flat_map(|one| std::iter::once(&one.place).chain(one.related.iter().map(|(place, _)| place)));
+        places.into_iter().any(|place| self.is_right(place))
+    }
+
+    fn is_right(&self, place: &Place) -> bool {
+        // The first line is the signature.
+        let Some((line, _)) = place.position().filter(|&(line, _)| line > 1) else { return false };
+        let is_own = place.source.name.trim_start_matches("graphs/") == self.mutant.file;
+        let text = place.source.text.lines().nth(line - 1).unwrap_or_default();
+        (is_own && self.mutant.lines.contains(&(line - 1))) || self.mutant.names.iter().any(|name| has_word(text, name))
+    }
+
+    /// Why the mutant is wrong.
+    fn why(&self) -> String {
+        let words: Vec<&str> = self.faults.iter().map(|fault| fault.words()).collect();
+        if words.is_empty() { "it always is".to_owned() } else { words.join("; ") }
+    }
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    let inside = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    !word.is_empty()
+        && line
+            .match_indices(word)
+            .any(|(at, _)| !line[..at].ends_with(inside) && !line[at + word.len()..].starts_with(inside))
+}
+
+fn judge_all(world: &World) -> Vec<Verdict> {
+    let waiting = Mutex::new(world.mutants().into_iter().enumerate().collect::<Vec<_>>());
+    let done = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from).min(8) {
+            scope.spawn(|| {
+                let tree = world.corpus.tree();
+                loop {
+                    let next = waiting.lock().unwrap().pop();
+                    let Some((at, mutant)) = next else { return };
+                    let (faults, found) = (world.faults(&mutant), world.compile(&mutant, &tree));
+                    done.lock().unwrap().insert(at, Verdict { mutant, faults, found });
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap().into_values().collect()
+}
+
+#[test]
+fn the_judge_finds_no_fault_with_the_corpus() {
+    let world = World::read();
+    let faults = |(name, graph): (&String, &Graph)| (name.clone(), judge::faults(graph, &world.callees));
+    let faulty: Vec<_> = world.graphs.iter().map(faults).filter(|(_, faults)| !faults.is_empty()).collect();
+    assert!(faulty.is_empty(), "{faulty:#?}");
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let world = World::read();
+    let verdicts = judge_all(&world);
+    page::print(&verdicts);
+    assert!(verdicts.len() >= LEAST_MUTANTS, "{} mutants", verdicts.len());
+    let wrong: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.is_wrong()).collect();
+    let found = wrong.iter().filter(|verdict| verdict.is_found()).count();
+    assert!(found as f64 >= wrong.len() as f64 * LEAST_FOUND / 100.0, "{found} of {} were found", wrong.len());
+    page::check(&verdicts);
+}

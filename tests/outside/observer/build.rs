@@ -1,0 +1,5 @@
+//! Compiles the graphs that the tests run.
+
+fn main() {
+    graph_compiler::build("../../../graphs");
+}

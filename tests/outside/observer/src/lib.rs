@@ -1,0 +1,128 @@
+//! An observer that adds up what runs did, written against the public items of `graph-runtime` only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use graph_runtime::RunId;
+use graph_runtime::machine::Kind;
+use graph_runtime::observer::{Event, Observer};
+use graph_runtime::record::{Entry, Record, Status};
+
+/// What runs did. Clones see the same runs, so one is kept and one given to the runtime.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    runs: Arc<Mutex<BTreeMap<RunId, RunReport>>>,
+}
+
+/// What one run did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunReport {
+    /// The graph's id.
+    pub graph: String,
+    /// The run that it is inside of, if the store's records say so.
+    pub parent: Option<RunId>,
+    /// The visits in order.
+    pub visits: Vec<VisitReport>,
+    /// The visits that began and were not done yet.
+    pub open: Vec<u64>,
+    /// How many records were committed.
+    pub records: u64,
+    /// How it ended; nothing as long as it has not.
+    pub status: Option<Status>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// One visit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisitReport {
+    /// Its number, from 1.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// What the node does.
+    pub does: &'static str,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// The state keys that it set and that were not set before.
+    pub new_keys: Vec<String>,
+}
+
+impl Report {
+    /// A report without runs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns what was seen so far, by run.
+    pub fn runs(&self) -> BTreeMap<RunId, RunReport> {
+        self.seen().clone()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<RunId, RunReport>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn does(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Action(_) => "calls",
+        Kind::Foreach(_) => "calls for each",
+        Kind::Gate => "decides",
+        Kind::Return => "returns",
+    }
+}
+
+impl Observer for Report {
+    fn observe(&self, event: &Event<'_>) {
+        let mut runs = self.seen();
+        let report = runs.entry(event.run().clone()).or_default();
+        match event {
+            Event::RunStarted { graph, .. } => report.graph = graph.to_string(),
+            Event::StepStarted { step, .. } => report.open.push(*step),
+            Event::StepCompleted { step, node, kind, error, new_keys, .. } => {
+                report.open.retain(|open| open != step);
+                report.visits.push(VisitReport {
+                    step: *step,
+                    node: (*node).to_owned(),
+                    does: does(*kind),
+                    error: error.map(str::to_owned),
+                    new_keys: new_keys.to_vec(),
+                });
+            }
+            Event::Recorded { records, .. } => {
+                report.records += records.len() as u64;
+                for record in records.iter() {
+                    let Ok(record) = serde_json::from_str::<Record>(&record.body) else { continue };
+                    if let Some(parent) = record.parent() {
+                        report.parent = Some(parent.run.clone());
+                    }
+                    if let Entry::End(end) = record.entry {
+                        report.error = end.error;
+                    }
+                }
+            }
+            Event::RunEnded { status, error, .. } => {
+                report.status = Some(*status);
+                report.error = error.map(str::to_owned).or(report.error.take());
+            }
+            // A later version may tell of more.
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (run, report) in self.seen().iter() {
+            let status = report.status.map_or("at work", Status::name);
+            writeln!(f, "{run}: {} {status}, {} visits", report.graph, report.visits.len())?;
+            for VisitReport { step, node, does, error, .. } in &report.visits {
+                let how = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+                writeln!(f, "  {step}. {node} {does}{how}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! A run's file: what its lines say, and how one is added.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use graph_runtime::record::{Sealed, Status};
+use graph_runtime::{Digest, Value};
+use serde_json::json;
+
+/// How long a checksum is, with the blank behind it.
+const CHECKSUM: usize = 65;
+/// How long a token is as text.
+const TOKEN: usize = 64;
+
+/// What a line says.
+pub(crate) enum Change<'a> {
+    Create { graph: &'a str, created: u128, token: u64, records: &'a [Sealed] },
+    Lease { token: u64 },
+    Append { records: &'a [Sealed], status: Status, code: Option<&'a str> },
+}
+
+/// All that a file says.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) graph: String,
+    pub(crate) created: SystemTime,
+    pub(crate) updated: SystemTime,
+    pub(crate) status: Status,
+    pub(crate) code: Option<String>,
+    pub(crate) token: u64,
+    pub(crate) records: Vec<Sealed>,
+    /// How much of the file is whole lines.
+    whole: u64,
+    /// Where the tokens of records stand that are not blank.
+    tokens: Vec<u64>,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    (text.len() == 2 * N).then_some(bytes)
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Change<'_> {
+    /// Writes the line: its checksum, the token of the last record, and the rest, which the checksum covers.
+    fn line(&self) -> String {
+        let shown = |records: &[Sealed]| -> Vec<Value> {
+            records.iter().map(|one| json!([one.seq, one.body, hex(&one.signature)])).collect()
+        };
+        let now = nanoseconds(SystemTime::now());
+        let (said, records): (Value, &[Sealed]) = match self {
+            Self::Create { graph, created, token, records } => {
+                let created = u64::try_from(*created).unwrap_or(u64::MAX);
+                (json!({"graph": graph, "created": created, "token": token, "records": shown(records)}), records)
+            }
+            Self::Lease { token } => (json!({"token": token}), &[]),
+            Self::Append { records, status, code } => {
+                (json!({"records": shown(records), "status": status, "code": code, "at": now}), records)
+            }
+        };
+        let token = records.last().and_then(|last| last.end).map_or_else(|| "-".repeat(TOKEN), |end| hex(&end));
+        let said = said.to_string();
+        format!("{} {token} {said}\n", Digest::of(&said).to_hex())
+    }
+}
+
+impl Contents {
+    /// Reads a file. What a crash left of its last line is not there.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let mut contents = Self {
+            graph: String::new(),
+            created: SystemTime::UNIX_EPOCH,
+            updated: SystemTime::UNIX_EPOCH,
+            status: Status::Running,
+            code: None,
+            token: 0,
+            records: Vec::new(),
+            whole: 0,
+            tokens: Vec::new(),
+        };
+        let mut rest = bytes;
+        for number in 1.. {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
+            let (line, behind) = (&rest[..end], &rest[end + 1..]);
+            match contents.take(line) {
+                Some(()) => {}
+                // The disk may have kept a later part of the last write and not an earlier one.
+                None if behind.is_empty() => break,
+                None => return Err(format!("line {number} is damaged")),
+            }
+            contents.whole += end as u64 + 1;
+            rest = behind;
+        }
+        match contents.whole {
+            0 => Err("it has no whole line".to_owned()),
+            _ => Ok(contents),
+        }
+    }
+
+    /// Reads a line.
+    fn take(&mut self, line: &[u8]) -> Option<()> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (sum, token, said) =
+            (line.get(..CHECKSUM - 1)?, line.get(CHECKSUM..CHECKSUM + TOKEN)?, line.get(CHECKSUM + TOKEN + 1..)?);
+        if Digest::of(said).to_hex() != sum {
+            return None;
+        }
+        let said: Value = serde_json::from_str(said).ok()?;
+        let time = |name: &str| Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(said[name].as_u64()?));
+        if let Some(graph) = said["graph"].as_str() {
+            graph.clone_into(&mut self.graph);
+            (self.created, self.updated) = (time("created")?, time("created")?);
+        }
+        if let Some(token) = said["token"].as_u64() {
+            self.token = token;
+        }
+        if let Some(status) = said.get("status") {
+            let status = serde_json::from_value(status.clone()).ok()?;
+            if status != self.status {
+                self.updated = time("at")?;
+            }
+            self.status = status;
+            self.code = said["code"].as_str().map(str::to_owned);
+        }
+        let records = said["records"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(before) = self.records.last_mut().filter(|_| !records.is_empty()) {
+            before.end = None;
+        }
+        for one in records {
+            let signature = unhex(one[2].as_str()?)?;
+            self.records.push(Sealed {
+                seq: one[0].as_u64()?,
+                body: one[1].as_str()?.to_owned(),
+                signature,
+                end: None,
+            });
+        }
+        if !records.is_empty() {
+            let end = unhex(token);
+            if end.is_some() {
+                self.tokens.push(self.whole + CHECKSUM as u64);
+            }
+            self.records.last_mut()?.end = end;
+        }
+        Some(())
+    }
+}
+
+/// A run's file, open for its holder.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    length: u64,
+    records: u64,
+    /// Where tokens stand that are not the last record's: the next line makes their blanking durable.
+    tokens: Vec<u64>,
+    /// Whether what is in the file is not known, since a write failed and could not be taken back.
+    is_unknown: bool,
+}
+
+impl Journal {
+    /// Writes a new file and waits until it is durable.
+    pub(crate) fn create(path: &Path, graph: &str, created: u128, token: u64, records: &[Sealed]) -> io::Result<Self> {
+        let line = Change::Create { graph, created, token, records }.line();
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        file.write_all(line.as_bytes())?;
+        file.sync_all()?;
+        let tokens = records.last().and_then(|last| last.end).map(|_| CHECKSUM as u64).into_iter().collect();
+        Ok(Self { file, length: line.len() as u64, records: records.len() as u64, tokens, is_unknown: false })
+    }
+
+    /// Opens a file to add to it: what a crash left of its last line is cut off, and of tokens only the last one is left.
+    pub(crate) fn open(path: &Path, contents: Contents) -> io::Result<Self> {
+        let Contents { records, whole, mut tokens, .. } = contents;
+        let file = File::options().read(true).write(true).open(path)?;
+        file.set_len(whole)?;
+        let last = tokens.pop();
+        let mut journal = Self { file, length: whole, records: records.len() as u64, tokens, is_unknown: false };
+        journal.blank()?;
+        journal.file.sync_all()?;
+        journal.tokens.extend(last);
+        Ok(journal)
+    }
+
+    /// Returns how many records there are.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Adds records, and forgets the token of the one before.
+    pub(crate) fn append(&mut self, records: Vec<Sealed>, status: Status, code: Option<String>) -> io::Result<()> {
+        let at = self.length + CHECKSUM as u64;
+        self.write(&Change::Append { records: &records, status, code: code.as_deref() })?;
+        self.records += records.len() as u64;
+        if let Some(last) = records.last() {
+            // If this fails or a crash comes before, the next one to open the file does it.
+            if self.blank().is_ok() {
+                self.tokens.clear();
+            }
+            self.tokens.extend(last.end.map(|_| at));
+        }
+        Ok(())
+    }
+
+    /// Adds a line and waits until it is durable; on an error the file is as it was.
+    pub(crate) fn write(&mut self, change: &Change<'_>) -> io::Result<()> {
+        if self.is_unknown {
+            return Err(io::Error::other("an earlier write failed, and it is not known what of it is there"));
+        }
+        let line = change.line();
+        let written = self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
+        if let Err(error) = written {
+            let restored = self.file.set_len(self.length).and_then(|()| self.file.sync_data());
+            self.is_unknown = restored.is_err();
+            return Err(error);
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+
+    fn blank(&mut self) -> io::Result<()> {
+        self.tokens.iter().try_for_each(|at| self.file.write_all_at(&[b'-'; TOKEN], *at))
+    }
+}

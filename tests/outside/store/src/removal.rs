@@ -1,0 +1,66 @@
+//! Removing several runs at once: a list of them that has its name means that they are gone, whatever of their files is still there.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use graph_runtime::RunId;
+
+/// The list of runs that are being removed.
+const LIST: &str = "removed";
+
+/// Removes a file that may not be there.
+pub(crate) fn forget(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+fn listed(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_to_string(directory.join(LIST)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        list => Ok(list?.lines().map(str::to_owned).collect()),
+    }
+}
+
+/// Whether a run is on its way out.
+pub(crate) fn is_removed(directory: &Path, run: &RunId) -> io::Result<bool> {
+    Ok(listed(directory)?.iter().any(|removed| removed == run.as_str()))
+}
+
+/// Removes runs, all or none. Their locks are the caller's.
+pub(crate) fn remove(directory: &Path, runs: &[RunId]) -> io::Result<()> {
+    // One list at a time. It is gone when its process is, so that what one left who died is ended by the next.
+    let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
+    turn.lock()?;
+    finish_listed(directory)?;
+    let draft = directory.join("removed.new");
+    let mut list = File::create(&draft)?;
+    list.write_all(runs.iter().map(|run| format!("{run}\n")).collect::<String>().as_bytes())?;
+    list.sync_all()?;
+    fs::rename(&draft, directory.join(LIST))?;
+    File::open(directory)?.sync_all()?;
+    finish_listed(directory)
+}
+
+/// Ends what a process began that died.
+pub(crate) fn finish(directory: &Path) -> io::Result<()> {
+    let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
+    turn.lock()?;
+    finish_listed(directory)
+}
+
+fn finish_listed(directory: &Path) -> io::Result<()> {
+    let runs = listed(directory)?;
+    if runs.is_empty() {
+        return Ok(());
+    }
+    for run in runs {
+        for kind in ["journal", "cancel", "new"] {
+            forget(&directory.join(format!("{run}.{kind}")))?;
+        }
+    }
+    File::open(directory)?.sync_all()?;
+    forget(&directory.join(LIST))
+}

@@ -1,0 +1,211 @@
+//! The repository's own graphs, compiled and run.
+
+use std::fs;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use graph_runtime::{
+    ActionError, Builtins, Call, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, SqliteStore, StartError, Store,
+};
+use state_graphs::{
+    Countdown, Order, ProjectStats, Reservation, Tally, countdown, order, project_stats, reservation, tally,
+};
+
+/// A shop that writes down what it charged.
+#[derive(Default)]
+struct Shop {
+    in_stock: i64,
+    charged: Mutex<Vec<(String, i64)>>,
+}
+
+impl order::Actions for Shop {
+    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+        assert_eq!(params.article, "tea");
+        Ok(order::ShopLookUpResult { price_cents: 450, in_stock: self.in_stock })
+    }
+
+    async fn shop_charge_card(
+        &self,
+        _: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        if params.card == "tok_broke" {
+            return Err(ActionError::permanent("insufficient funds"));
+        }
+        self.charged.lock().unwrap().push((params.card, params.price_cents * params.quantity));
+        Ok(order::ShopChargeCardResult { receipt: "r-1".to_owned() })
+    }
+}
+
+async fn sell(in_stock: i64, card: &str) -> (order::Output, Vec<(String, i64)>) {
+    let shop = Arc::new(Shop { in_stock, ..Shop::default() });
+    let runtime = Runtime::builder().grant("rye.execute.tool.shop.*").unwrap().build().unwrap();
+    let inputs = order::Inputs { article: "tea".into(), quantity: 3, card: card.into() };
+    let run = runtime.start(Order::sharing(Arc::clone(&shop)), inputs).await.unwrap();
+    let output = run.await.unwrap().output;
+    let charged = shop.charged.lock().unwrap().clone();
+    (output, charged)
+}
+
+#[tokio::test]
+async fn an_order_is_shipped_put_off_or_refused() {
+    let (output, charged) = sell(5, "tok_1").await;
+    let expected = order::Output::Shipped(order::ShippedOutput {
+        status: "paid".into(),
+        message: "order of 3 × tea is on its way".into(),
+        receipt: "r-1".into(),
+    });
+    assert_eq!((output, charged), (expected, vec![("tok_1".into(), 1350)]));
+    let (output, charged) = sell(0, "tok_1").await;
+    let message = "tea is not in stock".into();
+    let expected = order::Output::BackOrder(order::BackOrderOutput { status: "open".into(), message });
+    assert_eq!((output, charged), (expected, vec![]));
+    let (output, charged) = sell(5, "tok_broke").await;
+    let message = "the card was refused: insufficient funds".into();
+    let expected = order::Output::Refused(order::RefusedOutput { status: "open".into(), message });
+    assert_eq!((output.node(), &output), (order::Node::Refused, &expected));
+    assert_eq!(charged, vec![]);
+    assert_eq!(
+        serde_json::to_string(&output).unwrap(),
+        r#"{"status":"open","message":"the card was refused: insufficient funds"}"#,
+        "as JSON it is what the run returned"
+    );
+}
+
+#[test]
+fn a_module_says_what_the_graph_is() {
+    assert_eq!(order::ID, "shop/order");
+    assert_eq!(order::VERSION, "1.0.0");
+    assert_eq!(order::SIGNER, "be8cd119b32a2931");
+    assert_eq!(order::DIGEST.len(), 64);
+    assert_eq!(order::CAPABILITIES, ["rye.execute.tool.shop.look_up", "rye.execute.tool.shop.charge_card"]);
+    assert_eq!(order::ENV, [""; 0]);
+    use order::Node;
+    assert_eq!(Node::ChargeCard.next(), [Node::Shipped, Node::Refused]);
+    assert_eq!(Node::IsAvailable.next(), [Node::ChargeCard, Node::BackOrder]);
+    assert_eq!(Node::Refused.next(), []);
+    assert_eq!(Node::ALL.len(), 6);
+    assert_eq!(format!("{:?}", Node::ChargeCard), "charge_card");
+}
+
+#[test]
+fn inputs_have_their_defaults_and_are_read_as_json() {
+    let inputs: order::Inputs = serde_json::from_str(r#"{"article": "tea", "card": "c"}"#).unwrap();
+    assert_eq!(inputs, order::Inputs { article: "tea".into(), quantity: 1, card: "c".into() });
+    assert_eq!(serde_json::to_string(&inputs).unwrap(), r#"{"article":"tea","quantity":1,"card":"c"}"#);
+    let error = serde_json::from_str::<order::Inputs>(r#"{"article": "tea", "quantity": "x", "card": "c"}"#);
+    assert!(error.unwrap_err().to_string().contains("expected an integer of 64 bits, found a string at `quantity`"));
+    assert_eq!(
+        project_stats::Inputs::default(),
+        project_stats::Inputs { directory: ".".into(), pattern: "*.rs".into() }
+    );
+}
+
+fn durable(store: impl Store) -> Runtime {
+    let key = SecretKey::from_seed(&[1; 32]);
+    Runtime::builder().store(store).sign_with(key).grant("rye.execute.tool.rye.bash").unwrap().build().unwrap()
+}
+
+#[tokio::test]
+async fn project_stats_counts_and_reads_no_input_as_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let sources = directory.path().join("it's $(touch pwned) \"quoted\"; touch pwned");
+    fs::create_dir(&sources).unwrap();
+    fs::write(sources.join("a.rs"), "one\ntwo\n").unwrap();
+    fs::write(sources.join("b c.rs"), "three\n").unwrap();
+    fs::write(sources.join("other.txt"), "not counted\n").unwrap();
+    let path = directory.path().join("runs.db");
+    let runtime = durable(SqliteStore::open(&path).await.unwrap());
+    let inputs = project_stats::Inputs { directory: sources.display().to_string(), pattern: "*.rs".into() };
+    let run = RunId::new("stats").unwrap();
+    let finished = runtime.start_as(run.clone(), ProjectStats::new(Builtins), inputs).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, project_stats::Output { file_count: "2".into(), line_count: "3".into() });
+    assert!(!fs::exists("pwned").unwrap());
+    let again = durable(SqliteStore::open(&path).await.unwrap());
+    let again = again.resume(ProjectStats::new(Builtins), &run).await.unwrap().await.unwrap();
+    assert_eq!(again.output, finished.output, "the journal has the result");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_fails_its_node() {
+    let inputs = project_stats::Inputs { directory: "/does/not/exist".into(), ..Default::default() };
+    let run = durable(MemoryStore::new()).start(ProjectStats::new(Builtins), inputs).await.unwrap();
+    let error = run.await.unwrap_err();
+    assert!(matches!(&error, RunError::Node { node, .. } if node == "count_files"), "{error}");
+    assert!(error.to_string().contains("/does/not/exist"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_granted_does_not_start() {
+    let runtime = Runtime::builder().grant("rye.execute.tool.shop.look_up").unwrap().build().unwrap();
+    let inputs = order::Inputs { article: "tea".into(), quantity: 1, card: "c".into() };
+    let error = runtime.start(Order::new(Shop::default()), inputs).await.map(drop).unwrap_err();
+    assert!(
+        matches!(&error, StartError::NotGranted { missing, .. } if *missing == ["`rye.execute.tool.shop.charge_card`"]),
+        "{error}"
+    );
+}
+
+struct Ticks(AtomicI64);
+
+impl countdown::Actions for Ticks {
+    async fn bench_tick(&self, _: &Call, _: countdown::BenchTick) -> Result<countdown::BenchTickResult, ActionError> {
+        Ok(countdown::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+    }
+}
+
+impl tally::Actions for Ticks {
+    async fn bench_tick(&self, _: &Call, _: tally::BenchTick) -> Result<tally::BenchTickResult, ActionError> {
+        Ok(tally::BenchTickResult { left: self.0.fetch_sub(1, Ordering::Relaxed) - 1 })
+    }
+}
+
+#[tokio::test]
+async fn a_loop_runs_until_its_condition_holds_watched_or_not() {
+    for store in [None, Some(MemoryStore::new())] {
+        let mut builder = Runtime::builder().grant("*").unwrap();
+        if let Some(store) = store {
+            builder = builder.store(store).sign_with(SecretKey::from_seed(&[1; 32]));
+        }
+        let runtime = builder.build().unwrap();
+        let counted = runtime.start(Countdown::new(Ticks(5000.into())), Map::new()).await.unwrap().await.unwrap();
+        assert_eq!(counted.steps, 5001);
+        let tallied = runtime.start(Tally::new(Ticks(300.into())), Map::new()).await.unwrap().await.unwrap();
+        assert_eq!((tallied.steps, tallied.output.left), (301, 0));
+    }
+}
+
+#[test]
+fn a_required_input_with_a_default_need_not_be_given_and_a_null_that_is_given_is_no_default() {
+    let inputs: reservation::Inputs = serde_json::from_str(r#"{"code": "TAB0001", "guests": []}"#).unwrap();
+    assert_eq!((inputs.seats, inputs.mail), (2, None));
+    let error = serde_json::from_str::<reservation::Inputs>(r#"{"code": "TAB0001", "guests": [], "seats": null}"#);
+    assert!(error.unwrap_err().to_string().contains("found nothing at `seats`"));
+}
+
+#[tokio::test]
+async fn a_run_starts_only_with_inputs_that_are_as_the_schema_says_beyond_their_types() {
+    let store = MemoryStore::new();
+    let key = SecretKey::from_seed(&[1; 32]);
+    let runtime = Runtime::builder().store(store.clone()).sign_with(key).build().unwrap();
+    let fits = || reservation::Inputs {
+        code: "TAB0001".into(),
+        seats: 2,
+        mail: Some("ada@example.org".into()),
+        guests: vec!["Ada".into(), "Grace".into()],
+    };
+    let run = runtime.start(Reservation::new(Builtins), fits()).await.unwrap();
+    assert_eq!(run.await.unwrap().output.note, "2 seats at TAB0001");
+    for (inputs, expected) in [
+        (reservation::Inputs { seats: 9, ..fits() }, "expected what `maximum: 8` allows, found an integer at `seats`"),
+        (reservation::Inputs { mail: Some("ada".into()), ..fits() }, "`format: \"email\"`"),
+        (reservation::Inputs { guests: vec!["Ada".into(), String::new()], ..fits() }, "found a string at `guests.1`"),
+        (reservation::Inputs { code: "hunter2".into(), ..fits() }, "found a string at `code`"),
+    ] {
+        let error = runtime.start(Reservation::new(Builtins), inputs).await.unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, StartError::Inputs { .. }) && said.contains(expected), "{said}");
+        assert!(!said.contains("hunter2"), "a value that may be a secret is not said: {said}");
+    }
+    assert_eq!(store.list().await.unwrap().len(), 1, "nothing is kept of a run that did not start");
+}

@@ -1,0 +1,284 @@
+//! A secret reaches the tools that it is for, and is found nowhere else: not in a journal's file, not in what is logged,
+//! observed, told to hooks, returned or said of a failure.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use graph_runtime::files::{GraphId, KeyRing};
+use graph_runtime::observer::Event;
+use graph_runtime::{
+    ActionError, Call, Control, Finished, Hooks, Layer, Observer, Progress, ProjectFiles, ResumeError, RunError, RunId,
+    Runtime, SealKey, Secret, SecretKey, SqliteStore, StartError, Store, Told,
+};
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+graph_runtime::graph!("tests/engines/graphs/secrets_are_kept.yaml");
+
+use secrets_are_kept::{
+    Actions, Inputs, Output, VaultAsk, VaultAskResult, VaultLogin, VaultLoginResult, VaultLoginResultAccount,
+};
+
+/// What no text but a tool's may hold.
+const CANARY: &str = "canary-7d3f";
+
+/// Tools that print and fail with what they were told in confidence.
+#[derive(Clone, Default)]
+struct Gossip {
+    /// After how many questions the program dies.
+    dies: bool,
+    asked: Arc<Mutex<Vec<String>>>,
+    overheard: Overheard,
+}
+
+impl Actions for Gossip {
+    async fn vault_login(&self, _: &Call, params: VaultLogin) -> Result<VaultLoginResult, ActionError> {
+        self.overheard.hear(format_args!("{params:?}"));
+        let password = params.password.expose();
+        Ok(VaultLoginResult {
+            token: format!("{password}-token").into(),
+            level: None,
+            account: VaultLoginResultAccount { name: "Ann".into(), iban: format!("{password}-iban").into() },
+            said: format!("welcome, {password}"),
+        })
+    }
+
+    async fn vault_ask(&self, _: &Call, params: VaultAsk) -> Result<VaultAskResult, ActionError> {
+        self.overheard.hear(format_args!("{params:?}"));
+        let authorization = params.authorization.expose();
+        self.asked.lock().unwrap().push(authorization.clone());
+        if self.dies {
+            return Err(ActionError::permanent(format!("{authorization} is refused")).with_code(authorization));
+        }
+        Ok(VaultAskResult { answer: format!("yes to {authorization}"), keys: None })
+    }
+
+    async fn vault_tell(
+        &self,
+        _: &Call,
+        params: graph_runtime::Map<String, graph_runtime::Value>,
+    ) -> Result<graph_runtime::Value, ActionError> {
+        self.overheard.hear(format_args!("{params:?}"));
+        Ok(graph_runtime::Value::Null)
+    }
+}
+
+/// What others hear of a run.
+#[derive(Clone, Default)]
+struct Overheard(Arc<Mutex<String>>);
+
+impl Overheard {
+    fn hear(&self, text: std::fmt::Arguments<'_>) {
+        writeln!(self.0.lock().unwrap(), "{text}").unwrap();
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Write for Overheard {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.hear(format_args!("{}", String::from_utf8_lossy(bytes)));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Observer for Overheard {
+    fn observe(&self, event: &Event<'_>) {
+        self.hear(format_args!("{event:?}"));
+    }
+}
+
+impl Hooks for Overheard {
+    async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+        self.hear(format_args!("{told:?}"));
+        None
+    }
+
+    async fn error(&self, told: &Told<'_>) -> Option<Control> {
+        self.hear(format_args!("{told:?}"));
+        None
+    }
+}
+
+impl Visit for Overheard {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.hear(format_args!("{field}: {value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Overheard {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        attributes.record(&mut self.clone());
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, values: &span::Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn inputs() -> Inputs {
+    Inputs { user: "ann".into(), password: CANARY.into(), pins: None }
+}
+
+fn run_id() -> RunId {
+    RunId::new("one").unwrap()
+}
+
+/// Runs the graph with everybody listening.
+async fn start(path: &Path, tools: &Gossip, seal: Option<SealKey>) -> Result<Outcome, StartError> {
+    let runtime = runtime(path, &tools.overheard, seal).await;
+    let graph = SecretsAreKept::new(tools.clone());
+    Ok(runtime.start_as(run_id(), graph, inputs()).await?.await)
+}
+
+type Outcome = Result<Finished<Output>, RunError>;
+
+/// The files of the project that the database is in.
+fn files(path: &Path) -> ProjectFiles {
+    ProjectFiles::in_directory(path.parent().unwrap(), SecretKey::from_seed(&[1; 32])).unwrap()
+}
+
+async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> Runtime {
+    let builder = Runtime::builder()
+        .store(SqliteStore::open(path).await.unwrap())
+        .sign_with(SecretKey::from_seed(&[1; 32]))
+        .grant("rye.execute.tool.vault.*")
+        .unwrap()
+        .keep_history()
+        .observer(overheard.clone())
+        .observer(Progress::to(overheard.clone()))
+        .observer(files(path))
+        .hooks(Layer::Builtin, overheard.clone());
+    match seal {
+        Some(key) => builder.seal_with(key),
+        None => builder,
+    }
+    .build()
+    .unwrap()
+}
+
+/// Fails if any file of a directory holds the secret.
+fn assert_no_file_has_it(directory: &Path) {
+    let mut looked_at = 0;
+    let mut paths = vec![directory.to_owned()];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        // The database removes its log when the last connection to it closes.
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            bytes => bytes.unwrap(),
+        };
+        looked_at += bytes.len();
+        assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()), "{}", path.display());
+    }
+    assert!(looked_at > 10_000, "there is a journal");
+}
+
+fn assert_not_in(text: &str) {
+    assert!(!text.contains(CANARY), "{text}");
+    assert!(text.contains("[secret]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_secret_is_found_in_no_journal_log_event_or_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let tools = Gossip::default();
+    let guard = tracing::subscriber::set_default(tools.overheard.clone());
+    let finished = start(&path, &tools, Some(SealKey::from_bytes([2; 32]))).await.unwrap().unwrap();
+    drop(guard);
+    assert_eq!(tools.asked.lock().unwrap()[0], format!("Bearer {CANARY}-token"), "the tool has it");
+    let Output::Done(done) = &finished.output else { unreachable!("it is not refused") };
+    assert_eq!(done.token.expose(), "canary-7d3f-token");
+    assert_no_file_has_it(directory.path());
+    let keys = KeyRing::of(&SecretKey::from_seed(&[1; 32]).public(), "project");
+    let graph = GraphId::new(secrets_are_kept::ID).unwrap();
+    let (item, _) = files(&path).store().verify(&graph, &run_id(), &keys).unwrap();
+    assert_eq!(item.state, finished.state);
+    for text in [
+        tools.overheard.text(),
+        format!("{finished:?}"),
+        finished.to_value().to_string(),
+        serde_json::to_string(&finished.output).unwrap(),
+        serde_json::to_string(&inputs()).unwrap(),
+    ] {
+        assert_not_in(&text);
+    }
+    let runtime = runtime(&path, &tools.overheard, None).await;
+    assert_not_in(&format!("{:?}", runtime.history(&run_id()).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_failure_tells_nothing_whoever_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let tools = Gossip { dies: true, ..Gossip::default() };
+    let guard = tracing::subscriber::set_default(tools.overheard.clone());
+    let finished = start(&path, &tools, Some(SealKey::from_bytes([2; 32]))).await.unwrap().unwrap();
+    drop(guard);
+    assert_eq!(finished.errors[0].error, "Bearer [secret] is refused");
+    assert_no_file_has_it(directory.path());
+    assert_not_in(&tools.overheard.text());
+    assert_not_in(&format!("{finished:?}"));
+}
+
+#[tokio::test]
+async fn without_a_seal_key_nothing_is_begun() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let started = start(&path, &Gossip::default(), None).await;
+    assert!(matches!(started, Err(StartError::NoSealKey { .. })));
+    let store = SqliteStore::open(&path).await.unwrap();
+    assert!(store.list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn another_seal_key_takes_up_no_run_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let tools = Gossip::default();
+    let key = SealKey::from_bytes([2; 32]);
+    start(&path, &tools, Some(key.clone())).await.unwrap().unwrap();
+    let records = async || SqliteStore::open(&path).await.unwrap().load(&run_id()).await.unwrap();
+    let before = records().await;
+    for wrong in [Some(SealKey::from_bytes([3; 32])), None] {
+        let runtime = runtime(&path, &tools.overheard, wrong.clone()).await;
+        let error = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap_err();
+        match error {
+            ResumeError::AnotherSealKey { found, .. } => assert_eq!(found, Some(key.fingerprint())),
+            ResumeError::Start(StartError::NoSealKey { .. }) => assert!(wrong.is_none()),
+            other => unreachable!("{other}"),
+        }
+    }
+    assert_eq!(records().await, before);
+    let runtime = runtime(&path, &tools.overheard, Some(key)).await;
+    let resumed = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap().await.unwrap();
+    assert!(matches!(&resumed.output, Output::Done(done) if done.token == Secret::new(format!("{CANARY}-token"))));
+    assert_not_in(&format!("{resumed:?}"));
+}

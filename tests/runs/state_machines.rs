@@ -1,0 +1,401 @@
+//! The graphs that the examples run, with tools that follow a script: the way, what each visit returned, how the run ends.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use graph_runtime::record::Visit;
+use graph_runtime::{
+    ActionError, Builder, Call, Edges, ManualClock, MemoryStore, Runtime, SecretKey, StartError, Status,
+};
+use serde_json::json;
+use state_graphs::{
+    Negotiation, OrderBatch, PriceCheck, SelectiveFeedback, ToolRouter, negotiation, order, order_batch, price_check,
+    selective_feedback, tool_router,
+};
+
+use negotiation::{
+    MarketNegotiate, MarketNegotiateParty as Party, MarketNegotiateResult, MarketNegotiateResultSays as Says,
+};
+use price_check::{MarketQuote, MarketQuoteResult};
+use selective_feedback::{
+    AgentsCritique, AgentsCritiqueResult, AgentsCritiqueResultVerdict as Verdict, AgentsResearch, AgentsResearchResult,
+    AgentsWrite, AgentsWriteResult,
+};
+use tool_router::{
+    AgentsAnalyze, AgentsAnalyzeResult, AgentsAnalyzeResultDecision as Decision, AgentsCalculate,
+    AgentsCalculateResult, AgentsSearch, AgentsSearchResult,
+};
+
+fn builder() -> Builder {
+    Runtime::builder().grant("*").unwrap().keep_history()
+}
+
+/// The nodes that were visited, in order.
+fn way(history: &[Visit]) -> Vec<&str> {
+    history.iter().map(|visit| visit.node.as_str()).collect()
+}
+
+/// Takes the next of a script's lines; the last is said again and again.
+fn next<T: Clone>(script: &Mutex<VecDeque<T>>) -> T {
+    let mut script = script.lock().unwrap();
+    if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
+}
+
+/// An agent that decides as a script says, and writes down what it was told.
+#[derive(Clone)]
+struct Router {
+    script: Arc<Mutex<VecDeque<(Decision, &'static str)>>>,
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Router {
+    fn deciding(script: &[(Decision, &'static str)]) -> Self {
+        Self { script: Arc::new(Mutex::new(script.iter().copied().collect())), notes: Arc::default() }
+    }
+}
+
+impl tool_router::Actions for Router {
+    async fn agents_analyze(&self, _: &Call, params: AgentsAnalyze) -> Result<AgentsAnalyzeResult, ActionError> {
+        assert_eq!(params.question, "why?");
+        self.notes.lock().unwrap().push(params.notes);
+        let (decision, text) = next(&self.script);
+        Ok(AgentsAnalyzeResult { decision, text: text.to_owned() })
+    }
+
+    async fn agents_search(&self, _: &Call, params: AgentsSearch) -> Result<AgentsSearchResult, ActionError> {
+        Ok(AgentsSearchResult { text: format!("found {}", params.query) })
+    }
+
+    async fn agents_calculate(&self, _: &Call, params: AgentsCalculate) -> Result<AgentsCalculateResult, ActionError> {
+        Ok(AgentsCalculateResult { value: i64::try_from(params.expression.len()).unwrap() })
+    }
+}
+
+fn why() -> tool_router::Inputs {
+    tool_router::Inputs { question: "why?".into() }
+}
+
+#[tokio::test]
+async fn tools_come_back_to_the_agent_that_chose_them_until_it_knows_the_answer() {
+    let script =
+        [(Decision::Search, "a"), (Decision::Calculate, "2 * 3"), (Decision::Search, "b"), (Decision::Answer, "so")];
+    let router = Router::deciding(&script);
+    let store = MemoryStore::new();
+    let runtime = builder().store(store).sign_with(SecretKey::from_seed(&[1; 32])).build().unwrap();
+    let finished = runtime.start(ToolRouter::new(router.clone()), why()).await.unwrap().await.unwrap();
+
+    let expected = ["analyze", "search", "analyze", "calculate", "analyze", "search", "analyze", "answer"];
+    assert_eq!(way(&finished.history), expected);
+    assert_eq!((finished.steps, finished.status, finished.exhausted), (8, Status::Completed, false));
+    let notes = "found a\n2 * 3 = 5\nfound b\n";
+    let output = tool_router::Output { notes: notes.into(), request: Some("so".into()), answer: Some("so".into()) };
+    assert_eq!(finished.output, output);
+    assert_eq!(*router.notes.lock().unwrap(), ["", "found a\n", "found a\n2 * 3 = 5\n", notes]);
+
+    // Each visit is kept with what it returned, also where a later one returned something else.
+    let searches = finished.history.iter().filter(|visit| visit.node == "search");
+    assert_eq!(searches.map(|visit| &visit.result["text"]).collect::<Vec<_>>(), ["found a", "found b"]);
+    assert_eq!(finished.last_results()["search"], &json!({"text": "found b"}));
+    assert_eq!(runtime.history(&finished.run).await.unwrap(), finished.history, "the journal tells the same");
+
+    let edges = Edges::of(&tool_router::PROGRAM);
+    let reasons: Vec<_> = finished.history[..4].iter().map(|visit| edges.taken(visit).unwrap().to_string()).collect();
+    let expected = [
+        "`search` (a fact is missing)",
+        "`analyze` (back with what was found)",
+        "`calculate` (there is something to calculate)",
+        "`analyze` (back with the number)",
+    ];
+    assert_eq!(reasons, expected);
+    assert_eq!(edges.taken(&finished.history[7]), None, "the run ends without an edge");
+    let fired: Vec<_> =
+        edges.fired(&finished.history).iter().map(|fired| (fired.from, fired.index, fired.times)).collect();
+    let expected = [("analyze", 0, 2), ("analyze", 1, 1), ("analyze", 2, 1), ("search", 0, 2), ("calculate", 0, 1)];
+    assert_eq!(fired, expected);
+}
+
+#[tokio::test]
+async fn an_agent_without_an_answer_is_stopped_and_the_result_says_so() {
+    let router = Router::deciding(&[(Decision::Search, "a")]);
+    let finished = builder().build().unwrap().start(ToolRouter::new(router), why()).await.unwrap().await.unwrap();
+    assert_eq!((finished.steps, finished.status, finished.exhausted), (12, Status::Completed, true));
+    assert_eq!(finished.output.answer, None);
+    assert_eq!(finished.output.notes, "found a\n".repeat(6));
+    assert_eq!(finished.to_value()["max_steps_reached"], true);
+    let edges = Edges::of(&tool_router::PROGRAM);
+    let times: Vec<_> = edges.fired(&finished.history).iter().map(|fired| fired.times).collect();
+    assert_eq!(times, [6, 0, 0, 6, 0], "edges that were never taken are there too");
+}
+
+/// A writer and a critic who is content with the text of a certain round.
+#[derive(Clone, Default)]
+struct Writers {
+    content_with: usize,
+    researches: Arc<AtomicUsize>,
+    asked: Arc<Mutex<Vec<AgentsWrite>>>,
+    judged: Arc<AtomicUsize>,
+}
+
+impl selective_feedback::Actions for Writers {
+    async fn agents_research(&self, _: &Call, params: AgentsResearch) -> Result<AgentsResearchResult, ActionError> {
+        self.researches.fetch_add(1, Ordering::Relaxed);
+        Ok(AgentsResearchResult { facts: vec![format!("{} is wet", params.topic)] })
+    }
+
+    async fn agents_write(&self, _: &Call, params: AgentsWrite) -> Result<AgentsWriteResult, ActionError> {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(params);
+        Ok(AgentsWriteResult { text: format!("text {}", asked.len()) })
+    }
+
+    async fn agents_critique(&self, _: &Call, params: AgentsCritique) -> Result<AgentsCritiqueResult, ActionError> {
+        let judged = self.judged.fetch_add(1, Ordering::Relaxed) + 1;
+        assert_eq!(params.text, format!("text {judged}"));
+        let verdict = if judged == self.content_with { Verdict::Good } else { Verdict::Revise };
+        Ok(AgentsCritiqueResult { verdict, notes: format!("note {judged}") })
+    }
+}
+
+#[tokio::test]
+async fn a_critic_leads_back_to_the_writer_who_sees_the_last_text_and_the_research_is_done_once() {
+    let writers = Writers { content_with: 2, ..Writers::default() };
+    let inputs = selective_feedback::Inputs { topic: "tea".into() };
+    let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!(way(&finished.history), ["research", "write", "critique", "write", "critique"]);
+    assert_eq!(writers.researches.load(Ordering::Relaxed), 1);
+    let asked = |before: Option<&str>, notes: &str| AgentsWrite {
+        topic: "tea".into(),
+        facts: vec!["tea is wet".into()],
+        before: before.map(str::to_owned),
+        notes: notes.into(),
+    };
+    assert_eq!(*writers.asked.lock().unwrap(), [asked(None, ""), asked(Some("text 1"), "note 1")]);
+    assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 2"), Some(Verdict::Good)));
+    let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let edges = Edges::of(&selective_feedback::PROGRAM);
+    let last = edges.taken(&finished.history[4]).unwrap();
+    assert_eq!((last.to.as_deref(), last.to_string().as_str()), (None, "the end (the text can stand)"));
+}
+
+#[tokio::test]
+async fn where_the_critic_is_never_content_the_last_revision_stands() {
+    let writers = Writers::default();
+    let inputs = selective_feedback::Inputs { topic: "tea".into() };
+    let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!((finished.steps, finished.status, finished.exhausted), (7, Status::Completed, false));
+    assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 3"), Some(Verdict::Revise)));
+    assert_eq!(writers.judged.load(Ordering::Relaxed), 3, "no text is written that nobody judges");
+}
+
+/// Parties that say what a script says.
+#[derive(Clone)]
+struct Parties {
+    script: Arc<Mutex<VecDeque<(Says, i64)>>>,
+    told: Arc<Mutex<Vec<MarketNegotiate>>>,
+}
+
+impl Parties {
+    fn saying(script: &[(Says, i64)]) -> Self {
+        Self { script: Arc::new(Mutex::new(script.iter().copied().collect())), told: Arc::default() }
+    }
+}
+
+impl negotiation::Actions for Parties {
+    async fn market_negotiate(&self, _: &Call, params: MarketNegotiate) -> Result<MarketNegotiateResult, ActionError> {
+        self.told.lock().unwrap().push(params);
+        let (says, price) = next(&self.script);
+        Ok(MarketNegotiateResult { says, price })
+    }
+}
+
+#[tokio::test]
+async fn two_parties_move_in_turn_each_with_its_own_rounds_until_one_accepts() {
+    let parties = Parties::saying(&[(Says::Offer, 60), (Says::Offer, 90), (Says::Offer, 80), (Says::Accept, 80)]);
+    let run = builder().build().unwrap().start(Negotiation::new(parties.clone()), asking()).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!(way(&finished.history), ["buyer", "seller", "buyer", "seller", "agreed"]);
+    assert_eq!(finished.output, negotiation::Output { price: 80, rounds: 2 });
+    let told = |party, round, offered, own| MarketNegotiate { party, round, offered, own };
+    let expected = [
+        told(Party::Buyer, 1, 100, None),
+        told(Party::Seller, 1, 60, Some(100)),
+        told(Party::Buyer, 2, 90, Some(60)),
+        told(Party::Seller, 2, 80, Some(90)),
+    ];
+    assert_eq!(*parties.told.lock().unwrap(), expected);
+}
+
+fn asking() -> negotiation::Inputs {
+    negotiation::Inputs { asking_price: 100 }
+}
+
+#[tokio::test]
+async fn where_no_edge_matches_a_strict_graph_fails_and_names_the_edges() {
+    let parties = Parties::saying(&[(Says::Offer, 60), (Says::Leave, 90)]);
+    let run = builder().build().unwrap().start(Negotiation::new(parties), asking()).await.unwrap();
+    let error = run.await.unwrap_err();
+    let expected = "node `seller` failed: no edge matches; \
+                    there are `agreed` (the seller accepts), `buyer` (the seller asks for more)";
+    assert_eq!(error.to_string(), expected);
+    let value = error.to_value();
+    assert_eq!((&value["status"], &value["steps"], &value["node"]), (&json!("error"), &json!(1), &json!("seller")));
+    assert_eq!(value["state"]["price"], 60, "nothing is kept of the step that failed");
+}
+
+#[tokio::test]
+async fn parties_that_never_agree_are_stopped() {
+    let parties = Parties::saying(&[(Says::Offer, 60)]);
+    let run = builder().build().unwrap().start(Negotiation::new(parties.clone()), asking()).await.unwrap();
+    assert_eq!(run.await.unwrap_err().to_string(), "Max steps exceeded (20)");
+    assert_eq!(parties.told.lock().unwrap().len(), 20);
+}
+
+/// Shops: `busy` answers the second time, `slow` never, `gone` is gone.
+#[derive(Clone, Default)]
+struct Shops {
+    calls: Arc<Mutex<Vec<String>>>,
+    live: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl price_check::Actions for Shops {
+    async fn market_quote(&self, _: &Call, params: MarketQuote) -> Result<MarketQuoteResult, ActionError> {
+        let calls = {
+            let mut calls = self.calls.lock().unwrap();
+            calls.push(params.shop.clone());
+            calls.iter().filter(|shop| **shop == params.shop).count()
+        };
+        match params.shop.as_str() {
+            "slow" => std::future::pending().await,
+            "gone" => return Err(ActionError::permanent("there is no such shop")),
+            "busy" if calls == 1 => return Err(ActionError::transient("busy")),
+            _ => {}
+        }
+        self.most.fetch_max(self.live.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        Ok(MarketQuoteResult { shop: params.shop, price_cents: 450 })
+    }
+}
+
+#[tokio::test]
+async fn quotes_stand_where_their_offers_stood_and_failures_in_their_places() {
+    let asked = ["a", "busy", "gone", "slow", "b", "c", "d", "e", "f", "g"];
+    let offer = |shop: &&str| price_check::InputsOffersItem { shop: (*shop).into(), article: "tea".into() };
+    let inputs = price_check::Inputs { offers: asked.iter().map(offer).collect() };
+    let shops = Shops::default();
+    let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+    let runtime = builder().clock(Arc::clone(&clock) as _).build().unwrap();
+    let mut run = runtime.start(PriceCheck::new(shops.clone()), inputs).await.unwrap().into_future();
+    // The clock moves only where the run has had its turn, so only what waits for it is late.
+    let finished = loop {
+        tokio::select! {
+            biased;
+            finished = &mut run => break finished.unwrap(),
+            () = tokio::task::yield_now() => clock.advance(Duration::from_millis(50)),
+        }
+    };
+
+    let shown: Vec<_> =
+        finished.output.quotes.iter().map(|quote| (quote.shop.as_deref(), quote.error.as_deref())).collect();
+    let mut expected: Vec<_> = asked.iter().map(|shop| (Some(*shop), None)).collect();
+    expected[2] = (None, Some("there is no such shop"));
+    expected[3] = (None, Some("it timed out after 10s"));
+    assert_eq!(shown, expected);
+    assert_eq!(finished.output.quotes[2].status.as_deref(), Some("error"));
+    assert_eq!(finished.output.quotes[1].price_cents, Some(450));
+    let count = |shop: &str| shops.calls.lock().unwrap().iter().filter(|called| *called == shop).count();
+    assert_eq!((count("a"), count("busy"), count("gone"), count("slow")), (1, 2, 1, 3));
+    let most = shops.most.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&most), "{most} at a time");
+    assert_eq!(finished.status, Status::CompletedWithErrors);
+    let errors: Vec<_> = finished.errors.iter().map(|error| error.error.as_str()).collect();
+    assert_eq!(errors, ["item 2: there is no such shop", "item 3: it timed out after 10s"]);
+    let items: Vec<_> = finished.history[0].items.iter().map(|failed| failed.item).collect();
+    assert_eq!(items, [2, 3]);
+}
+
+/// A shop that has tea, and whose list of other articles cannot be read.
+struct Shop;
+
+impl order::Actions for Shop {
+    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+        match params.article.as_str() {
+            "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 5 }),
+            "coffee" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 0 }),
+            _ => Err(ActionError::permanent("the list cannot be read")),
+        }
+    }
+
+    async fn shop_charge_card(
+        &self,
+        call: &Call,
+        params: order::ShopChargeCard,
+    ) -> Result<order::ShopChargeCardResult, ActionError> {
+        if params.card == "tok_broke" {
+            return Err(ActionError::permanent("insufficient funds"));
+        }
+        let parent = call.parent().unwrap();
+        let total = params.price_cents * params.quantity;
+        Ok(order::ShopChargeCardResult { receipt: format!("{total} for {} of {}", parent.item.unwrap(), parent.node) })
+    }
+}
+
+impl order_batch::Actions for Shop {}
+
+fn batch(orders: &str) -> order_batch::Inputs {
+    serde_json::from_str(&format!(r#"{{"orders": {orders}}}"#)).unwrap()
+}
+
+#[tokio::test]
+async fn each_order_of_a_batch_is_a_run_of_its_own_with_a_typed_result() {
+    let orders = batch(
+        r#"[{"article": "tea", "card": "c", "quantity": 2}, {"article": "coffee", "card": "c"},
+            {"article": "tea", "card": "tok_broke"}, {"article": "tea", "card": "c"}]"#,
+    );
+    let finished = builder().build().unwrap().start(OrderBatch::new(Shop), orders).await.unwrap().await.unwrap();
+    let output = |status: &str, message: &str, receipt: Option<&str>| order_batch::SalesItemOutput {
+        status: status.into(),
+        message: message.into(),
+        receipt: receipt.map(str::to_owned),
+    };
+    let sold: Vec<_> = finished.output.sales.iter().map(|sale| sale.output.clone().unwrap()).collect();
+    let expected = [
+        output("paid", "order of 2 × tea is on its way", Some("900 for 0 of sell")),
+        output("open", "coffee is not in stock", None),
+        output("open", "the card was refused: insufficient funds", None),
+        output("paid", "order of 1 × tea is on its way", Some("450 for 3 of sell")),
+    ];
+    assert_eq!(sold, expected);
+    let facts: Vec<_> =
+        finished.output.sales.iter().map(|sale| (sale.success, sale.status.as_str(), sale.steps)).collect();
+    let (long, short) = ((true, "completed", 4), (true, "completed", 3));
+    assert_eq!(facts, [long, short, long, long]);
+    assert_eq!((finished.steps, finished.status), (2, Status::Completed));
+}
+
+#[tokio::test]
+async fn an_order_that_fails_fails_its_batch_and_says_in_which_run() {
+    let orders = batch(r#"[{"article": "tea", "card": "c"}, {"article": "salt", "card": "c"}]"#);
+    let run = builder().build().unwrap().start(OrderBatch::new(Shop), orders).await.unwrap();
+    let error = run.await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("node `sell` failed: item 1: the list cannot be read (node `look_up` of run `"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_batch_does_not_start_where_its_graphs_may_not_be_run() {
+    let runtime = Runtime::builder().grant("rye.execute.tool.shop.look_up").unwrap().build().unwrap();
+    let error = runtime.start(OrderBatch::new(Shop), batch("[]")).await.map(drop).unwrap_err();
+    assert!(
+        matches!(&error, StartError::NotGranted { missing, .. } if missing.iter().any(|one| one.contains("shop.order"))),
+        "{error}"
+    );
+}
