@@ -19,23 +19,23 @@ use std::time::SystemTime;
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
-use graph_model::program::{INTERNAL, OnMaxSteps};
+use graph_model::program::INTERNAL;
 use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
 use graph_model::value::{Value, canonical_json};
 
 use crate::engine::nested::is_nested_id;
 use crate::engine::{Ended, Finished, denied, state_value};
-use crate::graph::{CompiledGraph, Kind};
+use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Lane, Machine};
 use crate::record::{
     Calls, End, Entry, JournalError, Origin, Parent, Record, Resume, Sealed, Snapshot, SnapshotDraft, Start, Status,
     Step, Verified, Visit,
 };
-use crate::runtime::{initialise, replay_step};
+use crate::runtime::initialise;
 use crate::schema;
 use crate::seal::SealKey;
-use crate::step::{Activation, Edges, Position, Request, Way, path};
+use crate::step::{Activation, Asks, Position, Request, Way, path, retake};
 use crate::travel::position_of;
 use crate::vault::{Vault, hidden};
 
@@ -562,17 +562,12 @@ impl<'m> Walk<'m> {
                 inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
                 self.inside = Some(inside);
             }
-            // Of several nodes, hooks are told of none.
-            leads.push(match &way {
-                Way::Along { edges, .. } if edges.one().is_some() => self.code.targets(activation.node, edges).next(),
-                Way::OnError(target) => Some(*target),
-                Way::Along { .. } | Way::Fatal => None,
-            });
+            leads.push(way.next(self.code, activation));
         }
         self.done.clear();
         self.lengths.get_mut().clear();
         self.items.clear();
-        replay_step(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
+        retake(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
         self.told = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
         let wishes = frontier.iter().zip(&step.visits).zip(leads);
@@ -584,13 +579,10 @@ impl<'m> Walk<'m> {
 
     /// Fails unless a visit says of the list that it fanned out over what it led to.
     fn list(&self, visit: &Visit, way: &Way) -> Result<(), String> {
-        let list = match way.edges() {
-            Edges::Over(list) => Some(list),
-            Edges::None | Edges::One(_) | Edges::Many(_) => None,
-        };
+        let list = way.list();
         let length = list.map(|list| u32::try_from(list.len()).unwrap_or(u32::MAX));
         let is_same = match (list, &visit.list) {
-            (Some(list), Some(Value::Array(said))) => **list == *said,
+            (Some(list), Some(Value::Array(said))) => list == said,
             // Only its length is known.
             (Some(_), said) => said.is_some() && self.state.is_none(),
             (None, said) => said.is_none(),
@@ -613,12 +605,10 @@ impl<'m> Walk<'m> {
             self.permitted(activation.node)?;
             let node = self.code.node(activation.node);
             self.call_done(done, activation)?;
-            if let (Kind::Foreach(each), Some(item)) = (&node.kind, done.item) {
+            if let (Asks::Each { width, .. }, Some(item)) = (self.code.asks(activation.node), done.item) {
                 let is_stopped = self.code.stops_at_failure(activation.node);
                 let items = self.items.entry(done.step).or_default();
-                items
-                    .take(item, each.width.max(1), is_stopped)
-                    .map_err(|what| format!("node `{}` {what}", node.name))?;
+                items.take(item, width, is_stopped).map_err(|what| format!("node `{}` {what}", node.name))?;
             }
             if self.done.insert((done.step, done.item), done.clone()).is_some() {
                 return Err(format!("node `{}` made a call again that was done", done.node));
@@ -730,7 +720,7 @@ impl<'m> Walk<'m> {
             state: state_value(self.code, state, &self.position),
             steps: end.steps,
             suppressed: self.position.suppressed.clone(),
-            exhausted: end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag,
+            exhausted: end.exhausted && self.code.flags_limit(),
             history: Vec::new(),
         })
     }

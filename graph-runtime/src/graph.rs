@@ -15,9 +15,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{
-    self, Event, ItemType, Join, NodeFacts, OnError, OnNoMatch, Performer, Retry, Settings, Verb,
-};
+use graph_model::program::{self, Event, ItemType, Join, NodeFacts, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -485,11 +483,6 @@ impl CompiledGraph {
         changes: &[Change],
     ) -> Result<Edges, Box<Failure>> {
         Look { changes, result, ..self.look(context) }.route(self.node(node), notes)
-    }
-
-    /// Whether the run ends with the first failure of a node, so a foreach begins no more calls after one.
-    pub(crate) fn stops_at_failure(&self, node: u16) -> bool {
-        self.node(node).on_error.is_none() && self.settings.on_error == OnError::Fail
     }
 
     /// Whether a node can fail with that message when its edges are asked where they lead.

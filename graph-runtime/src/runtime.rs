@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::digest::hex;
 use graph_model::name::{GraphId, RunId};
-use graph_model::program::{self, OnMaxSteps, Performer};
+use graph_model::program::Performer;
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value};
@@ -30,13 +30,12 @@ use crate::items::{Operations, Spaces};
 use crate::machine::{Cells, Graph, Machine};
 use crate::observer::{Event, Observer};
 use crate::record::{
-    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Step, Target, Verified,
-    Visit, open_joins, targets,
+    Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Verified, Visit,
 };
 use crate::run::{Run, Task, Work, spawn};
 use crate::schema;
 use crate::seal::SealKey;
-use crate::step::{Activation, Change, NO_WAY, Position, Visited, Way, fold};
+use crate::step::{Position, retake};
 use crate::stop::Stop;
 use crate::store::{Lease, Store, StoreError};
 use crate::threads::Threads;
@@ -925,10 +924,7 @@ fn required(code: &CompiledGraph, name: &String) -> String {
     let Some(node) = code.nodes.iter().find(|node| node.env.contains(name)) else {
         return format!("graph requires '{name}'");
     };
-    let tool = match node.kind.kind() {
-        program::Kind::Action(tool) | program::Kind::Foreach(tool) => code.tool(tool).map_or("", |tool| tool.name()),
-        program::Kind::Gate | program::Kind::Return => "",
-    };
+    let tool = node.kind.calls().and_then(|tool| code.tool(tool)).map_or("", |tool| tool.name());
     let shown = if tool.is_empty() { String::new() } else { format!(" ({tool})") };
     format!("node '{}'{shown} requires '{name}'", node.name)
 }
@@ -1021,7 +1017,7 @@ pub(crate) fn result_of(
     }
     let Replayed { state, position, .. } = replay(code, machine, journal)?;
     let state = crate::engine::state_value(code, &*state, &position);
-    let exhausted = *exhausted && code.settings.on_max_steps == OnMaxSteps::ReturnWithFlag;
+    let exhausted = *exhausted && code.flags_limit();
     let history = journal.records.iter().filter(|_| keeps_history).filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step.visits.clone()),
         _ => None,
@@ -1066,7 +1062,7 @@ fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Res
         match &record.entry {
             Entry::Step(step) => {
                 done.clear();
-                replay_step(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
+                retake(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
             }
             // Where the records before it are there too, it says nothing new.
             Entry::Snapshot(snapshot) if at == 0 => {
@@ -1081,101 +1077,4 @@ fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Res
         }
     }
     Ok(Replayed { state, position, done })
-}
-
-/// Takes a step of a journal into account; into a state, if there is one.
-///
-/// # Errors
-///
-/// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
-pub(crate) fn replay_step(
-    graph: &CompiledGraph,
-    mut state: Option<&mut (dyn Cells + 'static)>,
-    position: &mut Position,
-    step: &Step,
-) -> Result<(), String> {
-    if step.visits.len() != position.frontier.len() {
-        return Err(format!(
-            "{} nodes were to be visited, and it visits {}",
-            position.frontier.len(),
-            step.visits.len()
-        ));
-    }
-    let frontier = position.frontier.clone();
-    let read = |(at, visit)| Recorded::read(graph, at, visit);
-    let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
-    let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
-    let candidate = fold(graph, position, None, visited()).map_err(|error| format!("{NO_WAY}{error}"))?;
-    let (said, next) = (&step.next, targets(graph, candidate.next()));
-    if !said.iter().map(|target| target.node.as_str()).eq(next.iter().map(|target| target.node)) {
-        let said = said.iter().map(|target| target.node.as_str()).collect::<Vec<_>>().join(", ");
-        let leads = next.iter().map(|target| target.node).collect::<Vec<_>>().join(", ");
-        return Err(format!("it says that the way on is {said}, and it is {leads}"));
-    }
-    let is_same =
-        |(said, is): (&Target, &Target<&str>)| (said.number, &said.branch, said.fan) == (is.number, &is.branch, is.fan);
-    if !said.iter().zip(&next).all(is_same) {
-        return Err("it numbers what is visited next otherwise than in the order of the branches".to_owned());
-    }
-    if step.joins != open_joins(graph, candidate.joins(position)) {
-        return Err("it says something else of the joins than which branches came to them".to_owned());
-    }
-    candidate.take(graph, position, visited());
-    for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
-        let Some(state) = &mut state else { break };
-        let written = state.set(change.key, change.value);
-        written.map_err(|error| format!("`{}`: {error}", graph.keys[change.key].name))?;
-    }
-    position.limit = step.limit.or(position.limit);
-    Ok(())
-}
-
-/// A visit of a journal with its names resolved.
-struct Recorded<'a> {
-    at: &'a Activation,
-    way: Way,
-    changes: Vec<Change>,
-}
-
-impl<'a> Recorded<'a> {
-    fn read(graph: &CompiledGraph, at: &'a Activation, visit: &Visit) -> Result<Self, String> {
-        let node = at.node;
-        let name = &graph.node(node).name;
-        if visit.step != at.number || visit.node != *name {
-            let Visit { step, node, .. } = visit;
-            return Err(format!(
-                "it is visit {step}, of node `{node}`, and visit {} of node `{name}` is next",
-                at.number
-            ));
-        }
-        let change = |(name, value): (&String, &Value)| {
-            let key = graph.key_named(name).ok_or_else(|| format!("there is no state key `{name}`"))?;
-            Ok(Change { key, value: value.clone() })
-        };
-        let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
-        let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
-            (Some(_), false, Some(target)) => Way::OnError(target),
-            (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
-            (error, suppressed, _) => {
-                let edges = visit.taken(graph.fans_out(node));
-                if edges.as_slice().iter().any(|edge| graph.target(node, *edge).is_none()) {
-                    return Err("there is no such edge".to_owned());
-                }
-                Way::Along { edges, suppressed: suppressed && error.is_some() }
-            }
-        };
-        Ok(Self { at, way, changes })
-    }
-
-    fn visited<'v>(&'v self, visit: &'v Visit) -> Visited<'v> {
-        Visited {
-            at: self.at,
-            calls: visit.calls,
-            error: visit.error.as_deref(),
-            items: &visit.items,
-            way: &self.way,
-            returned: visit.result.view(),
-            changes: &self.changes,
-        }
-    }
 }

@@ -7,12 +7,14 @@
 //! * [`settle()`] says what a visit writes and where it leads behind its calls,
 //! * [`fold()`] says where the run stands behind a step.
 
+mod asks;
 mod branch;
 mod context;
 mod fold;
 mod limit;
 mod next;
 mod position;
+mod recorded;
 mod settle;
 
 use std::sync::Arc;
@@ -25,12 +27,14 @@ use crate::error::Failure;
 use crate::graph::{CompiledGraph, Kind};
 use crate::machine::{Arguments, Cells};
 
+pub(crate) use asks::Asks;
 pub(crate) use branch::{BranchKey, Fan, Frame, frames, path};
 pub(crate) use context::{Env, EvalContext, Notes, Now, Retries};
 pub(crate) use fold::{Candidate, FoldError, NO_WAY, Visited, fold, is_no_way, take_plain};
 pub(crate) use limit::most_extended;
 pub(crate) use position::{Branch, Memory, OpenJoin, Position};
-pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, may_suppress, settle};
+pub(crate) use recorded::{has_shape, retake, said_edges, said_way};
+pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, settle};
 
 /// A node that is to be visited.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -18,9 +18,9 @@ use crate::error::SuppressedError;
 use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Machine};
 use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Status, Step, Verified, Visit};
-use crate::runtime::{initialise, replay_step};
+use crate::runtime::initialise;
 use crate::seal::SealKey;
-use crate::step::Position;
+use crate::step::{Position, retake};
 use crate::vault::{Vault, hide_sealed};
 
 pub use fork::{Fork, ForkError};
@@ -357,10 +357,10 @@ impl<'m> Past<'m> {
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => {
-                replay_step(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
+                retake(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
             }
             Seen::Sealed { keys, .. } => {
-                replay_step(code, None, &mut self.position, &step).map_err(misfit)?;
+                retake(code, None, &mut self.position, &step).map_err(misfit)?;
                 for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
                     keys.insert(name.clone(), value.clone());
                 }

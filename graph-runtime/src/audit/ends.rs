@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use graph_model::program::OnMaxSteps;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 
@@ -12,12 +11,11 @@ use super::hooks::Wish;
 use super::{Before, Lost, Walk, is_result, same};
 use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, state_value};
 use crate::error::{Failure, LastError};
-use crate::graph::{Foreach, Kind};
 use crate::hooks::Control;
 use crate::record::{End, Status, VisitFailure};
 use crate::step::{
-    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, is_no_way, may_suppress, most_extended,
-    output, plan, plan_item, settle,
+    Activation, Asks, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, is_no_way, most_extended, output,
+    plan, plan_item, settle,
 };
 
 impl Walk<'_> {
@@ -46,7 +44,7 @@ impl Walk<'_> {
         if !end.exhausted && !self.position.frontier.is_empty() {
             return Err("nodes were still to be visited".to_owned());
         }
-        if end.exhausted && self.code.settings.on_max_steps == OnMaxSteps::Fail {
+        if end.exhausted && self.code.fails_at_limit() {
             return Err("the graph does not return when the run has taken all the steps it may".to_owned());
         }
         if end.exhausted && (self.position.frontier.is_empty() || !self.is_exhausted() || !self.may_be_over()) {
@@ -170,10 +168,10 @@ impl Walk<'_> {
         if !self.position.frontier.iter().any(|activation| activation.node == index) {
             return Err(format!("node `{}` was not visited", node.name));
         }
-        match &node.kind {
-            Kind::Gate | Kind::Return(_) => Err(format!("node `{}` calls nothing that could fail", node.name)),
-            Kind::Action(_) => self.names_code(index, end, at),
-            Kind::Foreach(_) => {
+        match self.code.asks(index) {
+            Asks::Nothing => Err(format!("node `{}` calls nothing that could fail", node.name)),
+            Asks::Once { .. } => self.names_code(index, end, at),
+            Asks::Each { .. } => {
                 self.names_item(index, end.error.as_deref().unwrap_or_default(), at)?;
                 self.names_code(index, end, at)
             }
@@ -278,7 +276,7 @@ impl Walk<'_> {
 
     /// Whether a run says so that has taken all the steps it may.
     fn is_exceeded(&self, error: &str) -> bool {
-        if !self.is_exhausted() || self.code.settings.on_max_steps != OnMaxSteps::Fail || !self.may_be_over() {
+        if !self.is_exhausted() || !self.code.fails_at_limit() || !self.may_be_over() {
             return false;
         }
         let is_raised =
@@ -336,7 +334,8 @@ impl Walk<'_> {
         let now = Now::new(&clock);
         let at = Activation::of(index);
         let env = Env::new(self.code, &self.position, state, &at, &now);
-        if let Kind::Gate | Kind::Return(_) = node.kind {
+        let asks = self.code.asks(index);
+        if asks == Asks::Nothing {
             let found = self.gate_fails(&env);
             // At another time it may fail elsewhere.
             let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
@@ -346,11 +345,11 @@ impl Walk<'_> {
         if error.starts_with(UNFIT) || is_hidden {
             return Ok(());
         }
-        if node.on_error.is_some() || !self.code.may_fail_to_route(index, error) {
+        if self.code.has_target(index) || !self.code.may_fail_to_route(index, error) {
             return refuse();
         }
         // What a foreach collected is not written down, and its edges may look at it.
-        if may_suppress(self.code, index) && !matches!(node.kind, Kind::Foreach(Foreach { .. })) {
+        if self.code.may_suppress(index) && !asks.is_each() {
             let failure = Failure::permanent(error);
             let is_led = |calls| {
                 let (notes, changes) = (&mut Notes::default(), &mut Vec::new());

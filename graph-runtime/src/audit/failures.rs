@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use graph_model::name::RunId;
-use graph_model::program::{OnMaxSteps, Performer};
+use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
@@ -16,10 +16,10 @@ use super::Walk;
 use crate::engine::nested::{TOO_DEEP, is_computed, is_nested_id};
 use crate::engine::{NO_GRAPH, exceeded, no_spaces, timed_out};
 use crate::error::{Category, StartError};
-use crate::graph::{Kind, Node};
+use crate::graph::Node;
 use crate::machine::Machine;
 use crate::runtime::{accepts_inputs, not_granted, required_environment};
-use crate::step::{Request, most_extended};
+use crate::step::{Asks, Request, most_extended};
 
 /// What a run says begins so that had taken all its steps.
 const EXCEEDED: &str = "Max steps exceeded (";
@@ -125,8 +125,7 @@ impl Own {
                     return None;
                 }
                 // A node that calls nothing fails by itself, or by a hook.
-                let node = inner.graph().node(inner.graph().node_named(node)?);
-                let is_own = matches!(node.kind, Kind::Gate | Kind::Return(_));
+                let is_own = inner.graph().asks(inner.graph().node_named(node)?) == Asks::Nothing;
                 return Some(is_own.then_some(Category::Permanent));
             }
         };
@@ -310,7 +309,7 @@ impl Walk<'_> {
         let runs = Runs { outer, step: called.step, item: called.item, calls };
         let inside = Says::Inside(Arc::clone(graph), runs.clone());
         own.push(Own { says: inside, category: None, holds: Holds::Run(runs.clone()) });
-        if inner.settings.on_max_steps == OnMaxSteps::Fail {
+        if inner.fails_at_limit() {
             let (says, category) = (Says::Exceeded(Arc::clone(graph)), Some(Category::Permanent));
             own.push(Own { says, category, holds: Holds::Run(runs) });
         }

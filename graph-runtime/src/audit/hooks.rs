@@ -8,7 +8,7 @@ use graph_model::value::{AsView, Value};
 
 use super::Walk;
 use crate::engine::hooks::{at_limit, told};
-use crate::graph::{Kind, Steering};
+use crate::graph::Steering;
 use crate::hooks::Control;
 use crate::record::Visit;
 use crate::step::{Activation, Env, Notes, Now, most_extended};
@@ -85,10 +85,8 @@ impl Walk<'_> {
         }
         let Some(node) = self.code.node_named(&visit.node) else { return Wish::Any };
         let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
-        let result = match self.code.node(node).kind {
-            Kind::Action(_) => hidden(mask, visit.result.clone()),
-            _ => Value::Null,
-        };
+        // Of the calls for a list, hooks are told nothing, and a node without a call has no result.
+        let result = hidden(mask, visit.result.clone());
         let values = [
             ("node", Value::from(visit.node.as_str())),
             ("next_node", next.map_or(Value::Null, Value::from)),

@@ -16,9 +16,9 @@ use graph_model::value::{Map, Value};
 use super::dated::Dated;
 use super::failures::{run_inside, says_ended};
 use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
+use crate::engine::Finished;
 use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
-use crate::engine::{BUILTIN_RETRIES, Finished};
-use crate::graph::{Foreach, Kind, Node, Tool};
+use crate::graph::Tool;
 use crate::machine::Machine;
 use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
 use crate::runtime::{granted, required_environment};
@@ -306,11 +306,9 @@ fn begun(
     if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);
     }
-    let called = |node: &'_ Node| match &node.kind {
-        Kind::Action(call) | Kind::Foreach(Foreach { call, .. }) => {
-            code.tool(call.tool).filter(may_run).map(|tool| (call.tool, tool))
-        }
-        Kind::Gate | Kind::Return(_) => None,
+    let called = |node: u16| {
+        let asks = code.asks(node);
+        asks.tool().and_then(|index| code.tool(index).filter(may_run).map(|tool| (index, tool, asks.is_each())))
     };
     let mut past = Past::open(machine, run, records, key, seal)?;
     while let Some((seq, step, _)) = past.next_step()? {
@@ -318,7 +316,7 @@ fn begun(
         let frontier = past.position.frontier.clone();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
-            let Some((index, tool)) = called(node) else { continue };
+            let Some((index, tool, is_each)) = called(activation.node) else { continue };
             let one = |item, has_result| Begun {
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
@@ -330,7 +328,7 @@ fn begun(
             // A computed id may be that of a tool, which begins no run.
             let is_graph =
                 |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
-            if let Kind::Action(_) = node.kind {
+            if !is_each {
                 let call = one(None, visit.error.is_none());
                 if is_graph(&call) || visit.run.is_some() {
                     all.push(call);
@@ -350,7 +348,7 @@ fn begun(
         let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
         let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
         let node = code.node(activation.node);
-        let Some((tool, row)) = called(node) else { continue };
+        let Some((tool, row, _)) = called(activation.node) else { continue };
         let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
         if named.is_some() || graph_of(machine, tool, id.as_ref()).is_some() {
             all.push(Begun {
@@ -527,8 +525,9 @@ impl Walk<'_> {
         at: SystemTime,
     ) -> Vec<Inside> {
         let node = self.code.node(activation.node);
-        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else { return Vec::new() };
-        let is_computed = match self.code.tool(call.tool) {
+        let asks = self.code.asks(activation.node);
+        let Some(called) = asks.tool() else { return Vec::new() };
+        let is_computed = match self.code.tool(called) {
             Some(tool) if tool.by == Performer::Graph => false,
             Some(tool) if is_computed(tool) => true,
             _ => return Vec::new(),
@@ -536,10 +535,10 @@ impl Walk<'_> {
         let blank = Inside {
             seq,
             parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item: None },
-            tool: call.tool,
+            tool: called,
             id: None,
             attempts: visit.map(|visit| visit.calls.max(1)),
-            most_missed: u64::from(node.retry.as_ref().map_or(BUILTIN_RETRIES, |retry| retry.attempts)),
+            most_missed: self.code.attempts(activation.node),
             counted: None,
             is_one_of_all: false,
             named: None,
@@ -555,9 +554,10 @@ impl Walk<'_> {
             ended: None,
             list_ended: None,
         };
-        match &node.kind {
-            Kind::Foreach(_) => self.calls_of_foreach(&blank, is_computed, visit, activation, at),
-            _ => self.call_of_action(blank, is_computed, visit, activation, at).into_iter().collect(),
+        if asks.is_each() {
+            self.calls_of_foreach(&blank, is_computed, visit, activation, at)
+        } else {
+            self.call_of_action(blank, is_computed, visit, activation, at).into_iter().collect()
         }
     }
 

@@ -9,20 +9,19 @@ use graph_model::name::ItemId;
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
-use graph_model::value::{AsView, MOST_LEVELS, Map, Value};
+use graph_model::value::{AsView, Map, Value};
 
 use super::failures::{Called, Prospects, SaidFailure};
 use super::{Walk, same};
-use crate::backoff;
 use crate::engine::nested::{graph_of, is_computed, nested_id};
 use crate::engine::{element, failed};
 use crate::error::{Category, Failure};
-use crate::graph::{Foreach, Kind, Node, Tool};
+use crate::graph::{Node, Tool};
 use crate::machine::Cells;
 use crate::record::{Done, ItemFailure, Visit};
 use crate::step::{
-    Activation, Edges, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, Way, items_failed, may_suppress,
-    plan, plan_item, settle,
+    Activation, Asks, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, Way, has_shape, items_failed, plan,
+    plan_item, said_edges, said_way, settle,
 };
 
 /// What the runtime says of a cache entry that it does not use, which no graph knows.
@@ -69,7 +68,7 @@ impl Walk<'_> {
     ) -> Result<Way, String> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
-        let Some(state) = self.state.as_deref() else { return self.sealed_visit(visit, activation.node) };
+        let Some(state) = self.state.as_deref() else { return said_way(self.code, activation.node, visit) };
         let asked = AtomicBool::new(false);
         let clock = Clock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
@@ -78,11 +77,11 @@ impl Walk<'_> {
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
-        let mut calls = match (&node.kind, planned) {
-            (Kind::Gate | Kind::Return(_), Ok(_)) => Calls::default(),
-            (Kind::Gate | Kind::Return(_), Err(failure)) => return Err(fails(node, &failure.message)),
-            (Kind::Action(_), planned) => self.action(visit, activation.node, planned, is_alone)?,
-            (Kind::Foreach(each), planned) => self.each(visit, activation, each, state, planned)?,
+        let mut calls = match planned {
+            Ok(Planned::Compute | Planned::Finish) => Calls::default(),
+            Ok(Planned::Call(request)) => self.action(visit, activation.node, request, is_alone)?,
+            Ok(Planned::Each { items, .. }) => self.each(visit, activation, state, &items)?,
+            Err(failure) => self.not_planned(visit, activation.node, failure)?,
         };
         let way = self.settle(visit, &env, &mut calls, &mut notes)?;
         if asked.load(Ordering::Relaxed) != visit.now.is_some() {
@@ -97,57 +96,14 @@ impl Walk<'_> {
         Ok(way)
     }
 
-    /// Fails unless a visit has only members that one of its kind of node can have, together as they can be.
+    /// Fails unless a visit has only members that one of its node can have, and names the run that its call began.
     fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
-        let node = self.code.node(at);
-        let name = &node.name;
-        let refuse = |what: &str| Err(format!("node `{name}` {what}"));
-        if visit.cached && !node.cached {
-            return Err(format!("what node `{name}` returned is not to be cached, and it says that it was"));
-        }
-        if visit.calls == 1 {
-            return refuse("counts one call, which is not written down");
-        }
-        if visit.error.is_none() {
-            if visit.category.is_some() || visit.suppressed || !visit.items.is_empty() {
-                return refuse("did not fail, and says what its failure was");
-            }
-        } else if visit.category.as_deref().and_then(Category::named).is_none() {
-            return refuse("failed in a way of which there is no category");
-        } else if visit.suppressed && !may_suppress(self.code, at) {
-            return refuse("failed, and the graph does not go on along its edges then");
-        } else if !visit.suppressed && node.on_error.is_none() {
-            return Err("the node failed, and nothing says where that leads".to_owned());
-        }
-        let is_action = matches!(node.kind, Kind::Action(_));
-        if visit
-            .data
-            .as_ref()
-            .is_some_and(|data| !visit.suppressed || !is_action || !data.view().is_within(MOST_LEVELS))
-        {
-            return refuse("says what its edges saw of a failure, and they saw nothing of it");
-        }
-        match &node.kind {
-            Kind::Gate | Kind::Return(_) => {
-                if visit.error.is_some() {
-                    return refuse("calls nothing, and a failure of it ends the run");
-                }
-                if visit.calls > 0 || visit.run.is_some() || visit.cached || !visit.result.is_null() {
-                    return refuse("calls nothing, and says what its call came to");
-                }
-            }
-            Kind::Foreach(_) if visit.run.is_some() || !visit.result.is_null() => {
-                return refuse("is a list of calls, and says what one call came to");
-            }
-            Kind::Foreach(_) => {}
-            Kind::Action(_) if !visit.items.is_empty() => {
-                return refuse("makes one call, and names items of a list");
-            }
+        has_shape(self.code, at, visit)?;
+        match self.code.asks(at) {
             // What a computed id leads to is told by the plan.
-            Kind::Action(call) if self.code.tool(call.tool).is_some_and(is_computed) => {}
-            Kind::Action(call) => return self.names_run(visit, call.tool, None),
+            Asks::Once { tool } if !self.code.tool(tool).is_some_and(is_computed) => self.names_run(visit, tool, None),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Fails unless a visit names the run that its call began, and none if it began none.
@@ -167,29 +123,6 @@ impl Walk<'_> {
         Err(format!("the run inside node `{}` is not {expected}", visit.node))
     }
 
-    /// Compares what can be compared where values are sealed.
-    fn sealed_visit(&self, visit: &Visit, at: u16) -> Result<Way, String> {
-        let node = self.code.node(at);
-        if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
-            same("keys that a node wrote whose failure has a target", visit.changes.len(), 0)?;
-            return Ok(Way::OnError(target));
-        }
-        if visit.error.is_some() {
-            let collected = node.kind.collects().map(|key| &self.code.keys[key].name);
-            if let Some(key) = visit.changes.keys().find(|key| Some(*key) != collected) {
-                return Err(format!("node `{}` failed, and writes to `{key}`", node.name));
-            }
-        }
-        let edges = visit.taken(self.code.fans_out(at));
-        if edges.as_slice().iter().any(|edge| self.code.target(at, *edge).is_none()) {
-            return Err("there is no such edge".to_owned());
-        }
-        if edges == Edges::None && !self.code.may_end(at) {
-            return Err(format!("node `{}` leads along no edge", node.name));
-        }
-        Ok(Way::Along { edges, suppressed: visit.suppressed })
-    }
-
     /// Settles a visit as the engine does, and fails where the journal says something else.
     fn settle(&self, visit: &Visit, env: &Env<'_>, calls: &mut Calls, notes: &mut Notes) -> Result<Way, String> {
         let (code, node) = (self.code, self.code.node(env.at.node));
@@ -198,12 +131,8 @@ impl Walk<'_> {
             true => visit.error.as_deref().map(|error| Box::new(Failure::permanent(error))),
             false => calls.failure.take().map(Box::new),
         };
-        let outcome = match (&failure, &node.kind) {
-            (Some(failure), _) => Outcome::Failed(failure, &mut calls.results),
-            (None, Kind::Foreach(_)) => Outcome::Each(&mut calls.results),
-            (None, Kind::Action(_)) => Outcome::Returned(visit.result.view()),
-            (None, Kind::Gate | Kind::Return(_)) => Outcome::None,
-        };
+        let asks = code.asks(env.at.node);
+        let outcome = Outcome::of(asks, failure.as_deref(), visit.result.view(), &mut calls.results);
         // A text that had a secret in it stands in the journal without.
         let scrub = |failure: &mut Failure| {
             if let Some(said) = &visit.error {
@@ -238,7 +167,7 @@ impl Walk<'_> {
             let key = different.map_or("", String::as_str);
             return Err(format!("node `{}` writes something else to `{key}`", node.name));
         }
-        if *way.edges() != visit.taken(self.code.fans_out(env.at.node)) {
+        if *way.edges() != said_edges(code, env.at.node, visit) {
             return Err(format!("node `{}` leads along another edge", node.name));
         }
         Ok(way)
@@ -260,28 +189,25 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Reads what a visit says that could not make its calls.
+    fn not_planned(&self, visit: &Visit, at: u16, failure: Box<Failure>) -> Result<Calls, String> {
+        let node = self.code.node(at);
+        if self.code.asks(at) == Asks::Nothing {
+            return Err(fails(node, &failure.message));
+        }
+        self.same_failure(visit, &failure)?;
+        self.given_up(visit, at, Category::Permanent)?;
+        let says_one = !visit.result.is_null() || visit.run.is_some() || self.done.contains_key(&(visit.step, None));
+        if says_one || !visit.items.is_empty() || visit.cached {
+            return Err(format!("node `{}` makes no call: {}", node.name, failure.message));
+        }
+        Ok(Calls { failure: Some(*failure), in_order: true, ..Calls::default() })
+    }
+
     /// Reads what a visit says of its call.
-    fn action(
-        &self,
-        visit: &Visit,
-        at: u16,
-        planned: Result<Planned, Box<Failure>>,
-        is_alone: bool,
-    ) -> Result<Calls, String> {
+    fn action(&self, visit: &Visit, at: u16, mut request: Request, is_alone: bool) -> Result<Calls, String> {
         let node = self.code.node(at);
         let done = self.done.get(&(visit.step, None));
-        let mut request = match planned {
-            Ok(Planned::Call(request)) => request,
-            Ok(_) => return Err(format!("node `{}` makes no call", node.name)),
-            Err(failure) => {
-                self.same_failure(visit, &failure)?;
-                self.given_up(visit, node, Category::Permanent)?;
-                if !visit.result.is_null() || visit.cached || visit.run.is_some() || done.is_some() {
-                    return Err(format!("node `{}` makes no call: {}", node.name, failure.message));
-                }
-                return Ok(Calls { failure: Some(*failure), ..Calls::default() });
-            }
-        };
         let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
         let calls = visit.calls.max(1);
         let prospects =
@@ -330,19 +256,19 @@ impl Walk<'_> {
         let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
         let is_own = category == Category::Permanent && visit.data.is_none();
         if !(is_own && self.code.may_fail_to_route(at, error)) {
-            self.given_up(visit, node, category)?;
+            self.given_up(visit, at, category)?;
         }
         let failure = Failure { data: visit.data.clone(), ..Failure::of(category, error) };
         Ok(Calls { failure: Some(failure), ..Calls::default() })
     }
 
     /// Fails if a call would have been made again that failed so, as the node's own policy says.
-    fn given_up(&self, visit: &Visit, node: &Node, category: Category) -> Result<(), String> {
-        match &node.retry {
-            Some(retry) if backoff::applies(retry, category) && visit.calls.max(1) < u64::from(retry.attempts) => {
-                Err(format!("node `{}` makes {} calls before it gives up", node.name, retry.attempts))
+    fn given_up(&self, visit: &Visit, at: u16, category: Category) -> Result<(), String> {
+        match self.code.calls_again(at, category, visit.calls.max(1)) {
+            Some(retry) => {
+                Err(format!("node `{}` makes {} calls before it gives up", self.code.node(at).name, retry.attempts))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -396,26 +322,16 @@ impl Walk<'_> {
         &self,
         visit: &Visit,
         activation: &Activation,
-        each: &Foreach,
         state: &dyn Cells,
-        planned: Result<Planned, Box<Failure>>,
+        items: &[Value],
     ) -> Result<Calls, String> {
         let node = self.code.node(activation.node);
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
-        let (items, width) = match planned {
-            Ok(Planned::Each { items, width }) => (items, width),
-            Ok(_) => return refuse("goes over no list"),
-            Err(failure) => {
-                self.same_failure(visit, &failure)?;
-                self.given_up(visit, node, Category::Permanent)?;
-                if !visit.items.is_empty() || visit.cached {
-                    return refuse("has no list to go over");
-                }
-                return Ok(Calls { failure: Some(*failure), in_order: true, ..Calls::default() });
-            }
+        let Asks::Each { tool, width, collects } = self.code.asks(activation.node) else {
+            return refuse("goes over no list");
         };
         let is_mended = visit.error.is_some() && !visit.suppressed;
-        let collected = match each.collect.map(|key| visit.changes.get(&self.code.keys[key].name)) {
+        let collected = match collects.map(|key| visit.changes.get(&self.code.keys[key].name)) {
             Some(Some(Value::Array(list))) if list.len() == items.len() => Some(list.clone()),
             Some(None) if is_mended => None,
             Some(_) => return refuse("collects something else than a value for each of its items"),
@@ -430,7 +346,7 @@ impl Walk<'_> {
                     return refuse("says something else of its failure than of its items");
                 }
                 let category = visit.category.as_deref().and_then(Category::named).unwrap_or(Category::Permanent);
-                self.given_up(visit, node, category)?;
+                self.given_up(visit, activation.node, category)?;
                 Some(Failure::of(category, said))
             }
         };
@@ -447,10 +363,10 @@ impl Walk<'_> {
         let mut warnings = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let place = collected.as_ref().and_then(|list| list.get(index));
-            warnings.push(self.item(visit, activation, each, state, (index, item), place)?);
+            warnings.push(self.item(visit, activation, tool, state, (index, item), place)?);
         }
         self.counts(visit, items.len())?;
-        let unknown = visit.error.is_some() && count == 0 && each.collect.is_some() && collected.is_none();
+        let unknown = visit.error.is_some() && count == 0 && collects.is_some() && collected.is_none();
         if unknown
             && !(visit.category.as_deref() == Some(Category::Permanent.name())
                 && self.code.may_fail_to_route(activation.node, visit.error.as_deref().unwrap_or_default()))
@@ -465,13 +381,13 @@ impl Walk<'_> {
         &self,
         visit: &Visit,
         activation: &Activation,
-        each: &Foreach,
+        index_of_tool: u16,
         state: &dyn Cells,
         (index, item): (usize, &Value),
         collected: Option<&Value>,
     ) -> Result<Vec<String>, String> {
         let node = self.code.node(activation.node);
-        let tool = self.code.tool(each.call.tool).ok_or("there is no such tool")?;
+        let tool = self.code.tool(index_of_tool).ok_or("there is no such tool")?;
         let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
         // Each call is told the time by itself, which is not written down.
         let asked = AtomicBool::new(false);
@@ -516,7 +432,7 @@ impl Walk<'_> {
             (None, Some(value)) => {
                 let is_thread = tool.name() == THREAD_DIRECTIVE;
                 if !is_thread {
-                    self.returns(each.call.tool, tool, value)?;
+                    self.returns(index_of_tool, tool, value)?;
                 }
                 let was = done.map(|done| if is_thread { element(done.result.clone()) } else { done.result.clone() });
                 if was.is_some_and(|was| was != *value) {
@@ -586,10 +502,8 @@ impl Walk<'_> {
         let node = self.code.node(activation.node);
         same("node that makes a call", done.node.as_str(), node.name.as_str())?;
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
-        let is_each = matches!(node.kind, Kind::Foreach(_));
-        let (Kind::Action(call) | Kind::Foreach(Foreach { call, .. })) = &node.kind else {
-            return refuse("makes no such call");
-        };
+        let asks = self.code.asks(activation.node);
+        let (is_each, Some(called)) = (asks.is_each(), asks.tool()) else { return refuse("makes no such call") };
         // A call that is alone is written down with its step.
         if is_each != done.item.is_some() || (!is_each && self.position.frontier.len() == 1) {
             return refuse("makes no such call");
@@ -600,7 +514,7 @@ impl Walk<'_> {
         if done.calls == 1 || (done.cached && done.calls > 0) || (is_each && done.now.is_some()) {
             return refuse("says of its call what is not written down");
         }
-        let tool = self.code.tool(call.tool).ok_or("there is no such tool")?;
+        let tool = self.code.tool(called).ok_or("there is no such tool")?;
         let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
         // What a computed id led to is compared with the visit.
         let is_named = match &done.run {
@@ -611,7 +525,7 @@ impl Walk<'_> {
             return refuse("names another run than its call begins");
         }
         let Some(state) = self.state.as_deref() else { return Ok(()) };
-        self.returns(call.tool, tool, &done.result)?;
+        self.returns(called, tool, &done.result)?;
         let Some(item) = done.item else { return self.succeeds_alone(done, activation, state) };
         let length = *self.lengths.borrow_mut().entry(done.step).or_insert_with(|| self.length(activation, state));
         if length.is_none_or(|length| usize::try_from(item).is_ok_and(|item| item < length)) {

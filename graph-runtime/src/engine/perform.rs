@@ -393,10 +393,7 @@ impl Engine {
         let class = classifier.classify(&Evidence::from(&**failure));
         let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
         let node = self.graph().node(job.at.node);
-        if let Some(retry) = &node.retry
-            && attempt < retry.attempts
-            && backoff::applies(retry, class.category)
-        {
+        if let Some(retry) = self.graph().calls_again(job.at.node, class.category, made.calls) {
             let pause = failure.retry_after.unwrap_or_else(|| backoff::pause(retry, attempt, self.lot(job, attempt)));
             return self.pause(pause, made).await;
         }

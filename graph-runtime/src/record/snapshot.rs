@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Join, Target, open_joins, targets};
 use crate::error::{LastError, SuppressedError};
-use crate::graph::{CompiledGraph, Key, Kind};
+use crate::graph::{CompiledGraph, Key};
 use crate::machine::Cells;
-use crate::step::{Activation, Branch, BranchKey, Fan, Frame, Memory, OpenJoin, Position, Retries, frames, path};
+use crate::step::{Activation, Asks, Branch, BranchKey, Fan, Frame, Memory, OpenJoin, Position, Retries, frames, path};
 use crate::vault::{Place, Vault, result_mask};
 
 /// How many bytes are written at least between two snapshots.
@@ -307,9 +307,9 @@ fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
 /// Returns where secrets are in what the last visit of a node returned: of a foreach, that is what it collected.
 fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
-    match &code.node(at).kind {
-        Kind::Foreach(each) => code.settings.secrets.keys.get(&code.keys[each.collect?].name),
-        _ => result_mask(code, node),
+    match code.asks(at) {
+        Asks::Each { collects, .. } => code.settings.secrets.keys.get(&code.keys[collects?].name),
+        Asks::Nothing | Asks::Once { .. } => result_mask(code, node),
     }
 }
 

@@ -1,9 +1,8 @@
 //! What a visit comes to behind its calls: what it writes, and where it leads.
 
-use graph_model::program::OnError;
 use graph_model::value::{Value, View};
 
-use super::{Change, Edges, Env, EvalContext, Notes};
+use super::{Activation, Asks, Change, Edges, Env, EvalContext, Notes};
 use crate::error::Failure;
 use crate::graph::CompiledGraph;
 
@@ -18,6 +17,18 @@ pub(crate) enum Outcome<'a> {
     /// The calls failed. What those of a foreach returned comes with it, with failures in their places; nothing where there was no
     /// list to go over.
     Failed(&'a Failure, &'a mut Vec<Value>),
+}
+
+impl<'a> Outcome<'a> {
+    /// What came of what a node asks for: `result` of one call, `results` of those for a list, or the failure of them.
+    pub(crate) fn of(asks: Asks, failure: Option<&'a Failure>, result: View<'a>, results: &'a mut Vec<Value>) -> Self {
+        match (failure, asks) {
+            (Some(failure), _) => Self::Failed(failure, results),
+            (None, Asks::Each { .. }) => Self::Each(results),
+            (None, Asks::Once { .. }) => Self::Returned(result),
+            (None, Asks::Nothing) => Self::None,
+        }
+    }
 }
 
 /// What is known of the calls of a visit besides their outcome.
@@ -78,6 +89,23 @@ impl Way {
     /// Returns the edge that was taken, if it is one.
     pub(crate) fn edge(&self) -> Option<u16> {
         self.edges().one()
+    }
+
+    /// Returns the list that it goes over, if it is one.
+    pub(crate) fn list(&self) -> Option<&[Value]> {
+        match self.edges() {
+            Edges::Over(list) => Some(list),
+            Edges::None | Edges::One(_) | Edges::Many(_) => None,
+        }
+    }
+
+    /// Returns the node that is visited next, if it is one that hooks are told of: of several they are told of none.
+    pub(crate) fn next(&self, graph: &CompiledGraph, at: &Activation) -> Option<u16> {
+        match self {
+            Self::Along { edges: Edges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
+            Self::OnError(target) => Some(*target),
+            Self::Along { .. } | Self::Fatal => None,
+        }
     }
 
     pub(crate) fn is_suppressed(&self) -> bool {
@@ -197,7 +225,7 @@ fn route_failure(
     if let Some(target) = node.on_error {
         return Way::OnError(target);
     }
-    if !may_suppress(env.graph, env.at.node) {
+    if !env.graph.may_suppress(env.at.node) {
         return Way::Fatal;
     }
     let several;
@@ -222,13 +250,6 @@ fn route_failure(
             Way::Fatal
         }
     }
-}
-
-/// Whether a failure of a node can be led along its own edges: the graph continues after failures, and the node makes calls and
-/// names no other target.
-pub(crate) fn may_suppress(graph: &CompiledGraph, node: u16) -> bool {
-    let node = graph.node(node);
-    graph.settings.on_error == OnError::Continue && node.on_error.is_none() && node.kind.calls().is_some()
 }
 
 /// Returns what a foreach says of the items that failed: `message` is why the first did, at `index`, of `count`.

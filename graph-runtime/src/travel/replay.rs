@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
-use graph_model::program::OnMaxSteps;
 use graph_model::secret::{HIDDEN, Mask};
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
@@ -16,7 +15,7 @@ use super::{Difference, Past, TravelError, differences, opened};
 use crate::audit::audit;
 use crate::engine::UNFIT;
 use crate::error::{Category, Failure};
-use crate::graph::{CompiledGraph, Kind};
+use crate::graph::CompiledGraph;
 use crate::machine::{Cells, Machine};
 use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
 use crate::seal::SealKey;
@@ -434,8 +433,7 @@ impl Walk<'_> {
             let most = self.position.most_steps(self.code);
             if self.position.is_exhausted(self.code) {
                 let exhausted = end.is_some_and(|end| end.exhausted);
-                let now =
-                    if self.code.settings.on_max_steps == OnMaxSteps::Fail { Status::Error } else { Status::Completed };
+                let now = if self.code.fails_at_limit() { Status::Error } else { Status::Completed };
                 if !exhausted || now == Status::Error {
                     let recorded = end.map_or(Status::Running, |end| end.status);
                     let step = self.position.steps;
@@ -607,12 +605,7 @@ impl Walk<'_> {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let outcome = match (&failure, &node.kind) {
-            (Some(failure), _) => Outcome::Failed(failure, &mut results),
-            (None, Kind::Foreach(_)) => Outcome::Each(&mut results),
-            (None, Kind::Action(_)) => Outcome::Returned(result.view()),
-            (None, Kind::Gate | Kind::Return(_)) => Outcome::None,
-        };
+        let outcome = Outcome::of(self.code.asks(activation.node), failure.as_ref(), result.view(), &mut results);
         let facts = Facts::of(visit.calls);
         let Settled { way, unfit } = settle(&self.env(activation, &now), outcome, &facts, &mut notes, &mut changes);
         let failure = failure.or(unfit.map(|unfit| *unfit));
@@ -679,7 +672,8 @@ impl Walk<'_> {
             });
         }
         // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
-        let asks = node.kind.collects().is_some() && (answered.items.is_empty() || node.on_error.is_none());
+        let asks =
+            node.kind.collects().is_some() && (answered.items.is_empty() || !self.code.has_target(activation.node));
         if is_unknown && asks {
             let is_same = self.replay.deviations.len() == said;
             // The same calls came to the same, which its edges could not be asked of.
@@ -699,7 +693,7 @@ impl Walk<'_> {
     fn failed_to_route(&self, node: u16, pair: Option<usize>) -> Option<Failure> {
         let was = &self.recorded.visits[pair?].visit;
         let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
-        let is_own = self.code.node(node).on_error.is_some() && self.code.may_fail_to_route(node, error);
+        let is_own = self.code.has_target(node) && self.code.may_fail_to_route(node, error);
         is_own.then(|| failure_of(was, error))
     }
 

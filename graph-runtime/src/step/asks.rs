@@ -1,0 +1,84 @@
+//! What a node asks for whatever the state is, and what its policies say of failures.
+
+use graph_model::program::{OnError, OnMaxSteps, Retry};
+
+use crate::backoff;
+use crate::engine::BUILTIN_RETRIES;
+use crate::error::Category;
+use crate::graph::{CompiledGraph, Kind};
+
+/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing: it computes, and cannot fail but by itself.
+    Nothing,
+    /// One call of a tool.
+    Once { tool: u16 },
+    /// A call of a tool for each item of a list, at most `width` at a time, whose results a key may get.
+    Each { tool: u16, width: usize, collects: Option<usize> },
+}
+
+impl Asks {
+    /// Returns the tool that is called.
+    pub(crate) fn tool(self) -> Option<u16> {
+        match self {
+            Self::Nothing => None,
+            Self::Once { tool } | Self::Each { tool, .. } => Some(tool),
+        }
+    }
+
+    /// Whether it is a call for each item of a list.
+    pub(crate) fn is_each(self) -> bool {
+        matches!(self, Self::Each { .. })
+    }
+}
+
+impl CompiledGraph {
+    /// Returns what a node asks for.
+    pub(crate) fn asks(&self, node: u16) -> Asks {
+        match &self.node(node).kind {
+            Kind::Gate | Kind::Return(_) => Asks::Nothing,
+            Kind::Action(call) => Asks::Once { tool: call.tool },
+            Kind::Foreach(each) => {
+                Asks::Each { tool: each.call.tool, width: each.width.max(1), collects: each.collect }
+            }
+        }
+    }
+
+    /// Whether the graph names a node that deals with failures of this one (R120).
+    pub(crate) fn has_target(&self, node: u16) -> bool {
+        self.node(node).on_error.is_some()
+    }
+
+    /// Whether a failure of a node can be led along its own edges: the graph continues after failures, and the node makes calls and
+    /// names no other target (R125).
+    pub(crate) fn may_suppress(&self, node: u16) -> bool {
+        self.settings.on_error == OnError::Continue && !self.has_target(node) && self.asks(node) != Asks::Nothing
+    }
+
+    /// Whether a foreach makes no more calls once one has failed: the run ends with it.
+    pub(crate) fn stops_at_failure(&self, node: u16) -> bool {
+        !self.has_target(node) && self.settings.on_error == OnError::Fail
+    }
+
+    /// Returns the node's own policy by which a call is made again that failed so, after so many calls, if it is.
+    pub(crate) fn calls_again(&self, node: u16, category: Category, calls: u64) -> Option<&Retry> {
+        let retry = self.node(node).retry.as_ref()?;
+        (calls < u64::from(retry.attempts) && backoff::applies(retry, category)).then_some(retry)
+    }
+
+    /// Returns how often a node makes a call by its own policy, or is called again without one.
+    pub(crate) fn attempts(&self, node: u16) -> u64 {
+        u64::from(self.node(node).retry.as_ref().map_or(BUILTIN_RETRIES, |retry| retry.attempts))
+    }
+
+    /// Whether a run fails that has taken all the steps it may (R130).
+    pub(crate) fn fails_at_limit(&self) -> bool {
+        self.settings.on_max_steps == OnMaxSteps::Fail
+    }
+
+    /// Whether the result of a run says that it has taken all the steps it may.
+    pub(crate) fn flags_limit(&self) -> bool {
+        self.settings.on_max_steps == OnMaxSteps::ReturnWithFlag
+    }
+}

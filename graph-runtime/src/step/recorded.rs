@@ -1,0 +1,180 @@
+//! Steps and visits as a journal tells of them: whether the graph can have made them, and taking them again.
+
+use graph_model::value::{AsView, MOST_LEVELS, Value};
+
+use super::{Activation, Asks, Change, Edges, NO_WAY, Position, Visited, Way, fold};
+use crate::error::Category;
+use crate::graph::CompiledGraph;
+use crate::machine::Cells;
+use crate::record::{Step, Target, Visit, open_joins, targets};
+
+/// Takes a step of a journal into account; into a state, if there is one.
+///
+/// # Errors
+///
+/// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
+pub(crate) fn retake(
+    graph: &CompiledGraph,
+    mut state: Option<&mut (dyn Cells + 'static)>,
+    position: &mut Position,
+    step: &Step,
+) -> Result<(), String> {
+    if step.visits.len() != position.frontier.len() {
+        return Err(format!(
+            "{} nodes were to be visited, and it visits {}",
+            position.frontier.len(),
+            step.visits.len()
+        ));
+    }
+    let frontier = position.frontier.clone();
+    let read = |(at, visit)| Recorded::read(graph, at, visit);
+    let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
+    let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
+    let candidate = fold(graph, position, None, visited()).map_err(|error| format!("{NO_WAY}{error}"))?;
+    let (said, next) = (&step.next, targets(graph, candidate.next()));
+    if !said.iter().map(|target| target.node.as_str()).eq(next.iter().map(|target| target.node)) {
+        let said = said.iter().map(|target| target.node.as_str()).collect::<Vec<_>>().join(", ");
+        let leads = next.iter().map(|target| target.node).collect::<Vec<_>>().join(", ");
+        return Err(format!("it says that the way on is {said}, and it is {leads}"));
+    }
+    let is_same =
+        |(said, is): (&Target, &Target<&str>)| (said.number, &said.branch, said.fan) == (is.number, &is.branch, is.fan);
+    if !said.iter().zip(&next).all(is_same) {
+        return Err("it numbers what is visited next otherwise than in the order of the branches".to_owned());
+    }
+    if step.joins != open_joins(graph, candidate.joins(position)) {
+        return Err("it says something else of the joins than which branches came to them".to_owned());
+    }
+    candidate.take(graph, position, visited());
+    for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
+        let Some(state) = &mut state else { break };
+        let written = state.set(change.key, change.value);
+        written.map_err(|error| format!("`{}`: {error}", graph.keys[change.key].name))?;
+    }
+    position.limit = step.limit.or(position.limit);
+    Ok(())
+}
+
+/// A visit of a journal with its names resolved.
+struct Recorded<'a> {
+    at: &'a Activation,
+    way: Way,
+    changes: Vec<Change>,
+}
+
+impl<'a> Recorded<'a> {
+    fn read(graph: &CompiledGraph, at: &'a Activation, visit: &Visit) -> Result<Self, String> {
+        let node = at.node;
+        let name = &graph.node(node).name;
+        if visit.step != at.number || visit.node != *name {
+            let Visit { step, node, .. } = visit;
+            return Err(format!(
+                "it is visit {step}, of node `{node}`, and visit {} of node `{name}` is next",
+                at.number
+            ));
+        }
+        let change = |(name, value): (&String, &Value)| {
+            let key = graph.key_named(name).ok_or_else(|| format!("there is no state key `{name}`"))?;
+            Ok(Change { key, value: value.clone() })
+        };
+        let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
+        let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
+            (Some(_), false, Some(target)) => Way::OnError(target),
+            (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
+            (error, suppressed, _) => {
+                let edges = visit.taken(graph.fans_out(node));
+                if edges.as_slice().iter().any(|edge| graph.target(node, *edge).is_none()) {
+                    return Err("there is no such edge".to_owned());
+                }
+                Way::Along { edges, suppressed: suppressed && error.is_some() }
+            }
+        };
+        Ok(Self { at, way, changes })
+    }
+
+    fn visited<'v>(&'v self, visit: &'v Visit) -> Visited<'v> {
+        Visited {
+            at: self.at,
+            calls: visit.calls,
+            error: visit.error.as_deref(),
+            items: &visit.items,
+            way: &self.way,
+            returned: visit.result.view(),
+            changes: &self.changes,
+        }
+    }
+}
+
+/// Returns the edges that a visit says it took.
+pub(crate) fn said_edges(graph: &CompiledGraph, node: u16, visit: &Visit) -> Edges {
+    visit.taken(graph.fans_out(node))
+}
+
+/// Returns where a visit leads of which values are sealed, as it says itself.
+///
+/// # Errors
+///
+/// If the graph has no such way, or the visit writes what one that failed does not write.
+pub(crate) fn said_way(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<Way, String> {
+    let node = graph.node(at);
+    if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
+        return match visit.changes.len() {
+            0 => Ok(Way::OnError(target)),
+            keys => Err(format!(
+                "it says that the keys that a node wrote whose failure has a target is {keys}, and it is 0"
+            )),
+        };
+    }
+    if visit.error.is_some() {
+        let collected = node.kind.collects().map(|key| &graph.keys[key].name);
+        if let Some(key) = visit.changes.keys().find(|key| Some(*key) != collected) {
+            return Err(format!("node `{}` failed, and writes to `{key}`", node.name));
+        }
+    }
+    let edges = said_edges(graph, at, visit);
+    if edges.as_slice().iter().any(|edge| graph.target(at, *edge).is_none()) {
+        return Err("there is no such edge".to_owned());
+    }
+    if edges == Edges::None && !graph.may_end(at) {
+        return Err(format!("node `{}` leads along no edge", node.name));
+    }
+    Ok(Way::Along { edges, suppressed: visit.suppressed })
+}
+
+/// Fails unless a visit has only members that one of its node can have, together as they can be, whatever the state is.
+pub(crate) fn has_shape(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<(), String> {
+    let (node, asks) = (graph.node(at), graph.asks(at));
+    let name = &node.name;
+    let refuse = |what: &str| Err(format!("node `{name}` {what}"));
+    if visit.cached && !node.cached {
+        return Err(format!("what node `{name}` returned is not to be cached, and it says that it was"));
+    }
+    if visit.calls == 1 {
+        return refuse("counts one call, which is not written down");
+    }
+    if visit.error.is_none() {
+        if visit.category.is_some() || visit.suppressed || !visit.items.is_empty() {
+            return refuse("did not fail, and says what its failure was");
+        }
+    } else if visit.category.as_deref().and_then(Category::named).is_none() {
+        return refuse("failed in a way of which there is no category");
+    } else if visit.suppressed && !graph.may_suppress(at) {
+        return refuse("failed, and the graph does not go on along its edges then");
+    } else if !visit.suppressed && !graph.has_target(at) {
+        return Err("the node failed, and nothing says where that leads".to_owned());
+    }
+    let may_hold = visit.suppressed && matches!(asks, Asks::Once { .. });
+    if visit.data.as_ref().is_some_and(|data| !may_hold || !data.view().is_within(MOST_LEVELS)) {
+        return refuse("says what its edges saw of a failure, and they saw nothing of it");
+    }
+    let calls_one = visit.run.is_some() || !visit.result.is_null();
+    match asks {
+        Asks::Nothing if visit.error.is_some() => refuse("calls nothing, and a failure of it ends the run"),
+        Asks::Nothing if visit.calls > 0 || visit.cached || calls_one => {
+            refuse("calls nothing, and says what its call came to")
+        }
+        Asks::Each { .. } if calls_one => refuse("is a list of calls, and says what one call came to"),
+        Asks::Once { .. } if !visit.items.is_empty() => refuse("makes one call, and names items of a list"),
+        Asks::Nothing | Asks::Once { .. } | Asks::Each { .. } => Ok(()),
+    }
+}
