@@ -13,6 +13,7 @@ mod walk;
 mod writing;
 
 use std::any::Any;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,33 +72,68 @@ pub(crate) fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// A run at work.
-pub(crate) struct Engine {
+/// What of a run does not change while it is at work.
+pub(crate) struct RunContext {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) runtime: Arc<Inner>,
     pub(crate) facts: Arc<RunFacts>,
     /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
     pub(crate) allowed: Vec<bool>,
+    /// What is known of its secrets; none where the graph has none.
+    pub(crate) vault: Option<Arc<Vault>>,
+    /// Whether it has a journal.
+    pub(crate) is_kept: bool,
+    pub(crate) durability: Durability,
+    pub(crate) desk: Desk,
+    pub(crate) began: Duration,
+}
+
+/// Where a run stands between two steps. Nobody changes it while a step is at work.
+pub(crate) struct Standing {
+    pub(crate) state: Box<dyn Cells>,
+    pub(crate) position: Position,
+    /// What of the next step was done before the run was taken up.
+    pub(crate) done: Finished,
+}
+
+/// What the visits of a step look at. A visit of one of several branches owns a clone of it, with all else that it needs: it can be
+/// polled anywhere, and dropped, by itself.
+#[derive(Clone)]
+pub(crate) struct StepContext {
+    pub(crate) run: Arc<RunContext>,
+    pub(crate) standing: Arc<Standing>,
+}
+
+impl Deref for StepContext {
+    type Target = RunContext;
+
+    #[inline]
+    fn deref(&self) -> &RunContext {
+        &self.run
+    }
+}
+
+/// A run at work.
+pub(crate) struct Engine {
+    pub(crate) context: StepContext,
     /// Whether the run has yet to begin, which hooks are told.
     pub(crate) is_new: bool,
     /// The visits so far, if the runtime keeps them.
     pub(crate) history: Option<Vec<record::Visit>>,
-    /// What is known of its secrets; none where the graph has none.
-    pub(crate) vault: Option<Arc<Vault>>,
-    pub(crate) state: Box<dyn Cells>,
-    pub(crate) position: Position,
-    /// Whether it has a journal.
-    pub(crate) is_kept: bool,
-    pub(crate) durability: Durability,
     /// Its journal, but while a step is at work that writes to it.
     pub(crate) journal: Option<Writing>,
-    /// What of the next step was done before the run was taken up.
-    pub(crate) done: Finished,
-    pub(crate) desk: Desk,
     pub(crate) slots: Vec<Slot>,
-    pub(crate) began: Duration,
     /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
     pub(crate) turn: Instant,
+}
+
+impl Deref for Engine {
+    type Target = StepContext;
+
+    #[inline]
+    fn deref(&self) -> &StepContext {
+        &self.context
+    }
 }
 
 /// A lane and what its tool is told.
@@ -163,6 +199,11 @@ struct Visit {
 }
 
 impl Engine {
+    /// Changes where the run stands, between two steps.
+    pub(crate) fn standing(&mut self) -> &mut Standing {
+        alone(&mut self.context.standing)
+    }
+
     /// Has no hooks told that the run begins.
     pub(crate) fn not_new(mut self) -> Self {
         self.is_new = false;
@@ -194,7 +235,7 @@ impl Engine {
                 if self.facts.stop.is_set() {
                     continue;
                 }
-                if self.is_others_turn() {
+                if is_others_turn(self.standing.position.steps, &mut self.turn) {
                     yield_now().await;
                 }
                 if self.is_exhausted()
@@ -248,7 +289,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
             }
-            let (steps, state) = (self.position.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
             return Some(RunError::Cancelled { run, steps, state });
         }
         if self.facts.stop.is_set() {
@@ -259,7 +300,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
-            let (steps, state) = (self.position.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
             return Some(RunError::Deadline { run, steps, state });
         }
         None
@@ -267,7 +308,7 @@ impl Engine {
 
     /// Leaves the run where it stands, to be resumed: all that was done is durable then.
     async fn leave(&mut self) -> RunError {
-        let (run, steps) = (self.facts.id.clone(), self.position.steps);
+        let (run, steps) = (self.facts.id.clone(), self.standing.position.steps);
         // What of the step is done is not done again when the run is resumed.
         let done = self.seal_done();
         if let Some(journal) = &mut self.journal
@@ -283,21 +324,21 @@ impl Engine {
 
     /// Returns how many steps the run may take.
     fn most_steps(&self) -> u64 {
-        self.position.most_steps(self.graph())
+        self.standing.position.most_steps(self.graph())
     }
 
     fn is_exhausted(&self) -> bool {
-        self.position.is_exhausted(self.graph())
+        self.standing.position.is_exhausted(self.graph())
     }
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node = self.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
-        let (taken, most) = (self.position.steps, self.most_steps());
+        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let (taken, most) = (self.standing.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
-                if let Some(wanted) = self.position.extended(self.graph(), additional_steps) {
-                    self.position.limit = Some(wanted);
+                if let Some(wanted) = self.standing.position.extended(self.graph(), additional_steps) {
+                    self.standing().position.limit = Some(wanted);
                     if !self.is_exhausted() {
                         return None;
                     }
@@ -334,61 +375,25 @@ impl Engine {
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
         self.observe_end(ended.status, None);
-        self.tell_end(self.position.last, ended.status, None).await;
+        self.tell_end(self.standing.position.last, ended.status, None).await;
         Ok(ended)
-    }
-
-    fn slot(&self) -> Slot {
-        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
-        Slot { lane: self.machine.lane(), call }
-    }
-
-    /// Whether the other tasks of the thread should have a turn, for the graph's tools may never wait.
-    #[inline]
-    fn is_others_turn(&mut self) -> bool {
-        self.position.steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && self.is_turn_over()
-    }
-
-    /// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
-    #[inline(never)]
-    fn is_turn_over(&mut self) -> bool {
-        let had_turn = had_others_turn();
-        let is_over = self.turn.elapsed() >= TURN;
-        if is_over {
-            self.turn = Instant::now();
-        }
-        is_over && !had_turn
-    }
-
-    fn graph(&self) -> &CompiledGraph {
-        self.machine.graph()
-    }
-
-    fn is_observed(&self) -> bool {
-        !self.runtime.observers.is_empty()
-    }
-
-    fn observe(&self, event: &Event<'_>) {
-        self.runtime.observers.iter().for_each(|observer| observer.observe(event));
-    }
-
-    /// Returns what a node looks at.
-    fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
-        Env::new(self.machine.graph(), &self.position, &*self.state, at, now)
     }
 
     /// Visits every node of the frontier.
     async fn perform(&mut self, visits: &mut Vec<Visit>) {
-        while self.slots.len() < self.position.frontier.len() {
+        while self.slots.len() < self.standing.position.frontier.len() {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        visits.resize_with(self.position.frontier.len(), Visit::default);
-        let shares = self.shares(&self.position.frontier);
-        visits.iter_mut().zip(&self.position.frontier).for_each(|(visit, activation)| visit.begin(activation.clone()));
+        visits.resize_with(self.standing.position.frontier.len(), Visit::default);
+        let shares = self.shares(&self.standing.position.frontier);
+        visits
+            .iter_mut()
+            .zip(&self.standing.position.frontier)
+            .for_each(|(visit, activation)| visit.begin(activation.clone()));
         if let Some(mut writing) = self.journal.take_if(|_| shares) {
-            let all = self.visit_all(visits, &mut slots);
-            if let Err(error) = Box::pin(self.beside(&mut writing, all)).await
+            let all = self.context.visit_all(visits, &mut slots);
+            if let Err(error) = Box::pin(self.context.beside(&mut writing, all)).await
                 && let Some(visit) = visits.first_mut()
             {
                 visit.broken = Some(Box::new(error));
@@ -400,38 +405,11 @@ impl Engine {
         self.slots = slots;
     }
 
-    async fn visit_all(&self, visits: &mut [Visit], slots: &mut [Slot]) {
-        // A call that is alone is written down with its step.
-        let is_alone = visits.len() == 1;
-        if let ([visit], [slot, ..]) = (&mut *visits, &mut *slots) {
-            self.timed_visit(visit, slot, is_alone).await;
-        } else {
-            let most = self.graph().branches_at_once(&self.position.frontier);
-            let all = stream::iter(visits.iter_mut().zip(slots));
-            all.for_each_concurrent(most, |(visit, slot)| self.timed_visit(visit, slot, is_alone)).await;
-        }
-    }
-
-    async fn timed_visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
-        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        let node = &self.graph().node(visit.activation.node).name;
-        let span = tracing::info_span!("graph.step", %node, step = visit.activation.number);
-        self.visit(visit, slot, is_alone).instrument(span).await;
-        if let Some(began) = began {
-            visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
-        }
-    }
-
     /// Computes what the visits write and where they lead.
     fn settle(&self, visits: &mut [Visit]) {
         for (visit, slot) in visits.iter_mut().zip(&self.slots) {
             self.settle_visit(visit, slot);
         }
-    }
-
-    /// Whether anybody asks how long a visit took.
-    fn is_timed(&self) -> bool {
-        self.is_kept || self.is_observed()
     }
 
     /// Computes what a visit writes and where it leads, behind its calls.
@@ -471,7 +449,7 @@ impl Engine {
     /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of it fits. If the
     /// store fails, the run is left, and what stands in the store is where it goes on.
     async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
-        let first = self.position.steps + 1;
+        let first = self.standing.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -500,14 +478,15 @@ impl Engine {
                 (journal.chain, journal.due) = (chain, due);
             }
             // What the journal says of the end is what was committed.
-            self.position.steps = first - 1;
+            self.standing().position.steps = first - 1;
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(Box::pin(self.end_at(node, first, failure, true)).await);
         }
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let ended = self.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
+        let ended =
+            self.standing.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
         self.clear_desk();
         if ended.is_none() {
             records.extend(self.seal_snapshot());
@@ -528,7 +507,7 @@ impl Engine {
             if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
                 && ended.is_none()
             {
-                let step = self.position.steps;
+                let step = self.standing.position.steps;
                 return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
             }
         }
@@ -588,7 +567,7 @@ impl Engine {
 
     /// Tells the hooks that the run ended (R155).
     async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
-        let steps = Value::from(self.position.steps);
+        let steps = Value::from(self.standing.position.steps);
         let values = [
             ("steps", steps),
             ("status", Value::from(status.name())),
@@ -601,16 +580,17 @@ impl Engine {
     /// Computes where the step leads.
     fn fold(&self, visits: &[Visit]) -> Result<Candidate, FoldError> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        fold(self.machine.graph(), &self.position, Some(&*self.state), visited)
+        fold(self.machine.graph(), &self.standing.position, Some(&*self.standing.state), visited)
     }
 
     /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
     fn take(&mut self, candidate: Candidate, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        candidate.take(self.machine.graph(), &mut self.position, visited);
+        let Standing { state, position, .. } = alone(&mut self.context.standing);
+        candidate.take(self.context.run.machine.graph(), position, visited);
         for visit in visits {
             for change in visit.changes.drain(..) {
-                let written = self.state.set(change.key, change.value);
+                let written = state.set(change.key, change.value);
                 written.map_err(|mismatch| (visit.activation.node, mismatch))?;
             }
         }
@@ -627,22 +607,22 @@ impl Engine {
     }
 
     fn ended(&self, output: Value) -> Ended {
-        let (status, suppressed) = (self.position.status_at_end(), self.position.suppressed.clone());
-        let (state, steps) = (self.state_value(), self.position.steps);
+        let (status, suppressed) = (self.standing.position.status_at_end(), self.standing.position.suppressed.clone());
+        let (state, steps) = (self.state_value(), self.standing.position.steps);
         let history = self.history.clone().unwrap_or_default();
         let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
-        let node = self.graph().node(self.position.last).name.clone();
+        let node = self.graph().node(self.standing.position.last).name.clone();
         Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
-        state_value(self.graph(), &*self.state, &self.position)
+        state_value(self.graph(), &*self.standing.state, &self.standing.position)
     }
 
     /// Returns the keys that are set, which is what a run returns that has no return node.
     fn keys_value(&self) -> Value {
         let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
-        Value::Object(keys(self.graph(), &*self.state).map(plain).collect())
+        Value::Object(keys(self.graph(), &*self.standing.state).map(plain).collect())
     }
 
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
@@ -695,7 +675,8 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        self.position.root.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
+        self.standing().position.root.last_error =
+            Some(LastError { node: node.clone(), error: failure.message.clone() });
         RunError::Node {
             run: self.facts.id.clone(),
             node,
@@ -713,9 +694,9 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        let node = self.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
-        let (steps, state) = (self.position.steps, Box::new(self.state_value()));
+        let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
@@ -733,14 +714,15 @@ impl Engine {
 
     /// Returns an end at this step of which there is nothing else to say.
     fn end_of(&self, status: Status) -> End {
-        End::of(status, self.position.steps)
+        End::of(status, self.standing.position.steps)
     }
 
     /// Returns a snapshot of where the run stands, if one is due.
     fn seal_snapshot(&mut self) -> Option<Sealed> {
-        let code = self.machine.graph();
+        let StepContext { run, standing } = &self.context;
+        let (code, vault) = (run.machine.graph(), run.vault.as_deref());
+        let (state, position) = (&*standing.state, &standing.position);
         let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
-        let (state, position, vault) = (&*self.state, &self.position, self.vault.as_deref());
         writing.snapshot(SnapshotDraft { code, state, position, vault })
     }
 
@@ -754,8 +736,8 @@ impl Engine {
         let step = Step {
             visits: made.map(|((visit, slot), covered)| visit.written(code, slot, covered)).collect(),
             next: targets(code, candidate.next()),
-            joins: open_joins(code, candidate.joins(&self.position)),
-            limit: self.position.limit,
+            joins: open_joins(code, candidate.joins(&self.standing.position)),
+            limit: self.standing.position.limit,
         };
         let journal = self.journal.as_mut().expect("only a run with a journal seals records");
         let sealed = journal.seal("step", step);
@@ -774,21 +756,6 @@ impl Engine {
             self.observe_end(Status::Running, Some(&source.to_string()));
             RunError::Store { run: self.facts.id.clone(), step, source }
         })
-    }
-
-    /// Cuts the secrets out of a failure.
-    fn scrub(&self, failure: &mut Failure) {
-        if let Some(vault) = &self.vault {
-            vault.scrub_failure(failure, None);
-        }
-    }
-
-    /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
-    fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
-        if let Some(vault) = &self.vault {
-            vault.scrub_failure(&mut failure, mask);
-        }
-        failure
     }
 
     /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
@@ -821,7 +788,7 @@ impl Engine {
 
     fn note_new_keys(&self, visits: &mut [Visit]) {
         for visit in visits {
-            let new = |change: &&Change| self.state.get(change.key).is_null() && !change.value.is_null();
+            let new = |change: &&Change| self.standing.state.get(change.key).is_null() && !change.value.is_null();
             let name = |change: &Change| self.graph().keys[change.key].name.clone();
             visit.new_keys = visit.changes.iter().filter(new).map(name).collect();
             visit.new_keys.sort_unstable();
@@ -835,12 +802,6 @@ impl Engine {
             visit.written(self.graph(), slot, &covered).to_read()
         };
         visits.iter().zip(&self.slots).map(read).collect()
-    }
-
-    fn observe_start(&self, step: u64, node: u16) {
-        let node = self.graph().node(node);
-        let (name, kind) = (&node.name, node.kind.kind());
-        self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
     }
 
     fn observe_visits(&self, visits: &[Visit]) {
@@ -866,9 +827,92 @@ impl Engine {
     fn observe_end(&self, status: Status, error: Option<&str>) {
         if self.is_observed() {
             let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
-            let steps = self.position.steps;
+            let steps = self.standing.position.steps;
             self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error });
         }
+    }
+}
+
+impl StepContext {
+    fn slot(&self) -> Slot {
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
+        Slot { lane: self.machine.lane(), call }
+    }
+
+    fn graph(&self) -> &CompiledGraph {
+        self.machine.graph()
+    }
+
+    fn is_observed(&self) -> bool {
+        !self.runtime.observers.is_empty()
+    }
+
+    fn observe(&self, event: &Event<'_>) {
+        self.runtime.observers.iter().for_each(|observer| observer.observe(event));
+    }
+
+    /// Returns what a node looks at.
+    fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
+        Env::new(self.machine.graph(), &self.standing.position, &*self.standing.state, at, now)
+    }
+
+    /// Visits the nodes of the frontier: one in the run's own future, several each in a future of its own, so many at a time as the
+    /// graph says.
+    async fn visit_all(&self, visits: &mut Vec<Visit>, slots: &mut Vec<Slot>) {
+        if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
+            return self.timed_visit(visit, slot, true).await;
+        }
+        let most = self.graph().branches_at_once(&self.standing.position.frontier).max(1);
+        let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
+        let branches = branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot));
+        let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;
+        made.sort_unstable_by_key(|(place, ..)| *place);
+        for (_, visit, slot) in made {
+            visits.push(visit);
+            slots.push(slot);
+        }
+    }
+
+    /// Visits the node of a branch. The future owns all that it looks at.
+    async fn branch(self, place: usize, mut visit: Visit, mut slot: Slot) -> (usize, Visit, Slot) {
+        self.timed_visit(&mut visit, &mut slot, false).await;
+        (place, visit, slot)
+    }
+
+    async fn timed_visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
+        let node = &self.graph().node(visit.activation.node).name;
+        let span = tracing::info_span!("graph.step", %node, step = visit.activation.number);
+        self.visit(visit, slot, is_alone).instrument(span).await;
+        if let Some(began) = began {
+            visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
+        }
+    }
+
+    /// Whether anybody asks how long a visit took.
+    fn is_timed(&self) -> bool {
+        self.is_kept || self.is_observed()
+    }
+
+    /// Cuts the secrets out of a failure.
+    fn scrub(&self, failure: &mut Failure) {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(failure, None);
+        }
+    }
+
+    /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
+    fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(&mut failure, mask);
+        }
+        failure
+    }
+
+    fn observe_start(&self, step: u64, node: u16) {
+        let node = self.graph().node(node);
+        let (name, kind) = (&node.name, node.kind.kind());
+        self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
     }
 }
 
@@ -966,6 +1010,28 @@ impl Visit {
     }
 }
 
+/// Returns where a run stands, to be changed: nobody looks at it between two steps.
+fn alone(standing: &mut Arc<Standing>) -> &mut Standing {
+    Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
+}
+
+/// Whether the other tasks of the thread should have a turn behind so many steps, for the graph's tools may never wait.
+#[inline]
+fn is_others_turn(steps: u64, turn: &mut Instant) -> bool {
+    steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && is_turn_over(turn)
+}
+
+/// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
+#[inline(never)]
+fn is_turn_over(turn: &mut Instant) -> bool {
+    let had_turn = had_others_turn();
+    let is_over = turn.elapsed() >= TURN;
+    if is_over {
+        *turn = Instant::now();
+    }
+    is_over && !had_turn
+}
+
 /// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
 pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
     let mut map = Map::new();
@@ -1029,6 +1095,14 @@ mod tests {
     /// Returns how large the future is that a function of an engine returns.
     fn size_of_future<F: Future>(_: impl FnOnce(Engine) -> F) -> usize {
         size_of::<F>()
+    }
+
+    /// Holds for a future that a task can be made of.
+    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, Visit, Slot) -> F) {}
+
+    #[test]
+    fn the_visit_of_a_branch_owns_all_that_it_needs() {
+        can_be_spawned(StepContext::branch);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::cache::NodeCache;
 use crate::call::RunFacts;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
-use crate::engine::{Desk, Durability, Ended, Engine, Finished, Writing};
+use crate::engine::{Desk, Durability, Ended, Engine, Finished, RunContext, Standing, StepContext, Writing};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
 use crate::graph::CompiledGraph;
@@ -503,23 +503,24 @@ impl Runtime {
         let (nodes, steps) = (code.nodes.len(), position.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
         self.inner.observers.iter().for_each(|observer| observer.observe(&event));
-        Engine {
+        let run = RunContext {
             machine,
             runtime: Arc::clone(&self.inner),
             facts,
             allowed,
-            is_new,
-            history: self.inner.keeps_history.then(Vec::new),
             vault,
-            state,
-            position,
             is_kept: journal.is_some(),
             durability: begin.durability,
-            journal,
-            done,
             desk: Desk::default(),
-            slots: Vec::new(),
             began,
+        };
+        let standing = Standing { state, position, done };
+        Engine {
+            context: StepContext { run: Arc::new(run), standing: Arc::new(standing) },
+            is_new,
+            history: self.inner.keeps_history.then(Vec::new),
+            journal,
+            slots: Vec::new(),
             turn: Instant::now(),
         }
     }

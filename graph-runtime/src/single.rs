@@ -192,25 +192,29 @@ impl Runtime {
         let runtime = self.unkept();
         let engine = runtime.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
         let mut engine = engine.not_new();
+        let standing = engine.standing();
         if let Some((state, position)) = stands {
             // The inputs are those that were just checked; the keys are the run's.
-            let inputs = engine.state.inputs().to_plain_value();
+            let inputs = standing.state.inputs().to_plain_value();
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
-            engine.state = opened(&*machine, inputs).map_err(misfit)?;
+            standing.state = opened(&*machine, inputs).map_err(misfit)?;
             for key in 0..code.keys.len() {
                 let value = state.get(key).to_plain_value();
                 let name = || code.keys[key].name.clone();
-                engine.state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
+                standing.state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
             }
-            engine.position = position;
+            standing.position = position;
         }
-        overlay(code, &mut engine.state, &mut engine.position, inject)?;
+        overlay(code, &mut standing.state, &mut standing.position, inject)?;
+        standing.position.stand_at(at);
         if let Some(vault) = &engine.vault {
             for (index, key) in code.keys.iter().enumerate() {
-                vault.learn(code.settings.secrets.keys.get(&key.name), &engine.state.get(index).to_plain_value());
+                vault.learn(
+                    code.settings.secrets.keys.get(&key.name),
+                    &engine.standing.state.get(index).to_plain_value(),
+                );
             }
         }
-        engine.position.stand_at(at);
         let done = engine.single().await?;
         Ok(Stepped {
             run,

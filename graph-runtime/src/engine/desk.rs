@@ -11,7 +11,7 @@ use graph_model::value::Value;
 use tokio::sync::Notify;
 
 use super::perform::{Job, Made};
-use super::{Engine, Visit, Writing};
+use super::{Engine, StepContext, Visit, Writing};
 use crate::error::RunError;
 use crate::record::{Calls, Done, Sealed, Status};
 use crate::step::Activation;
@@ -101,7 +101,7 @@ impl Desk {
     }
 }
 
-impl Engine {
+impl StepContext {
     /// Whether a step of these nodes makes several calls, of which each is written down when it is done.
     pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
         let is_each = |at: &Activation| self.graph().node(at.node).kind.goes_over_list();
@@ -118,7 +118,7 @@ impl Engine {
             desk.told.notify_one();
         };
         let ((), written) = join(Box::pin(visits), self.write_done(writing)).await;
-        let (run, step) = (self.facts.id.clone(), self.position.steps + 1);
+        let (run, step) = (self.facts.id.clone(), self.standing.position.steps + 1);
         written.map_err(|source| RunError::Store { run, step, source })
     }
 
@@ -172,10 +172,10 @@ impl Engine {
 
     /// Returns what is known of a call from before the run was taken up, if it was done.
     pub(super) fn done(&self, step: u64, item: Option<u64>) -> Option<Made> {
-        if self.done.is_empty() {
+        if self.standing.done.is_empty() {
             return None;
         }
-        let done = self.done.get(&(step, item))?;
+        let done = self.standing.done.get(&(step, item))?;
         Some(Made {
             value: Some(done.result.clone()),
             calls: done.calls.max(1),
@@ -187,9 +187,19 @@ impl Engine {
         })
     }
 
+    /// Returns the visit that was done before, if it was.
+    pub(super) fn redo(&self, visit: &mut Visit) -> bool {
+        let done = self.done(visit.activation.number, None);
+        let is_done = done.is_some();
+        done.into_iter().for_each(|made| visit.take(made));
+        is_done
+    }
+}
+
+impl Engine {
     /// Forgets what is known of the calls of a step that is committed.
     pub(super) fn clear_desk(&mut self) {
-        self.done.clear();
+        self.standing().done.clear();
         let (_, last) = self.desk.take();
         self.desk.store(last);
     }
@@ -199,13 +209,5 @@ impl Engine {
         let (done, _) = self.desk.take();
         let writing = self.journal.as_mut().filter(|_| !done.is_empty())?;
         Some(writing.seal("calls", &Calls { done }))
-    }
-
-    /// Returns the visit that was done before, if it was.
-    pub(super) fn redo(&self, visit: &mut Visit) -> bool {
-        let done = self.done(visit.activation.number, None);
-        let is_done = done.is_some();
-        done.into_iter().for_each(|made| visit.take(made));
-        is_done
     }
 }

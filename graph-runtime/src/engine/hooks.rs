@@ -11,7 +11,7 @@ use graph_model::program::{self, Performer};
 use graph_model::value::{AsView, Map, Value, View};
 
 use super::perform::{Job, failed};
-use super::{Answer, Engine, panic_text, state_value};
+use super::{Answer, StepContext, panic_text, state_value};
 use crate::call::More;
 use crate::classify::Classification;
 use crate::error::Failure;
@@ -38,7 +38,7 @@ fn told_error(failure: &Failure) -> Value {
 /// How long a hook may take: a run must not wait for ever for something that does not count.
 const HOOK_TIME: Duration = Duration::from_secs(60);
 
-impl Engine {
+impl StepContext {
     /// Whether anything is to be told of an event.
     pub(super) fn has_hooks(&self, event: program::Event) -> bool {
         !self.runtime.hooks.is_empty() || self.graph().hooks(event).next().is_some()
@@ -86,7 +86,7 @@ impl Engine {
         if !self.has_hooks(event) {
             return None;
         }
-        let control = self.ask(event, node, self.position.steps, values, status).await;
+        let control = self.ask(event, node, self.standing.position.steps, values, status).await;
         match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
             Some(Control::Abort) => Some("aborted by a hook".to_owned()),
@@ -130,10 +130,10 @@ impl Engine {
     ) -> Option<Control> {
         // Where a call failed, its visit counts its calls from the start (R136).
         let position = match event {
-            program::Event::Error => self.position.visiting(&self.graph().node(node).name),
-            _ => Cow::Borrowed(&self.position),
+            program::Event::Error => self.standing.position.visiting(&self.graph().node(node).name),
+            _ => Cow::Borrowed(&self.standing.position),
         };
-        let told = told(self.graph(), &*self.state, &position, values);
+        let told = told(self.graph(), &*self.standing.state, &position, values);
         let mut wish = None;
         for hook in self.graph().hooks(event) {
             let answer = self.ask_own(hook, node, step, &told).await;

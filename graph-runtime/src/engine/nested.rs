@@ -13,7 +13,7 @@ use graph_model::value::Value;
 use tracing::Instrument;
 
 use super::perform::{Job, Made};
-use super::{Ended, Engine};
+use super::{Ended, Engine, StepContext};
 use crate::error::{Category, Failure, ResumeError, RunError, StartError};
 use crate::graph::{CompiledGraph, Tool};
 use crate::machine::Machine;
@@ -29,7 +29,7 @@ pub(crate) const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
 
-impl Engine {
+impl StepContext {
     /// Runs the graph that a node names, with what is left of depth and capabilities, and returns its result (R313).
     ///
     /// Its run is called after this one, so a crash finds it again: what it had committed is not done twice.
@@ -94,6 +94,42 @@ impl Engine {
         }
     }
 
+    fn take_nested(
+        &self,
+        id: &RunId,
+        ended: Result<Ended, RunError>,
+        is_plain: bool,
+        made: &mut Made,
+    ) -> Result<Value, Box<Failure>> {
+        let error = match ended {
+            Ok(ended) => return Ok(ended.result(id, is_plain)),
+            Err(error) => error,
+        };
+        match error {
+            RunError::Store { .. } | RunError::Stopped { .. } => {
+                let message = error.to_string();
+                made.broken = Some(Box::new(error));
+                Err(Box::new(Failure::permanent(message)))
+            }
+            RunError::Cancelled { .. } | RunError::ShutDown { .. } => {
+                made.is_interrupted = true;
+                Err(Box::new(Failure::of(Category::Cancelled, error.to_string())))
+            }
+            RunError::Node { ref failure, ref node, .. } => {
+                let message = failure_inside(&failure.message, Some(node), id);
+                Err(Box::new(Failure { message, data: Some(result_value(&error)), ..(**failure).clone() }))
+            }
+            other => {
+                let category =
+                    if matches!(other, RunError::Deadline { .. }) { Category::Transient } else { Category::Permanent };
+                let data = result_value(&other);
+                Err(Box::new(Failure { data: Some(data), ..Failure::of(category, other.to_string()) }))
+            }
+        }
+    }
+}
+
+impl Engine {
     /// Ends the runs inside this one, which was cancelled, that have not ended.
     ///
     /// There are some if the process died that made the calls: a run that is cancelled before it is resumed makes none of them again.
@@ -152,40 +188,6 @@ impl Engine {
             _ => None,
         };
         rows.into_iter().find_map(named)
-    }
-
-    fn take_nested(
-        &self,
-        id: &RunId,
-        ended: Result<Ended, RunError>,
-        is_plain: bool,
-        made: &mut Made,
-    ) -> Result<Value, Box<Failure>> {
-        let error = match ended {
-            Ok(ended) => return Ok(ended.result(id, is_plain)),
-            Err(error) => error,
-        };
-        match error {
-            RunError::Store { .. } | RunError::Stopped { .. } => {
-                let message = error.to_string();
-                made.broken = Some(Box::new(error));
-                Err(Box::new(Failure::permanent(message)))
-            }
-            RunError::Cancelled { .. } | RunError::ShutDown { .. } => {
-                made.is_interrupted = true;
-                Err(Box::new(Failure::of(Category::Cancelled, error.to_string())))
-            }
-            RunError::Node { ref failure, ref node, .. } => {
-                let message = failure_inside(&failure.message, Some(node), id);
-                Err(Box::new(Failure { message, data: Some(result_value(&error)), ..(**failure).clone() }))
-            }
-            other => {
-                let category =
-                    if matches!(other, RunError::Deadline { .. }) { Category::Transient } else { Category::Permanent };
-                let data = result_value(&other);
-                Err(Box::new(Failure { data: Some(data), ..Failure::of(category, other.to_string()) }))
-            }
-        }
     }
 }
 

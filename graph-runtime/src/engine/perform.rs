@@ -13,7 +13,7 @@ use graph_model::value::{AsView, MOST_LEVELS, Map, Mismatch, Value, View, descri
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
-use super::{Answer, Durability, Engine, STEPS_A_LOOK, Slot, TURN, Visit};
+use super::{Answer, Durability, STEPS_A_LOOK, Slot, StepContext, TURN, Visit};
 use crate::backoff;
 use crate::cache::{Asked, Digest, Fresh};
 use crate::call::More;
@@ -77,7 +77,7 @@ struct Calls {
     fresh: Vec<Fresh>,
 }
 
-impl Engine {
+impl StepContext {
     /// Visits a node: decides what it does, and does it.
     pub(super) async fn visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
         if self.is_observed() {

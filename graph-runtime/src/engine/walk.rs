@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::task::yield_now;
 
 use super::perform::failed;
-use super::{Answer, Engine, Slot, Visit};
+use super::{Answer, Engine, RunContext, Slot, Standing, Visit, alone, is_others_turn};
 use crate::graph::CompiledGraph;
 use crate::machine::Calling;
 use crate::step::{
@@ -32,24 +32,28 @@ impl Engine {
     /// True if it stopped behind a call, which is in `visits` then; false if it stopped before one, or was never in one's
     /// way. What it computed and dropped there is pure, and computed again by who has more patience.
     pub(super) async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
-        let machine = Arc::clone(&self.machine);
-        let graph = machine.graph();
         let max_steps = self.most_steps();
         if self.slots.is_empty() {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
         let slot = &mut slots[0];
+        let run = Arc::clone(&self.context.run);
+        let graph = run.machine.graph();
+        let Self { context, turn, .. } = self;
+        let standing = alone(&mut context.standing);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
-        let runtime = Arc::clone(&self.runtime);
-        let clock = || runtime.clock.now();
+        let clock = || run.runtime.clock.now();
         let mut stopped = None;
-        while self.position.steps < max_steps && self.is_alone(graph) && !self.facts.stop.is_set() {
-            if self.is_others_turn() {
+        while standing.position.steps < max_steps
+            && is_fast(graph, &standing.position.frontier)
+            && !run.facts.stop.is_set()
+        {
+            if is_others_turn(standing.position.steps, turn) {
                 yield_now().await;
             }
             let now = Now::new(&clock);
-            let (called, failure) = match self.depart(graph, slot, &now, &mut notes) {
+            let (called, failure) = match depart(&run, standing, slot, &now, &mut notes) {
                 Departure::Call(calling) => (true, Answer(calling).await.err()),
                 Departure::Compute => (false, None),
                 Departure::Refused => break,
@@ -57,7 +61,7 @@ impl Engine {
             let nests = || graph.tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
             let outcome = if called { Outcome::Returned(slot.lane.outcome()) } else { Outcome::None };
-            if failure.is_some() || !self.arrive(graph, &now, outcome, &mut notes, &mut changes) {
+            if failure.is_some() || !arrive(graph, standing, &now, outcome, &mut notes, &mut changes) {
                 if called {
                     stopped = Some((now.known(), failure));
                 }
@@ -66,7 +70,7 @@ impl Engine {
         }
         self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
-        let activation = self.position.frontier.first().cloned().unwrap_or_default();
+        let activation = self.standing.position.frontier.first().cloned().unwrap_or_default();
         visits.resize_with(1, Visit::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
@@ -77,57 +81,62 @@ impl Engine {
         }
         true
     }
+}
 
-    /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
-    fn is_alone(&self, graph: &CompiledGraph) -> bool {
-        match self.position.frontier.as_slice() {
-            [Activation { node, frame: None, .. }] => graph.node(*node).facts.fast,
-            _ => false,
-        }
+/// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
+#[inline]
+fn is_fast(graph: &CompiledGraph, frontier: &[Activation]) -> bool {
+    match frontier {
+        [Activation { node, frame: None, .. }] => graph.node(*node).facts.fast,
+        _ => false,
     }
+}
 
-    /// Begins what the next node does, if that is a call that may be made, or nothing.
-    #[inline]
-    fn depart<'s>(&self, graph: &CompiledGraph, slot: &'s mut Slot, now: &Now<'_>, notes: &mut Notes) -> Departure<'s> {
-        let activation = &self.position.frontier[0];
-        let planned = plan(&Env::plain(graph, &self.position, &*self.state, activation, now), notes);
-        if !notes.is_empty() {
-            notes.take();
-            return Departure::Refused;
-        }
-        match planned {
-            Ok(Planned::Compute) => Departure::Compute,
-            Ok(Planned::Call(Request { tool, mut arguments, .. }))
-                if self.allowed.get(usize::from(tool)) == Some(&true) =>
-            {
-                (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
-                (slot.call.attempt, slot.call.more) = (1, None);
-                slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
-            }
-            _ => Departure::Refused,
-        }
-    }
-
-    /// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
-    /// not lead to one other node, or there is something to say; false too where a value does not fit the state, which ends
-    /// the run when it is found again.
-    #[inline]
-    fn arrive(
-        &mut self,
-        graph: &CompiledGraph,
-        now: &Now<'_>,
-        outcome: Outcome<'_>,
-        notes: &mut Notes,
-        changes: &mut Vec<Change>,
-    ) -> bool {
-        let env = Env::plain(graph, &self.position, &*self.state, &self.position.frontier[0], now);
-        let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
-        let is_plain = unfit.is_none() && notes.is_empty();
-        if is_plain && take_plain(graph, &mut self.position, &mut *self.state, &way, changes) {
-            return true;
-        }
-        changes.clear();
+/// Begins what the next node does, if that is a call that may be made, or nothing.
+#[inline]
+fn depart<'s>(
+    run: &RunContext,
+    standing: &Standing,
+    slot: &'s mut Slot,
+    now: &Now<'_>,
+    notes: &mut Notes,
+) -> Departure<'s> {
+    let activation = &standing.position.frontier[0];
+    let planned = plan(&Env::plain(run.machine.graph(), &standing.position, &*standing.state, activation, now), notes);
+    if !notes.is_empty() {
         notes.take();
-        false
+        return Departure::Refused;
     }
+    match planned {
+        Ok(Planned::Compute) => Departure::Compute,
+        Ok(Planned::Call(Request { tool, mut arguments, .. })) if run.allowed.get(usize::from(tool)) == Some(&true) => {
+            (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
+            (slot.call.attempt, slot.call.more) = (1, None);
+            slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
+        }
+        _ => Departure::Refused,
+    }
+}
+
+/// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
+/// not lead to one other node, or there is something to say; false too where a value does not fit the state, which ends
+/// the run when it is found again.
+#[inline]
+fn arrive(
+    graph: &CompiledGraph,
+    standing: &mut Standing,
+    now: &Now<'_>,
+    outcome: Outcome<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> bool {
+    let env = Env::plain(graph, &standing.position, &*standing.state, &standing.position.frontier[0], now);
+    let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
+    let is_plain = unfit.is_none() && notes.is_empty();
+    if is_plain && take_plain(graph, &mut standing.position, &mut *standing.state, &way, changes) {
+        return true;
+    }
+    changes.clear();
+    notes.take();
+    false
 }
