@@ -4,6 +4,7 @@
 //! edge is taken, what is assigned.
 
 mod joins;
+mod kind;
 mod load;
 
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{self, Event, ItemType, Join, NodeFacts, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{Event, ItemType, Join, NodeFacts, OnNoMatch, Performer, Retry, Settings, Verb};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
 use regex::Regex;
 
+pub(crate) use kind::Kind;
 pub use load::LoadError;
 
 use crate::call::GraphFacts;
@@ -172,53 +174,6 @@ impl Route {
     /// Whether it leads nowhere.
     pub(crate) fn is_empty(&self) -> bool {
         self.target(0).is_none()
-    }
-}
-
-/// What a node does.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Action(CallTerm),
-    Foreach(Foreach),
-    Gate,
-    Return(Option<Term>),
-}
-
-impl Kind {
-    /// Returns what a node does, as a program says it.
-    pub(crate) fn kind(&self) -> program::Kind {
-        match self {
-            Self::Action(call) => program::Kind::Action(call.tool),
-            Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
-            Self::Gate => program::Kind::Gate,
-            Self::Return(_) => program::Kind::Return,
-        }
-    }
-
-    /// Whether the run ends with it.
-    pub(crate) fn ends_run(&self) -> bool {
-        matches!(self, Self::Return(_))
-    }
-
-    /// Returns the tool that it calls, once or for each item of a list.
-    pub(crate) fn calls(&self) -> Option<u16> {
-        match self {
-            Self::Action(call) | Self::Foreach(Foreach { call, .. }) => Some(call.tool),
-            Self::Gate | Self::Return(_) => None,
-        }
-    }
-
-    /// Whether it makes a call for each item of a list.
-    pub(crate) fn goes_over_list(&self) -> bool {
-        matches!(self, Self::Foreach(_))
-    }
-
-    /// Returns the key that gets the results of the calls for a list.
-    pub(crate) fn collects(&self) -> Option<usize> {
-        match self {
-            Self::Foreach(each) => each.collect,
-            Self::Action(_) | Self::Gate | Self::Return(_) => None,
-        }
     }
 }
 

@@ -179,6 +179,41 @@ pub enum Kind {
     Return,
 }
 
+impl Kind {
+    /// Returns the index of the tool that it calls, once or for each item of a list.
+    pub fn tool(self) -> Option<u16> {
+        match self {
+            Self::Action(tool) | Self::Foreach(tool) => Some(tool),
+            Self::Gate | Self::Return => None,
+        }
+    }
+
+    /// Whether it makes a call for each item of a list.
+    pub fn goes_over_list(self) -> bool {
+        matches!(self, Self::Foreach(_))
+    }
+
+    /// Returns the type of node, as a file says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Action(_) => "action",
+            Self::Foreach(_) => "foreach",
+            Self::Gate => "gate",
+            Self::Return => "return",
+        }
+    }
+
+    /// Returns in words what it does besides calls.
+    pub fn does(self) -> &'static str {
+        match self {
+            Self::Action(_) => "calls a tool",
+            Self::Foreach(_) => "calls a tool for each item",
+            Self::Gate => "computes",
+            Self::Return => "ends the run",
+        }
+    }
+}
+
 /// How a run of the graph goes; what is not said is as the format's defaults say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

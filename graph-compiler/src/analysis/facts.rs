@@ -5,7 +5,7 @@ use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
 
 use super::model::Model;
 use super::reads::Site;
-use crate::definition::{Conduct, NodeDefinition, NodeKind, Route};
+use crate::definition::{Conduct, NodeDefinition, Route};
 
 /// Returns the facts of each node.
 pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
@@ -36,11 +36,10 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
 
 /// Whether all that a node does is at most to call a tool of the program once, compute, and follow an edge.
 fn is_plain(model: &Model<'_>, node: &NodeDefinition) -> bool {
-    let call = match &node.kind {
-        NodeKind::Gate(_) => return true,
-        NodeKind::Action(action) => &action.call,
-        NodeKind::Foreach(_) | NodeKind::Return(_) => return false,
-    };
+    if node.each().is_some() || node.ends_run() {
+        return false;
+    }
+    let Some(call) = node.call() else { return true };
     let is_ordinary = |conduct: &Conduct| conduct.timeout_ms.is_none() && conduct.remote.is_none() && !conduct.caches();
     let tool = model.tool(call);
     node.conduct().is_none_or(is_ordinary)

@@ -226,12 +226,10 @@ impl<'d> Model<'d> {
             return Err("the node says `feedback: false`");
         }
         // A visit that failed leaves nothing to look back at.
-        let result = match &definition.kind {
-            NodeKind::Action(action) => self.tool(&action.call).result.clone(),
-            NodeKind::Foreach(each) if each.collect.is_some() => self.collected(node),
-            NodeKind::Foreach(_) => return Err("the foreach collects nothing"),
-            NodeKind::Gate(_) => return Err("a gate returns nothing"),
-            NodeKind::Return(_) => return Err("a return node is visited once"),
+        let result = match (definition.call(), definition.each()) {
+            (Some(_), Some(each)) if each.collect.is_some() => self.collected(node),
+            (Some(call), None) => self.tool(call).result.clone(),
+            _ => return Err(definition.kind.no_previous()),
         };
         Ok(result.or_null())
     }

@@ -3,7 +3,7 @@
 use graph_model::path::Path;
 
 use crate::definition::{
-    Call, Definition, EdgeList, HookDefinition, NodeDefinition, NodeKind, Reaction, Route, Spanned, Term, Test, locate,
+    Call, Definition, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Spanned, Term, Test, locate,
 };
 use crate::diagnostic::Place;
 use crate::source::Span;
@@ -154,15 +154,11 @@ pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
         terms.extend(call.computed().map(|(term, _)| (site, term)));
         terms.push((site, &call.params));
     };
-    match &node.kind {
-        NodeKind::Action(action) => call(Site::Params, &action.call),
-        NodeKind::Foreach(each) => {
-            call(Site::Item, &each.call);
-            terms.push((Site::Over, &each.over));
-        }
-        NodeKind::Gate(_) => {}
-        NodeKind::Return(returns) => terms.extend(returns.output.iter().map(|term| (Site::Output, term))),
+    if let Some(called) = node.call() {
+        call(if node.each().is_some() { Site::Item } else { Site::Params }, called);
     }
+    terms.extend(node.each().map(|each| (Site::Over, &each.over)));
+    terms.extend(node.output().map(|term| (Site::Output, term)));
     let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
     terms.extend(assign);
     if let Route::Each(each) = node.next() {

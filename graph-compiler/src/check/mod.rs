@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Body, Each, Hook, ItemType, Kind, NodeFacts, Performer, Settings, Verb};
+use graph_model::program::{self, Body, Each, Hook, ItemType, NodeFacts, Performer, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -53,8 +53,8 @@ use crate::analysis::joins::Join;
 use crate::analysis::reads::Site;
 use crate::code::Level;
 use crate::definition::{
-    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, NodeKind, Reaction, Route, Schema,
-    Spanned, condition,
+    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Schema, Spanned,
+    condition,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Graph, Node, Outline, Tool};
@@ -217,25 +217,14 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
 fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: NodeFacts, guards: bool) -> Node {
     let (line, _) = analysis.model.definition.source().position(node.name.span.start);
     let tool = || index(node.call().map(|call| analysis.model.tool_index(call)).unwrap_or_default());
-    let does = match &node.kind {
-        NodeKind::Action(_) => Kind::Action(tool()),
-        NodeKind::Foreach(_) => Kind::Foreach(tool()),
-        NodeKind::Gate(_) => Kind::Gate,
-        NodeKind::Return(_) => Kind::Return,
-    };
-    let each = match &node.kind {
-        NodeKind::Foreach(each) => Some(Each {
-            over: each.over.to_program(),
-            name: each.name.value.clone(),
-            collect: each.collect.as_ref().map(ToString::to_string),
-            width: each.width,
-        }),
-        _ => None,
-    };
-    let output = match &node.kind {
-        NodeKind::Return(returns) => returns.output.as_ref().map(|term| term.to_program()),
-        _ => None,
-    };
+    let does = node.kind.to_program(tool());
+    let each = node.each().map(|each| Each {
+        over: each.over.to_program(),
+        name: each.name.value.clone(),
+        collect: each.collect.as_ref().map(ToString::to_string),
+        width: each.width,
+    });
+    let output = node.output().map(|term| term.to_program());
     let (call, conduct) = (node.call(), node.conduct());
     let assign =
         node.assign().iter().map(|assignment| (assignment.key.to_string(), assignment.value.to_program())).collect();

@@ -73,9 +73,7 @@ fn check_result(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diag
     let why = match (&node.kind, read.site) {
         (_, Site::Params | Site::Item) => "the tool is still to be called with these parameters",
         (_, Site::Over) => "the tool is still to be called for the items of this list",
-        (NodeKind::Foreach(_), _) => "a foreach has a result for each item",
-        (NodeKind::Gate(_), _) => "a gate calls nothing",
-        _ => "a return node calls nothing",
+        (kind, _) => kind.no_result(),
     };
     let help = match (&node.kind, read.site) {
         (NodeKind::Foreach(_), Site::Next) => "name a state key with `collect`, and look at that",

@@ -3,6 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::name::{NodeName, StateKey};
 use graph_model::path::Path;
+use graph_model::program::Kind;
 use graph_model::value::Value;
 
 use super::Env;
@@ -165,7 +166,55 @@ pub struct Edge {
     pub description: Option<String>,
 }
 
+impl NodeKind {
+    /// Returns what the node does, as a program says it; `tool` is the index of what it calls.
+    pub fn to_program(&self, tool: u16) -> Kind {
+        match self {
+            Self::Action(_) => Kind::Action(tool),
+            Self::Foreach(_) => Kind::Foreach(tool),
+            Self::Gate(_) => Kind::Gate,
+            Self::Return(_) => Kind::Return,
+        }
+    }
+
+    /// Returns why there is no `result` behind the node's calls.
+    pub fn no_result(&self) -> &'static str {
+        match self {
+            Self::Action(_) => "the tool is still to be called with these parameters",
+            Self::Foreach(_) => "a foreach has a result for each item",
+            Self::Gate(_) => "a gate calls nothing",
+            Self::Return(_) => "a return node calls nothing",
+        }
+    }
+
+    /// Returns why there is nothing to look back at where a visit of the node returns nothing.
+    pub fn no_previous(&self) -> &'static str {
+        match self {
+            Self::Action(_) => "the tool returns nothing",
+            Self::Foreach(_) => "the foreach collects nothing",
+            Self::Gate(_) => "a gate returns nothing",
+            Self::Return(_) => "a return node is visited once",
+        }
+    }
+}
+
 impl NodeDefinition {
+    /// Returns how the node goes over a list, if it does.
+    pub fn each(&self) -> Option<&Foreach> {
+        match &self.kind {
+            NodeKind::Foreach(each) => Some(each),
+            _ => None,
+        }
+    }
+
+    /// Returns what a run returns that ends at the node, where the node says that.
+    pub fn output(&self) -> Option<&Term> {
+        match &self.kind {
+            NodeKind::Return(returns) => returns.output.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns where the node leads; a return node leads nowhere.
     pub fn next(&self) -> &Route {
         match &self.kind {

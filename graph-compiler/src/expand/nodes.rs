@@ -1,7 +1,7 @@
 //! The nodes: an enum of their names, and the program's table.
 
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ToolIr};
-use graph_model::program::{ItemType, Kind, Performer, Verb};
+use graph_model::program::{ItemType, Performer, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -78,11 +78,11 @@ fn describe(graph: &Graph, node: &Node) -> String {
             (None, id) => format!("{verb} `{id}`"),
         }
     };
-    let does = match node.body.does {
-        Kind::Action(tool) => call(tool),
-        Kind::Foreach(tool) => format!("{} for each item", call(tool)),
-        Kind::Gate => "computes".to_owned(),
-        Kind::Return => "ends the run".to_owned(),
+    let kind = node.body.does;
+    let does = match kind.tool() {
+        Some(tool) if kind.goes_over_list() => format!("{} for each item", call(tool)),
+        Some(tool) => call(tool),
+        None => kind.does().to_owned(),
     };
     let targets: Vec<String> = node.next.iter().map(|&at| name(at)).collect();
     let next = if targets.is_empty() { String::new() } else { format!(", then {}", targets.join(" or ")) };

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::program::{Kind, LAST_ERROR, RETRIES};
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use serde_json::json;
 
 use super::objects::Object;
-use super::outline::{Outline, Place, PlaceKind};
+use super::outline::{Outline, Place};
 use super::transcript::{Moment, STATE_CHECKPOINT, whole_second};
 use crate::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 use crate::vault::hide_sealed;
@@ -187,7 +187,7 @@ impl Facts {
     fn announce(&self, told: &mut Told) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
             let place = self.outline.node(node);
-            let payload = match place.and_then(|place| place.kind.word()) {
+            let payload = match place.and_then(|place| Place::word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
                 None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
             };
@@ -241,16 +241,16 @@ impl Facts {
         }
         let (kind, action) = match self.outline.node(&visit.node) {
             Some(Place { kind, action, .. }) => (*kind, action.clone()),
-            None => (PlaceKind::Gate, String::new()),
+            None => (Kind::Gate, String::new()),
         };
-        let receipt = matches!(kind, PlaceKind::Action | PlaceKind::Foreach).then(|| {
+        let receipt = kind.tool().is_some().then(|| {
             let input = self.input_hash(&visit, before);
             // A failure that led to another node has no result, and no receipt (R198).
             let is_routed = visit.error.is_some() && !visit.suppressed;
             (input, (!is_routed).then(|| self.receipt(&visit, kind, input, told)))
         });
         let payload = completed(&visit, kind, &action, receipt, next.as_deref());
-        let name = if kind == PlaceKind::Foreach { "foreach_completed" } else { "step_completed" };
+        let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
         self.tell(told, name, payload);
         for (name, value) in visit.changes {
             self.keys.insert(name, value);
@@ -271,9 +271,9 @@ impl Facts {
     }
 
     /// Makes the objects of a visit's result and receipt, and returns the result's hash.
-    fn receipt(&mut self, visit: &Visit, kind: PlaceKind, input: Digest, told: &mut Told) -> Digest {
+    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, told: &mut Told) -> Digest {
         let result = match (&visit.error, kind) {
-            (_, PlaceKind::Foreach) => visit.changes.values().next().cloned().unwrap_or_default(),
+            (_, Kind::Foreach(_)) => visit.changes.values().next().cloned().unwrap_or_default(),
             (Some(error), _) => json!({"error": error, "status": "error"}),
             (None, _) => visit.result.clone(),
         };
@@ -400,7 +400,7 @@ impl Facts {
 /// Returns what there is to tell of a visit (R220).
 fn completed(
     visit: &Visit,
-    kind: PlaceKind,
+    kind: Kind,
     action: &str,
     receipt: Option<(Digest, Option<Digest>)>,
     next: Option<&str>,
@@ -409,8 +409,8 @@ fn completed(
     let said = visit.result.get("status").and_then(Value::as_str);
     let status = match (&visit.error, kind, said) {
         (Some(_), ..) => "error",
-        (None, PlaceKind::Return, _) => "completed",
-        (None, PlaceKind::Action, Some(status)) => status,
+        (None, Kind::Return, _) => "completed",
+        (None, Kind::Action(_), Some(status)) => status,
         (None, ..) => "ok",
     };
     let thread =

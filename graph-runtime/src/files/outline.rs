@@ -2,9 +2,10 @@
 
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
+use graph_model::program::Kind;
 use graph_model::value::Value;
 
-use crate::graph::{CompiledGraph, Kind};
+use crate::graph::CompiledGraph;
 
 /// What the files need to know of a graph.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Outline {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) name: String,
-    pub(super) kind: PlaceKind,
+    pub(super) kind: Kind,
     /// The id of what it calls; empty where it calls nothing, or the id is known only at each call.
     pub(super) action: String,
     /// Where its edges lead, in order; none ends the run.
@@ -30,24 +31,10 @@ pub(super) struct Place {
     pub(super) on_error: Option<usize>,
 }
 
-/// What a node does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PlaceKind {
-    Action,
-    Foreach,
-    Gate,
-    Return,
-}
-
-impl PlaceKind {
-    /// Returns the word that events have for it; none for what is told by its action.
-    pub(super) fn word(self) -> Option<&'static str> {
-        match self {
-            Self::Action => None,
-            Self::Foreach => Some("foreach"),
-            Self::Gate => Some("gate"),
-            Self::Return => Some("return"),
-        }
+impl Place {
+    /// Returns the word that events have for what it does; none for what is told by its action.
+    pub(super) fn word(kind: Kind) -> Option<&'static str> {
+        (!matches!(kind, Kind::Action(_))).then(|| kind.name())
     }
 }
 
@@ -55,12 +42,8 @@ impl Outline {
     pub(super) fn of(code: &CompiledGraph) -> Self {
         let tool = |at: u16| code.tool(at).map_or_else(String::new, |tool| tool.name().to_owned());
         let place = |node: &crate::graph::Node| {
-            let (kind, action) = match &node.kind {
-                Kind::Action(call) => (PlaceKind::Action, tool(call.tool)),
-                Kind::Foreach(each) => (PlaceKind::Foreach, tool(each.call.tool)),
-                Kind::Gate => (PlaceKind::Gate, String::new()),
-                Kind::Return(_) => (PlaceKind::Return, String::new()),
-            };
+            let kind = node.kind.kind();
+            let action = kind.tool().map(tool).unwrap_or_default();
             Place {
                 name: node.name.clone(),
                 kind,

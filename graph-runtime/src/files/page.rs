@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use graph_model::name::{GraphId, RunId};
+use graph_model::program::Kind;
 use graph_model::signature::Signer;
 use graph_model::value::Value;
 
 use super::facts::Facts;
 use super::item::{scalar, sign};
-use super::outline::{Outline, Place, PlaceKind};
+use super::outline::{Outline, Place};
 use super::transcript::Moment;
 use crate::record::Status;
 
@@ -153,8 +154,8 @@ impl Page {
         let kind = at.map(|at| outline.nodes[at].kind);
         match (error, kind) {
             (Some(error), _) => format!("❌ error ({}): {}{next}", duration(elapsed), plain(error)),
-            (None, Some(PlaceKind::Foreach)) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
-            (None, Some(PlaceKind::Return)) => "⏹ return".to_owned(),
+            (None, Some(Kind::Foreach(_))) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
+            (None, Some(Kind::Return)) => "⏹ return".to_owned(),
             (None, _) => format!("✅ completed ({}){next}", duration(elapsed)),
         }
     }
@@ -226,10 +227,10 @@ impl Page {
         };
         for (at, place) in outline.nodes.iter().enumerate() {
             let (open, close) = match place.kind {
-                PlaceKind::Action => ("[", "]"),
-                PlaceKind::Foreach => ("[[", "]]"),
-                PlaceKind::Gate => ("{", "}"),
-                PlaceKind::Return => ("([", "])"),
+                Kind::Action(_) => ("[", "]"),
+                Kind::Foreach(_) => ("[[", "]]"),
+                Kind::Return => ("([", "])"),
+                _ => ("{", "}"),
             };
             let mark = self.rows.get(at).map_or(Mark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
@@ -244,7 +245,7 @@ impl Page {
                 }
             }
             // Where nothing follows, the run ends without an edge.
-            if place.kind != PlaceKind::Return
+            if place.kind != Kind::Return
                 && !ways.iter().any(|(to, _)| to.is_none())
                 && self.fired.contains_key(&(at, None))
             {

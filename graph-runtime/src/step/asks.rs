@@ -5,7 +5,7 @@ use graph_model::program::{OnError, OnMaxSteps, Retry};
 use crate::backoff;
 use crate::engine::BUILTIN_RETRIES;
 use crate::error::Category;
-use crate::graph::{CompiledGraph, Kind};
+use crate::graph::CompiledGraph;
 
 /// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,13 +36,7 @@ impl Asks {
 impl CompiledGraph {
     /// Returns what a node asks for.
     pub(crate) fn asks(&self, node: u16) -> Asks {
-        match &self.node(node).kind {
-            Kind::Gate | Kind::Return(_) => Asks::Nothing,
-            Kind::Action(call) => Asks::Once { tool: call.tool },
-            Kind::Foreach(each) => {
-                Asks::Each { tool: each.call.tool, width: each.width.max(1), collects: each.collect }
-            }
-        }
+        self.node(node).kind.asks()
     }
 
     /// Whether the graph names a node that deals with failures of this one (R120).
