@@ -6,6 +6,7 @@
 mod joins;
 mod kind;
 mod load;
+mod topology;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use regex::Regex;
 
 pub(crate) use kind::Kind;
 pub use load::LoadError;
+pub use topology::{Place, Topology};
 
 use crate::call::GraphFacts;
 use crate::error::Failure;

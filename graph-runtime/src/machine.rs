@@ -19,7 +19,7 @@ pub use graph_model::value::{AsView, View};
 
 use crate::call::Call;
 use crate::error::{ActionError, Failure};
-pub use crate::graph::{CompiledGraph, LoadError};
+pub use crate::graph::{CompiledGraph, LoadError, Place, Topology};
 
 /// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
 pub trait Machine: Send + Sync + 'static {

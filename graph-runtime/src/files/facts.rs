@@ -11,8 +11,8 @@ use graph_model::value::{Map, Value};
 use serde_json::json;
 
 use super::objects::Object;
-use super::outline::{Outline, Place};
 use super::transcript::{Moment, STATE_CHECKPOINT, whole_second};
+use crate::machine::{Place, Topology};
 use crate::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 use crate::vault::hide_sealed;
 
@@ -23,7 +23,7 @@ const SNAPSHOTS: u64 = 128;
 /// A run as its records tell it so far. For secrets there stands `[secret]`.
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) outline: Outline,
+    pub(super) outline: Topology,
     pub(super) run: RunId,
     /// The version of the runtime that the files are of.
     pub(super) version: String,
@@ -66,7 +66,7 @@ pub(super) struct Told {
 }
 
 impl Facts {
-    pub(super) fn new(run: RunId, outline: Outline, version: String) -> Self {
+    pub(super) fn new(run: RunId, outline: Topology, version: String) -> Self {
         Self {
             run,
             version,
@@ -156,7 +156,7 @@ impl Facts {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.outline.keys.iter().filter_map(initial).collect();
-        let first = self.outline.start().to_owned();
+        let first = self.outline.name(self.outline.start).unwrap_or_default().to_owned();
         let payload =
             json!({"graph_id": self.outline.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
         self.tell(told, "graph_started", payload);
@@ -187,7 +187,7 @@ impl Facts {
     fn announce(&self, told: &mut Told) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
             let place = self.outline.node(node);
-            let payload = match place.and_then(|place| Place::word(place.kind)) {
+            let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
                 None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
             };
@@ -395,6 +395,11 @@ impl Facts {
         }
         vec![error]
     }
+}
+
+/// Returns the word that events have for what a node does; none for what is told by its action.
+fn word(kind: Kind) -> Option<&'static str> {
+    (!matches!(kind, Kind::Action(_))).then(|| kind.name())
 }
 
 /// Returns what there is to tell of a visit (R220).

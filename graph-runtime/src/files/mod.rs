@@ -11,7 +11,6 @@ mod facts;
 mod item;
 mod journal;
 mod objects;
-mod outline;
 mod page;
 #[cfg(feature = "sqlite")]
 mod registry;
@@ -46,7 +45,6 @@ use crate::store::{Store, StoreError};
 use disk::Disk;
 use facts::Facts;
 use journal::JournalFile;
-use outline::Outline;
 use page::Page;
 use transcript::Transcript;
 
@@ -314,7 +312,7 @@ impl Inner {
 
 impl Keeper {
     fn new(run: &RunId, graph: &CompiledGraph, version: String) -> Self {
-        let facts = Facts::new(run.clone(), Outline::of(graph), version);
+        let facts = Facts::new(run.clone(), graph.topology(), version);
         Self { facts, journal: JournalFile::default(), transcript: Transcript::default(), page: Page::default() }
     }
 

@@ -11,8 +11,8 @@ use graph_model::value::Value;
 
 use super::facts::Facts;
 use super::item::{scalar, sign};
-use super::outline::{Outline, Place};
 use super::transcript::Moment;
+use crate::machine::{Place, Topology};
 use crate::record::Status;
 
 /// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
@@ -76,7 +76,7 @@ impl Mark {
 
 impl Page {
     /// Takes an event into account.
-    pub(super) fn tell(&mut self, outline: &Outline, moment: &Moment) {
+    pub(super) fn tell(&mut self, outline: &Topology, moment: &Moment) {
         self.rows.resize(outline.nodes.len(), Row::default());
         let payload = &moment.payload;
         let node = text(payload, "node");
@@ -127,7 +127,7 @@ impl Page {
         }
     }
 
-    fn completed(&mut self, outline: &Outline, moment: &Moment, at: Option<usize>) -> String {
+    fn completed(&mut self, outline: &Topology, moment: &Moment, at: Option<usize>) -> String {
         let payload = &moment.payload;
         let error = payload.get("error").and_then(Value::as_str);
         let next = payload.get("next_node").and_then(Value::as_str);
@@ -220,7 +220,7 @@ impl Page {
     }
 
     /// Draws the graph in Mermaid: each node with what became of it, each way that was taken with how often.
-    fn drawing(&self, outline: &Outline) -> String {
+    fn drawing(&self, outline: &Topology) -> String {
         let mut drawing = "flowchart TD\n".to_owned();
         let mut line = |line: std::fmt::Arguments<'_>| {
             writeln!(drawing, "    {line}").expect("writing into a string cannot fail");
