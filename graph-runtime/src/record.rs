@@ -1010,7 +1010,7 @@ impl Visit {
             }
             (_, []) if !fans_out => Edges::None,
             (_, [edge]) if !fans_out => Edges::One(*edge),
-            (_, edges) => Edges::Many(edges.into()),
+            (_, edges) => Edges::Many(Arc::new(edges.to_vec())),
         }
     }
 

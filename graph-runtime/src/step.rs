@@ -69,7 +69,7 @@ pub(crate) enum Edges {
     /// One, which may lead out of the graph.
     One(u16),
     /// Those of a node that fans out, all in the next step.
-    Many(Box<[u16]>),
+    Many(Arc<Vec<u16>>),
     /// The one way of a node that goes over a list, once for each of these.
     Over(Arc<Vec<Value>>),
 }
@@ -178,13 +178,12 @@ pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: 
     let now = Now::new(&clock);
     let at = Activation::of(node);
     let env = Env::new(graph, &position, state, &at, &now);
-    let (mut notes, mut changes, mut next) = (Notes::default(), Vec::new(), None);
+    let (mut notes, mut changes, mut edge) = (Notes::default(), Vec::new(), None);
     for _ in 0..times {
-        let Settled { way, .. } =
-            settle(std::hint::black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
-        next = way.edge().and_then(|edge| graph.target(node, edge).flatten());
+        let settled = settle(std::hint::black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
+        edge = settled.way.edge();
     }
-    next
+    edge.and_then(|edge| graph.target(node, edge).flatten())
 }
 
 impl CompiledGraph {

@@ -95,6 +95,10 @@ impl<T: FromValue> FromValue for Secret<T> {
         T::from_value(value).map(Self).map_err(Mismatch::hiding)
     }
 
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        T::check(value).map_err(Mismatch::hiding)
+    }
+
     fn blank() -> Self {
         Self(T::blank())
     }

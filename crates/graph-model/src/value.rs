@@ -168,6 +168,15 @@ pub trait FromValue: Sized {
     /// If the value is of another type; the error says which was expected, what was found and where.
     fn from_value(value: Value) -> Result<Self, Mismatch>;
 
+    /// Whether [`FromValue::from_value`] takes `value`, which is not taken apart. A type that says this itself saves the copy.
+    ///
+    /// # Errors
+    ///
+    /// As of [`FromValue::from_value`].
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        Self::from_value(value.clone()).map(drop)
+    }
+
     /// Returns a value that stands in for one that could not be made, until the reason is said.
     fn blank() -> Self;
 
@@ -511,8 +520,13 @@ pub const MOST_LEVELS: usize = 100;
 ///
 /// If it is deeper.
 pub fn within_levels(value: Value) -> Result<Value, Mismatch> {
-    if value.view().is_within(MOST_LEVELS) {
-        return Ok(value);
+    check_levels(value.view()).map(|()| value)
+}
+
+/// Fails unless a value is nested at most [`MOST_LEVELS`] levels deep.
+fn check_levels(value: View<'_>) -> Result<(), Mismatch> {
+    if value.is_within(MOST_LEVELS) {
+        return Ok(());
     }
     let expected = format!("a value of at most {MOST_LEVELS} levels");
     Err(Mismatch(Box::new(Details { path: Vec::new(), expected: expected.into(), found: "a deeper one".to_owned() })))
@@ -521,6 +535,10 @@ pub fn within_levels(value: Value) -> Result<Value, Mismatch> {
 impl FromValue for Value {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
         within_levels(value)
+    }
+
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        check_levels(value.view())
     }
 
     fn blank() -> Self {
@@ -538,6 +556,10 @@ impl FromValue for String {
             Value::String(text) => Ok(text),
             other => Err(Mismatch::new("a string", other.view())),
         }
+    }
+
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        if value.is_string() { Ok(()) } else { Err(Mismatch::new("a string", value.view())) }
     }
 
     fn blank() -> Self {
@@ -575,6 +597,10 @@ impl FromValue for i64 {
             .ok_or_else(|| Mismatch::new("an integer of 64 bits", value.view()))
     }
 
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        if value.is_i64() { Ok(()) } else { Self::from_value(value.clone()).map(drop) }
+    }
+
     fn blank() -> Self {
         0
     }
@@ -587,6 +613,10 @@ impl FromValue for i64 {
 impl FromValue for f64 {
     fn from_value(value: Value) -> Result<Self, Mismatch> {
         value.as_f64().ok_or_else(|| Mismatch::new("a number", value.view()))
+    }
+
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        if value.is_number() { Ok(()) } else { Err(Mismatch::new("a number", value.view())) }
     }
 
     fn blank() -> Self {
@@ -603,6 +633,10 @@ impl<T: FromValue> FromValue for Option<T> {
         if value.is_null() { Ok(None) } else { T::from_value(value).map(Some) }
     }
 
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        if value.is_null() { Ok(()) } else { T::check(value) }
+    }
+
     fn blank() -> Self {
         None
     }
@@ -617,6 +651,12 @@ impl<T: FromValue> FromValue for Vec<T> {
         let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
         let element = |(index, value)| T::from_value(value).map_err(|error| error.inside(format!("{index}")));
         list.into_iter().enumerate().map(element).collect()
+    }
+
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
+        let element = |(index, value)| T::check(value).map_err(|error| error.inside(format!("{index}")));
+        list.iter().enumerate().try_for_each(element)
     }
 
     fn blank() -> Self {
@@ -639,6 +679,11 @@ impl<T: FromValue> FromValue for IndexMap<String, T> {
             .collect()
     }
 
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
+        map.iter().try_for_each(|(name, value)| T::check(value).map_err(|error| error.inside(name.clone())))
+    }
+
     fn blank() -> Self {
         Self::new()
     }
@@ -657,6 +702,10 @@ impl FromValue for Map<String, Value> {
             },
             other => Err(Mismatch::new("an object", other.view())),
         }
+    }
+
+    fn check(value: &Value) -> Result<(), Mismatch> {
+        if value.is_object() { check_levels(value.view()) } else { Err(Mismatch::new("an object", value.view())) }
     }
 
     fn blank() -> Self {
@@ -686,7 +735,7 @@ pub fn put<T: FromValue>(field: &mut T, value: Value) -> Result<(), Mismatch> {
 /// If the value is of another type.
 #[inline(never)]
 pub fn fits<T: FromValue>(_: &T, value: &Value) -> Result<(), Mismatch> {
-    T::from_value(value.clone()).map(drop)
+    T::check(value)
 }
 
 /// Writes `value` as canonical JSON: sorted keys, no spaces, ASCII only (R203).
@@ -771,6 +820,33 @@ mod tests {
         assert_eq!(error.to_string(), "expected a value of at most 100 levels, found a deeper one");
         let map = Value::Object(Map::from_iter([("a".to_owned(), nested(MOST_LEVELS))]));
         assert!(Map::<String, Value>::from_value(map).is_err());
+    }
+
+    /// Fails unless a type says of a value before what it says when it takes it apart.
+    fn agrees<T: FromValue>(value: &Value) {
+        assert_eq!(T::check(value), T::from_value(value.clone()).map(drop), "{value}");
+    }
+
+    #[test]
+    fn whether_a_value_fits_is_said_as_when_it_is_taken_apart() {
+        type Texts = IndexMap<String, Vec<Option<String>>>;
+        let deep = (0..=MOST_LEVELS).fold(Value::Null, |inner, _| json!({"a": [inner]}));
+        let simple =
+            [json!(null), json!(true), json!(3), json!(3.0), json!(3.5), json!("x"), json!([]), json!({}), deep];
+        let lists = simple.iter().map(|value| json!([1, value]));
+        let maps = simple.iter().map(|value| json!({"a": value, "b": [value, "x"]}));
+        for value in simple.iter().cloned().chain(lists).chain(maps) {
+            agrees::<Value>(&value);
+            agrees::<bool>(&value);
+            agrees::<i64>(&value);
+            agrees::<f64>(&value);
+            agrees::<String>(&value);
+            agrees::<Map<String, Value>>(&value);
+            agrees::<Option<Vec<i64>>>(&value);
+            agrees::<Vec<Option<Value>>>(&value);
+            agrees::<Texts>(&value);
+            agrees::<secret::Secret<Vec<String>>>(&value);
+        }
     }
 
     #[test]

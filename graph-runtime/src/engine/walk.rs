@@ -11,9 +11,7 @@ use super::perform::failed;
 use super::{Answer, Engine, RunContext, Slot, Standing, Visit, alone, is_others_turn};
 use crate::graph::CompiledGraph;
 use crate::machine::Calling;
-use crate::step::{
-    Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, plan, settle, take_plain,
-};
+use crate::step::{Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, plan, settle, take_plain};
 
 /// How a visit begins.
 enum Departure<'s> {
@@ -131,9 +129,9 @@ fn arrive(
     changes: &mut Vec<Change>,
 ) -> bool {
     let env = Env::plain(graph, &standing.position, &*standing.state, &standing.position.frontier[0], now);
-    let Settled { way, unfit } = settle(&env, outcome, &Facts::of(1), notes, changes);
-    let is_plain = unfit.is_none() && notes.is_empty();
-    if is_plain && take_plain(graph, &mut standing.position, &mut *standing.state, &way, changes) {
+    let settled = settle(&env, outcome, &Facts::of(1), notes, changes);
+    let is_plain = settled.unfit.is_none() && notes.is_empty();
+    if is_plain && take_plain(graph, &mut standing.position, &mut *standing.state, &settled.way, changes) {
         return true;
     }
     changes.clear();

@@ -1,12 +1,11 @@
 //! What expressions look at besides a tool's result.
 
 use std::cell::OnceCell;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::timestamp;
-use graph_model::value::{Map, Value};
+use graph_model::value::{AsView, Map, Record, Value, View};
 
 use super::{Activation, Frame, Position};
 use crate::error::LastError;
@@ -51,8 +50,8 @@ impl<'a> Env<'a> {
         now: &'a Now<'a>,
     ) -> Self {
         let all = &position.memory(at).retries;
-        let retries =
-            if all.is_empty() { RetriesSeen::All(all) } else { RetriesSeen::before(all, &graph.node(at.node).name) };
+        let own = if all.is_empty() { None } else { Some((graph.node(at.node).name.as_str(), 0)) };
+        let retries = RetriesSeen { all, own };
         let (last_error, frame) = (position.last_error(at), at.frame.as_ref());
         Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now } }
     }
@@ -60,9 +59,9 @@ impl<'a> Env<'a> {
     /// What the node looks at behind calls, of which it made several: its assignments and edges see how often it called again (R136).
     #[cold]
     pub(super) fn behind(&self, calls: u64) -> EvalContext<'_> {
-        let mut retries = Retries::clone(&self.context.retries);
-        retries.insert(self.graph.node(self.at.node).name.clone(), Value::from(calls - 1));
-        EvalContext { retries: RetriesSeen::Other(Box::new(retries)), ..self.context }
+        let again = i64::try_from(calls - 1).unwrap_or(i64::MAX);
+        let own = Some((self.graph.node(self.at.node).name.as_str(), again));
+        EvalContext { retries: RetriesSeen { own, ..self.context.retries }, ..self.context }
     }
 }
 
@@ -84,33 +83,28 @@ pub(crate) struct EvalContext<'a> {
     pub(crate) now: &'a Now<'a>,
 }
 
-/// What a visit sees of how often calls were made again.
-pub(crate) enum RetriesSeen<'a> {
-    /// All that the position has.
-    All(&'a Retries),
-    Other(Box<Retries>),
+/// What a visit sees of how often calls were made again: all that the position has, but for what it has of the visit's own node.
+#[derive(Clone, Copy)]
+pub(crate) struct RetriesSeen<'a> {
+    all: &'a Retries,
+    /// The visit's own node, and how often its call was made again in this visit; none where nothing was made again anywhere.
+    own: Option<(&'a str, i64)>,
 }
 
-impl<'a> RetriesSeen<'a> {
-    /// What a visit of a node sees before its calls: nothing of its own (R136).
-    #[cold]
-    fn before(all: &'a Retries, node: &str) -> Self {
-        if !all.contains_key(node) {
-            return Self::All(all);
+impl Record for RetriesSeen<'_> {
+    fn get(&self, name: &str) -> View<'_> {
+        match self.own {
+            Some((own, 0)) if own == name => View::Null,
+            Some((own, again)) if own == name => View::Integer(again),
+            _ => Record::get(self.all, name),
         }
-        let mut retries = all.clone();
-        retries.shift_remove(node);
-        Self::Other(Box::new(retries))
     }
-}
 
-impl Deref for RetriesSeen<'_> {
-    type Target = Retries;
-
-    fn deref(&self) -> &Retries {
-        match self {
-            Self::All(retries) => retries,
-            Self::Other(retries) => retries,
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        let is_own = |name: &str| self.own.is_some_and(|(own, _)| own == name);
+        self.all.iter().filter(|(name, _)| !is_own(name)).for_each(|(name, again)| visit(name, again.view()));
+        if let Some((own, again)) = self.own.filter(|(_, again)| *again > 0) {
+            visit(own, View::Integer(again));
         }
     }
 }

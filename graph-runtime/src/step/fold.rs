@@ -163,7 +163,8 @@ pub(crate) fn take_plain(
     if changes.len() > 1 && changes.iter().any(|change| state.check(change.key, &change.value).is_err()) {
         return false;
     }
-    for change in changes.drain(..) {
+    // Each is of another key: their order is the same to the state.
+    while let Some(change) = changes.pop() {
         if state.set(change.key, change.value).is_err() {
             return false;
         }

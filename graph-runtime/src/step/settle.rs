@@ -129,15 +129,31 @@ pub(crate) fn settle(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
-    let mut nothing = Vec::new();
-    let (result, results) = match outcome {
-        Outcome::None => (View::Null, None),
-        Outcome::Returned(result) => (result, None),
-        Outcome::Each(results) => (View::Null, Some(results)),
-        Outcome::Failed(failure, results) => {
-            return Settled { way: route_failure(env, failure, results, facts, notes, changes), unfit: None };
-        }
+    // Most visits make at most one call, which succeeds.
+    let result = match outcome {
+        Outcome::None if facts.calls <= 1 => View::Null,
+        Outcome::Returned(result) if facts.calls <= 1 => result,
+        other => return settle_otherwise(env, other, facts, notes, changes),
     };
+    env.graph.assign(env.at.node, &env.context, result, notes, changes);
+    if let Some(edge) = env.graph.first_edge(env.at.node, &env.context, result, changes) {
+        return Settled { way: Way::Along { edges: Edges::One(edge), suppressed: false }, unfit: None };
+    }
+    match env.graph.edges(env.at.node, &env.context, result, notes, changes) {
+        Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
+        Err(failure) => fail(env, failure, None, facts, notes, changes),
+    }
+}
+
+/// As [`settle()`], for visits that made several calls, or whose calls failed.
+#[inline(never)]
+fn settle_otherwise(
+    env: &Env<'_>,
+    outcome: Outcome<'_>,
+    facts: &Facts<'_>,
+    notes: &mut Notes,
+    changes: &mut Vec<Change>,
+) -> Settled {
     let several;
     let context = if facts.calls <= 1 {
         &env.context
@@ -145,18 +161,17 @@ pub(crate) fn settle(
         several = env.behind(facts.calls);
         &several
     };
-    match results {
-        None => match compute(env, context, result, notes, changes) {
-            Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
-            Err(failure) => {
-                changes.clear();
-                fail(env, failure, &mut nothing, facts, notes, changes)
-            }
-        },
-        Some(results) => match collect(env, context, results, notes, changes) {
-            Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
-            Err(failure) => fail(env, failure, results, facts, notes, changes),
-        },
+    let (computed, results) = match outcome {
+        Outcome::None => (compute(env, context, View::Null, notes, changes), None),
+        Outcome::Returned(result) => (compute(env, context, result, notes, changes), None),
+        Outcome::Each(results) => (collect(env, context, results, notes, changes), Some(results)),
+        Outcome::Failed(failure, results) => {
+            return Settled { way: route_failure(env, failure, results, facts, notes, changes), unfit: None };
+        }
+    };
+    match computed {
+        Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
+        Err(failure) => fail(env, failure, results, facts, notes, changes),
     }
 }
 
@@ -193,17 +208,22 @@ fn collect(
     })
 }
 
+/// Settles a visit that could not use what its calls returned; `results` are those of the calls of a foreach.
 #[cold]
 fn fail(
     env: &Env<'_>,
     mut failure: Box<Failure>,
-    results: &mut Vec<Value>,
+    results: Option<&mut Vec<Value>>,
     facts: &Facts<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
+    if results.is_none() {
+        changes.clear();
+    }
     (facts.scrub)(&mut failure);
-    Settled { way: route_failure(env, &failure, results, facts, notes, changes), unfit: Some(failure) }
+    let way = route_failure(env, &failure, results.unwrap_or(&mut Vec::new()), facts, notes, changes);
+    Settled { way, unfit: Some(failure) }
 }
 
 /// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the run (R120).
