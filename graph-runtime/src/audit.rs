@@ -653,6 +653,10 @@ impl<'m> Walk<'m> {
             let mut stands = position_of(said, self.code)?;
             // What nodes returned the last time may be sealed.
             stands.root.previous.clone_from(&self.position.root.previous);
+            for (key, branch) in &mut stands.branches {
+                let is = self.position.branches.get(key);
+                branch.memory.previous = is.map(|is| is.memory.previous.clone()).unwrap_or_default();
+            }
             return if stands == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
         let is = SnapshotDraft { code: self.code, state, position: &self.position, vault: None }.to_owned();

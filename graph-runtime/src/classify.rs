@@ -256,7 +256,7 @@ impl Pattern {
     /// Matches these error codes.
     #[must_use]
     pub fn with_codes<'a>(self, codes: impl IntoIterator<Item = &'a str>) -> Self {
-        self.or(Test::among(Field::CompiledGraph, codes.into_iter().map(Value::from).collect()))
+        self.or(Test::among(Field::Code, codes.into_iter().map(Value::from).collect()))
     }
 
     /// Matches these HTTP statuses.
@@ -370,7 +370,7 @@ fn policy(map: &Map<String, Value>) -> Result<Policy, Wrong> {
 enum Field {
     Kind,
     Message,
-    CompiledGraph,
+    Code,
     Status,
     Cancelled,
 }
@@ -380,7 +380,7 @@ impl Field {
     const TABLE: [(&'static str, Self); 6] = [
         ("error.type", Self::Kind),
         ("error.message", Self::Message),
-        ("error.code", Self::CompiledGraph),
+        ("error.code", Self::Code),
         ("status_code", Self::Status),
         ("error.status_code", Self::Status),
         ("cancelled", Self::Cancelled),
@@ -427,7 +427,7 @@ impl Test {
         match self.field {
             Field::Kind => of_text(evidence.kind),
             Field::Message => of_text(evidence.message),
-            Field::CompiledGraph => evidence.code.map_or_else(|| self.compare(View::Null), of_text),
+            Field::Code => evidence.code.map_or_else(|| self.compare(View::Null), of_text),
             Field::Status => self.compare(evidence.status.map_or(View::Null, |status| View::Integer(status.into()))),
             Field::Cancelled => self.compare(View::Boolean(evidence.cancelled)),
         }

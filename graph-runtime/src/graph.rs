@@ -34,7 +34,7 @@ use crate::machine::Arguments;
 use crate::step::{Change, Edges, EvalContext, Frame, Notes, Request, frames};
 
 /// How many branches one visit may begin.
-const MOST_BRANCHES: usize = 1 << 20;
+pub(crate) const MOST_BRANCHES: usize = 1 << 20;
 
 /// A graph that can be followed.
 #[derive(Debug)]

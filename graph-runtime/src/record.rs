@@ -25,7 +25,7 @@ use graph_model::timestamp;
 use graph_model::value::{Map, Value, View};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::graph::CompiledGraph;
+use crate::graph::{CompiledGraph, MOST_BRANCHES};
 use crate::step::{Activation, Change, Edges, OpenJoin, path};
 
 pub use snapshot::Snapshot;
@@ -1006,6 +1006,7 @@ impl Visit {
             (Some(Value::Array(list)), _) => Edges::Over(Arc::new(list.clone())),
             (_, []) if self.over.is_some() => {
                 let length = self.over.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+                let length = length.min(MOST_BRANCHES);
                 Edges::Over(Arc::new(vec![Value::Null; length]))
             }
             (_, []) if !fans_out => Edges::None,

@@ -436,7 +436,7 @@ impl Runtime {
         });
         let hide = |mut visit: Visit| {
             hide_sealed(&mut visit.result);
-            visit.changes.values_mut().for_each(hide_sealed);
+            visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
             visit
         };
         Ok(visits.flatten().map(hide).collect())

@@ -360,6 +360,10 @@ pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
     for (key, value) in &mut visit.changes {
         *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
     }
+    // What of a list is secret is not known: all of it is hidden.
+    if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
+        *list = hidden(Some(&Mask::All), std::mem::take(list));
+    }
 }
 
 /// Puts `[secret]` in the places of sealed values, whatever graph they are of.
@@ -372,7 +376,7 @@ pub(crate) fn hide_sealed(value: &mut Value) {
     }
 }
 
-fn is_sealed(value: &Value) -> bool {
+pub(crate) fn is_sealed(value: &Value) -> bool {
     matches!(value, Value::Object(map) if map.len() == 1 && map.get(SEALED).is_some_and(Value::is_string))
 }
 

@@ -687,8 +687,8 @@ impl Route {
 pub struct Join {
     /// The nodes whose edges lead here.
     pub of: Vec<u16>,
-    /// The node whose fan-out it joins: one that leads along all of its edges, or to a node for each element. None is the start of
-    /// the run.
+    /// The node whose fan-out it joins: one that leads along all of its edges, or to a node for each element. Every
+    /// join of a program has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan: Option<u16>,
     /// Whether every branch of the fan-out reaches it or ends before. Such a join is visited also where no branch arrives.

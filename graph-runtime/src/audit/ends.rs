@@ -213,21 +213,21 @@ impl Walk<'_> {
         // The run ended after the call: a time that it asked for was not far from this one.
         let clock = || at;
         let now = Now::new(&clock);
-        let at = Activation::of(node);
-        let env = Env::new(self.code, &self.position, state, &at, &now);
-        let may_name = |activation: &Activation, step, item, planned: Result<Request, Box<Failure>>| {
-            let called = Called { node: self.code.node(activation.node), step, item, calls: 1..=u64::MAX };
+        let may_name = |activation: &Activation, item, planned: Result<Request, Box<Failure>>| {
+            let (node, step) = (self.code.node(activation.node), activation.number);
+            let called = Called { node, step, item, calls: 1..=u64::MAX };
             planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
         };
-        let numbered = self.position.frontier.iter().zip(self.position.steps + 1..);
-        let mut is_next = numbered.filter(|(activation, _)| activation.node == node);
-        let names = is_next.any(|(activation, step)| match plan(&env, &mut Notes::default()) {
-            Ok(Planned::Call(request)) => may_name(activation, step, None, Ok(request)),
-            Ok(Planned::Each { items, .. }) => (0..).zip(&items).any(|(index, item)| {
-                let planned = plan_item(&env, item, &mut Notes::default());
-                may_name(activation, step, Some(index), planned)
-            }),
-            _ => false,
+        let mut is_next = self.position.frontier.iter().filter(|activation| activation.node == node);
+        let names = is_next.any(|activation| {
+            let env = Env::new(self.code, &self.position, state, activation, &now);
+            match plan(&env, &mut Notes::default()) {
+                Ok(Planned::Call(request)) => may_name(activation, None, Ok(request)),
+                Ok(Planned::Each { items, .. }) => (0..).zip(&items).any(|(index, item)| {
+                    may_name(activation, Some(index), plan_item(&env, item, &mut Notes::default()))
+                }),
+                _ => false,
+            }
         });
         if names {
             return Ok(());
@@ -319,11 +319,21 @@ impl Walk<'_> {
 
     /// Fails unless a node can have failed so on what its calls returned, or wrote what the state does not take.
     fn unfit(&self, index: u16, error: &str, at: SystemTime) -> Result<(), String> {
-        let node = self.code.node(index);
-        let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));
-        if !self.position.frontier.iter().any(|activation| activation.node == index) {
-            return Err(format!("node `{}` was not visited", node.name));
+        let name = &self.code.node(index).name;
+        let mut refused = format!("node `{name}` was not visited");
+        for activation in self.position.frontier.iter().filter(|activation| activation.node == index) {
+            match self.visit_is_unfit(activation, error, at) {
+                Ok(()) => return Ok(()),
+                Err(reason) => refused = reason,
+            }
         }
+        Err(refused)
+    }
+
+    /// As [`Walk::unfit`], of one visit.
+    fn visit_is_unfit(&self, activation: &Activation, error: &str, at: SystemTime) -> Result<(), String> {
+        let (index, node) = (activation.node, self.code.node(activation.node));
+        let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));
         let is_hidden = !self.code.settings.secrets.is_empty() && error.contains(HIDDEN);
         let Some(state) = self.state.as_deref() else { return Ok(()) };
         let asked = AtomicBool::new(false);
@@ -332,8 +342,7 @@ impl Walk<'_> {
             at
         };
         let now = Now::new(&clock);
-        let at = Activation::of(index);
-        let env = Env::new(self.code, &self.position, state, &at, &now);
+        let env = Env::new(self.code, &self.position, state, activation, &now);
         let asks = self.code.asks(index);
         if asks == Asks::Nothing {
             let found = self.gate_fails(&env);

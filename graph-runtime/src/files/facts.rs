@@ -221,7 +221,7 @@ impl Facts {
 
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut Told) {
         hide_sealed(&mut visit.result);
-        visit.changes.values_mut().for_each(hide_sealed);
+        visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
         self.steps += 1;
         self.last.clone_from(&visit.node);
         if visit.calls > 1 {

@@ -38,6 +38,11 @@ impl CompiledGraph {
         matches!(self.node(node).next, Route::All(_) | Route::Each(_))
     }
 
+    /// Whether a visit of a node begins a branch for each element of a list.
+    pub(crate) fn goes_over(&self, node: u16) -> bool {
+        matches!(self.node(node).next, Route::Each(_))
+    }
+
     /// Whether a visit of any node begins branches.
     pub(crate) fn has_branches(&self) -> bool {
         (0..).zip(&self.nodes).any(|(node, _)| self.fans_out(node))

@@ -17,7 +17,7 @@ use crate::error::{LastError, SuppressedError};
 use crate::graph::{CompiledGraph, Key};
 use crate::machine::Cells;
 use crate::step::{Activation, Asks, Branch, BranchKey, Fan, Frame, Memory, OpenJoin, Position, Retries, frames, path};
-use crate::vault::{Place, Vault, result_mask};
+use crate::vault::{Place, Vault, is_sealed, result_mask};
 
 /// How many bytes are written at least between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -387,6 +387,8 @@ impl Snapshot {
             let list = match list {
                 Value::Null => Arc::default(),
                 Value::Array(list) => Arc::new(list.clone()),
+                // Without the key that it was sealed with, nothing is computed from it.
+                sealed if is_sealed(sealed) => Arc::default(),
                 _ => return Err(format!("visit {visit} began branches for something that is no list")),
             };
             fans.insert(*visit, Arc::new(Fan { visit: *visit, node, outer, list }));

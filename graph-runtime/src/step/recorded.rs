@@ -4,7 +4,7 @@ use graph_model::value::{AsView, MOST_LEVELS, Value};
 
 use super::{Activation, Asks, Change, Edges, NO_WAY, Position, Visited, Way, fold};
 use crate::error::Category;
-use crate::graph::CompiledGraph;
+use crate::graph::{CompiledGraph, MOST_BRANCHES};
 use crate::machine::Cells;
 use crate::record::{Step, Target, Visit, open_joins, targets};
 
@@ -162,6 +162,12 @@ pub(crate) fn has_shape(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result
         return refuse("failed, and the graph does not go on along its edges then");
     } else if !visit.suppressed && !graph.has_target(at) {
         return Err("the node failed, and nothing says where that leads".to_owned());
+    }
+    if visit.over.is_some() != visit.list.is_some()
+        || (visit.over.is_some() && (!graph.goes_over(at) || !visit.edges.is_empty()))
+        || visit.over.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > MOST_BRANCHES))
+    {
+        return refuse("goes over another list");
     }
     let may_hold = visit.suppressed && matches!(asks, Asks::Once { .. });
     if visit.data.as_ref().is_some_and(|data| !may_hold || !data.view().is_within(MOST_LEVELS)) {

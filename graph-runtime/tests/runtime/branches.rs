@@ -8,7 +8,7 @@ use std::env;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, Sealed, Status, Visit};
 use graph_runtime::travel::{Replay, replay};
-use graph_runtime::{ActionError, Call, Map, MemoryStore, Runtime, SecretKey, Store, Value, audit};
+use graph_runtime::{ActionError, Call, Map, MemoryStore, Runtime, SealKey, SecretKey, Store, Value, audit};
 use serde_json::json;
 
 use crate::durability::{Tokens, cut};
@@ -301,9 +301,18 @@ fn make(seed: u64) -> Made {
 impl Made {
     /// The graph with a tool that returns what it gets, after some turns of the scheduler.
     fn machine(&self) -> Interpreted {
+        self.machine_with(r#"{"max_steps":100000}"#)
+    }
+
+    /// As [`Made::machine`], with a secret in the state.
+    fn secretive(&self) -> Interpreted {
+        self.machine_with(r#"{"max_steps":100000,"secrets":{"keys":{"padding":"all"}}}"#)
+    }
+
+    fn machine_with(&self, settings: &str) -> Interpreted {
         let nodes: Vec<(&str, &str)> = self.nodes.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
         let keys = [Key { name: "last", initial: None }, Key { name: "padding", initial: None }];
-        let program = Program { keys: &keys, nodes: &nodes, settings: r#"{"max_steps":100000}"#, ..PROGRAM };
+        let program = Program { keys: &keys, nodes: &nodes, settings, ..PROGRAM };
         Interpreted::waiting(&program, |call: &Call, params: Value| {
             let turns = call.step() * 7 % 5;
             Box::pin(async move {
@@ -397,4 +406,31 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
         snapshots += check(seed).await;
     }
     assert!(count < 60 || snapshots > 0, "some runs are taken up from a snapshot");
+}
+
+#[tokio::test]
+async fn branches_are_proven_without_the_key_of_their_secrets_and_show_none() {
+    let (mut snapshots, mut lists) = (0, 0);
+    for seed in 1..=25 {
+        let made = make(seed);
+        let store = MemoryStore::new();
+        let builder = Runtime::builder().grant("*").unwrap().sign_with(SecretKey::from_seed(&KEY)).keep_history();
+        let runtime = builder.store(store.clone()).seal_with(SealKey::from_bytes([2; 32])).build().unwrap();
+        let run = runtime.start_as(id("run"), made.secretive(), Map::new()).await.unwrap();
+        assert_eq!(run.await.unwrap().output, made.output(), "SEED={seed}");
+        let records = store.load(&id("run")).await.unwrap();
+        let key = SecretKey::from_seed(&KEY).public();
+        for seal in [Some(SealKey::from_bytes([2; 32])), None] {
+            let proven = audit(&made.secretive(), &id("run"), &records, &key, seal.as_ref());
+            let proven = proven.map(|proven| (proven.status, proven.is_recomputed));
+            assert_eq!(proven, Ok((Status::Completed, seal.is_some())), "SEED={seed}");
+        }
+        let resumed = runtime.resume(made.secretive(), &id("run")).await.unwrap().await.unwrap();
+        for visit in resumed.history.iter().chain(&runtime.history(&id("run")).await.unwrap()) {
+            lists += usize::from(visit.list.is_some());
+            assert!(visit.list.as_ref().is_none_or(|list| list == "[secret]"), "SEED={seed}: {visit:?}");
+        }
+        snapshots += kinds(&records).iter().filter(|kind| *kind == "snapshot").count();
+    }
+    assert!(snapshots > 0 && lists > 0, "there are snapshots with open fan-outs, and lists");
 }
