@@ -113,7 +113,6 @@ pub(crate) struct Node {
 
 impl Node {
     /// Returns where the edges lead, in order; none ends the run.
-    #[cfg(feature = "files")]
     pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
         (0..).map_while(|edge| self.next.target(edge))
     }
