@@ -16,10 +16,10 @@ use crate::error::BuildError;
 ///
 /// ```
 /// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
-/// # use graph_runtime::{Runtime, ToolConfig};
+/// # use graph_engine::{Runtime, ToolConfig};
 /// let tools = ToolConfig::new().root(".")?.programs(".")?;
 /// # #[cfg(feature = "http")]
-/// let tools = tools.http(graph_runtime::HttpPolicy::new().allow("api.example.com")?);
+/// let tools = tools.http(graph_engine::HttpPolicy::new().allow("api.example.com")?);
 /// let runtime = Runtime::builder().tools(tools).grant("rye.execute.tool.rye.*")?.build()?;
 /// # Ok(())
 /// # }

@@ -18,6 +18,7 @@ pub use graph_model::program::{ItemType, Key, Kind, Param, Performer, Program, T
 pub use graph_model::value::{AsView, View};
 
 use crate::call::Call;
+pub use crate::engine::unfit_parameters;
 use crate::error::{ActionError, Failure};
 pub use crate::graph::{CompiledGraph, LoadError, Place, Topology};
 

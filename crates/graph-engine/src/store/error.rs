@@ -20,7 +20,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 /// use std::error::Error;
 /// use std::io;
 ///
-/// use graph_runtime::store::StoreError;
+/// use graph_engine::store::StoreError;
 ///
 /// let torn = io::Error::new(io::ErrorKind::UnexpectedEof, "the line has no end");
 /// let error = StoreError::unreadable("runs/a.jsonl", format!("{torn}; restore it from a copy")).with_source(torn);

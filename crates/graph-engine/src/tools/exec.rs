@@ -155,6 +155,6 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/exec.yaml"));
+        assert_contract::<Params>(include_str!("../../../../graph-compiler/contracts/rye/exec.yaml"));
     }
 }

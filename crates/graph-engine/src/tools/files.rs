@@ -421,9 +421,9 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contracts() {
-        assert_contract::<ReadParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/read.yaml"));
-        assert_contract::<WriteParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/write.yaml"));
-        assert_contract::<ListParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/list.yaml"));
+        assert_contract::<ReadParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/read.yaml"));
+        assert_contract::<WriteParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/write.yaml"));
+        assert_contract::<ListParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/list.yaml"));
         assert_eq!(ListParams::NAMES, ["path"]);
     }
 

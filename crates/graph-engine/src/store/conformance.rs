@@ -15,7 +15,7 @@ use crate::record::{Sealed, Status};
 /// If the store breaks a promise of [`Store`], with the promise.
 ///
 /// ```
-/// use graph_runtime::store::{MemoryStore, conformance};
+/// use graph_engine::store::{MemoryStore, conformance};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// conformance::suite(|| async { MemoryStore::new() }).await;

@@ -27,8 +27,8 @@ use crate::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreErro
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use graph_runtime::files::{ProjectStore, PublicKey};
-/// use graph_runtime::{Machine, RunId};
+/// use graph_engine::files::{ProjectStore, PublicKey};
+/// use graph_engine::{Machine, RunId};
 ///
 /// # async fn proven(graph: Arc<dyn Machine>, runner: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
 /// let files = ProjectStore::in_directory(".")?;

@@ -167,7 +167,7 @@ impl Call {
     /// Waits until the run is [cancelled](Self::is_cancelled); for ever if it is not.
     ///
     /// ```
-    /// # use graph_runtime::{ActionError, Call, Category};
+    /// # use graph_engine::{ActionError, Call, Category};
     /// # async fn answer() -> String { String::new() }
     /// async fn ask(call: &Call) -> Result<String, ActionError> {
     ///     tokio::select! {

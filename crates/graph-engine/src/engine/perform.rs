@@ -567,7 +567,7 @@ pub(crate) fn timed_out(limit: Duration) -> String {
 }
 
 /// Says that the parameters of a call do not fit its tool.
-pub(crate) fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
+pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
     format!("the parameters of `{tool}` do not fit: {mismatch}")
 }
 

@@ -1,5 +1,6 @@
 //! The shape of a graph: its nodes and where they lead.
 
+use graph_model::capability::Grants;
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::Kind;
@@ -42,10 +43,15 @@ pub struct Place {
 }
 
 impl CompiledGraph {
+    /// Returns what the graph declares that it uses: what a caller must grant.
+    pub fn permissions(&self) -> &Grants {
+        &self.permissions
+    }
+
     /// Returns the shape of the graph.
     ///
     /// ```
-    /// use graph_runtime::machine::CompiledGraph;
+    /// use graph_engine::machine::CompiledGraph;
     ///
     /// /// Draws a graph, a line an edge.
     /// fn draw(graph: &CompiledGraph) -> String {

@@ -41,9 +41,9 @@ pub trait Cache: fmt::Debug + Send + Sync + 'static {
 /// The cache that a runtime uses, and the versions of the tools whose results it keeps.
 ///
 /// ```
-/// # fn build() -> Result<(), graph_runtime::BuildError> {
-/// # use graph_runtime::{Runtime, SecretKey};
-/// # use graph_runtime::cache::{MemoryCache, NodeCache};
+/// # fn build() -> Result<(), graph_engine::BuildError> {
+/// # use graph_engine::{Runtime, SecretKey};
+/// # use graph_engine::cache::{MemoryCache, NodeCache};
 /// # let key = SecretKey::from_seed(&[1; 32]);
 /// let cache = NodeCache::new(MemoryCache::new()).salt(env!("CARGO_PKG_VERSION")).tool("rates/look_up", "2");
 /// let runtime = Runtime::builder().sign_with(key).cache(cache).build()?;

@@ -49,8 +49,7 @@ use crate::step::{
 use crate::vault::{Place, Vault, hidden, tool_mask};
 
 pub(crate) use desk::{Desk, Finished};
-#[cfg(feature = "dynamic")]
-pub(crate) use perform::unfit_parameters;
+pub use perform::unfit_parameters;
 pub(crate) use perform::{BUILTIN_RETRIES, NO_GRAPH, denied, element, failed, no_spaces, timed_out};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
