@@ -38,6 +38,11 @@ pub mod dynamic;
 pub use graph_engine::*;
 #[cfg(feature = "macros")]
 pub use graph_macros::include_graphs;
+#[cfg(feature = "files")]
+#[doc(inline)]
+pub use graph_project_files as files;
+#[cfg(feature = "files")]
+pub use graph_project_files::ProjectFiles;
 
 /// Compiles the graph at a path, relative to the package, into a module of its own and the machine beside it.
 ///

@@ -41,10 +41,8 @@ use crate::vault::{Vault, hidden};
 
 use hooks::Wish;
 use inside::Inside;
-#[cfg(feature = "files")]
-pub(crate) use inside::prove_tree;
 pub(crate) use inside::verify_inside;
-pub use inside::{AuditError, audit_tree};
+pub use inside::{AuditError, audit_tree, prove_tree};
 
 /// What a journal proves of a run.
 #[derive(Debug, Clone, PartialEq)]

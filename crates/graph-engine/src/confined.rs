@@ -9,7 +9,7 @@ use cap_std::fs::Dir;
 /// # Errors
 ///
 /// If it is not there, is no directory, or a part of it is a link.
-pub(crate) fn open_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
+pub fn open_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     path.split('/')
         .filter(|part| !part.is_empty())
         .try_fold(parent.try_clone()?, |directory, part| step(&directory, part))
@@ -20,8 +20,7 @@ pub(crate) fn open_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
 /// # Errors
 ///
 /// If one cannot be made, or a part of the path is a link or no directory.
-#[cfg(feature = "files")]
-pub(crate) fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
+pub fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     path.split('/').filter(|part| !part.is_empty()).try_fold(parent.try_clone()?, |directory, part| {
         match step(&directory, part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -42,8 +41,7 @@ pub(crate) fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
 /// # Errors
 ///
 /// If it is a link, or cannot be looked at.
-#[cfg(feature = "files")]
-pub(crate) fn refuse_link(directory: &Dir, name: &str) -> io::Result<()> {
+pub fn refuse_link(directory: &Dir, name: &str) -> io::Result<()> {
     match directory.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => Err(is_link(name)),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -78,7 +76,7 @@ fn open(directory: &Dir, name: &str) -> io::Result<Dir> {
     directory.open_dir(name)
 }
 
-#[cfg(all(test, unix, feature = "files"))]
+#[cfg(all(test, unix))]
 mod tests {
     use cap_std::ambient_authority;
 

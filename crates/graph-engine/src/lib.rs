@@ -13,12 +13,10 @@ pub mod cache;
 mod call;
 pub mod classify;
 mod clock;
-mod confined;
+pub mod confined;
 mod edges;
 mod engine;
 mod error;
-#[cfg(feature = "files")]
-pub mod files;
 mod gate;
 mod graph;
 pub mod hooks;
@@ -52,7 +50,7 @@ pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use attest::{Attestation, AttestationError, attest};
-pub use audit::{Audit, AuditError, audit, audit_tree};
+pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};
 pub use call::Call;
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
@@ -62,8 +60,6 @@ pub use error::{
     ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
     SuppressedError,
 };
-#[cfg(feature = "files")]
-pub use files::ProjectFiles;
 pub use hooks::{Control, Hooks, Layer, Told};
 pub use items::Spaces;
 pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};

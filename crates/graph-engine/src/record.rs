@@ -29,6 +29,8 @@ use crate::graph::{CompiledGraph, MOST_BRANCHES};
 use crate::step::{Activation, Change, Edges, OpenJoin, path};
 
 pub use snapshot::Snapshot;
+
+pub use crate::vault::hide_sealed;
 pub(crate) use snapshot::{Due, SnapshotDraft};
 
 /// The version of the form that this module writes.
@@ -727,6 +729,15 @@ impl Journal {
     }
 }
 
+/// Verifies a journal, and returns what its first record says.
+///
+/// # Errors
+///
+/// If the journal is not what the engine wrote with that key.
+pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Start, JournalError> {
+    Journal::verify(run, sealed, key).map(|journal| journal.start)
+}
+
 impl<'s> Verified<'s> {
     /// Verifies a journal.
     ///
@@ -953,7 +964,7 @@ fn version(body: &str) -> Option<u32> {
 }
 
 /// Returns what a text that begins as the chain asks says of its token, its time and its kind.
-pub(crate) fn head(body: &str) -> Option<(&str, &str, &str)> {
+pub fn head(body: &str) -> Option<(&str, &str, &str)> {
     // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
     let (_, rest) = body.split_once(r#"","end":""#)?;
     let (end, rest) = rest.split_once(r#"","at":""#)?;

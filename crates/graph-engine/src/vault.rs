@@ -367,7 +367,7 @@ pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
 }
 
 /// Puts `[secret]` in the places of sealed values, whatever graph they are of.
-pub(crate) fn hide_sealed(value: &mut Value) {
+pub fn hide_sealed(value: &mut Value) {
     match value {
         sealed if is_sealed(sealed) => *sealed = Value::from(HIDDEN),
         Value::Array(list) => list.iter_mut().for_each(hide_sealed),

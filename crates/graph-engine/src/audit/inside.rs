@@ -73,7 +73,7 @@ pub async fn audit_tree(
 }
 
 /// As [`audit_tree`], with the graph of each run.
-pub(crate) async fn prove_tree(
+pub async fn prove_tree(
     machine: Arc<dyn Machine>,
     run: &RunId,
     store: &dyn Store,

@@ -43,6 +43,16 @@ pub struct Place {
 }
 
 impl CompiledGraph {
+    /// Returns the graph's id.
+    pub fn id(&self) -> &GraphId {
+        &self.id
+    }
+
+    /// Returns the SHA-256 of the graph that its signature covers.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
     /// Returns what the graph declares that it uses: what a caller must grant.
     pub fn permissions(&self) -> &Grants {
         &self.permissions

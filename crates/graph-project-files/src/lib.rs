@@ -38,12 +38,12 @@ pub use registry::{Entry, Registry};
 pub use store::{FilesAudit, FilesAuditError, ProjectStore};
 pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
-use crate::graph::CompiledGraph;
-use crate::observer::{Event, Observer};
-use crate::record::{self, Journal, JournalError, Record, Sealed};
-use crate::store::{Store, StoreError};
 use disk::Disk;
 use facts::Facts;
+use graph_engine::machine::CompiledGraph;
+use graph_engine::observer::{Event, Observer};
+use graph_engine::record::{self, JournalError, Record, Sealed, verified_start};
+use graph_engine::store::{Store, StoreError};
 use journal::JournalFile;
 use page::Page;
 use transcript::Transcript;
@@ -241,7 +241,7 @@ impl fmt::Debug for ProjectFiles {
 impl Observer for ProjectFiles {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Recorded { run, graph, records } => {
+            Event::Recorded { run, graph, records, .. } => {
                 if let Err(error) = self.inner.take(run, graph, records, Some(std::process::id())) {
                     self.inner.note(run, error);
                 }
@@ -253,7 +253,7 @@ impl Observer for ProjectFiles {
             Event::RunEnded { run, .. } => {
                 locked(&self.inner.runs).remove(*run);
             }
-            Event::RunStarted { .. } | Event::StepStarted { .. } | Event::StepCompleted { .. } => {}
+            _ => {}
         }
     }
 }
@@ -386,9 +386,9 @@ async fn load(
     graph: &CompiledGraph,
 ) -> Result<Vec<Sealed>, FilesError> {
     let sealed = store.load(run).await.map_err(FilesError::Store)?;
-    let journal = Journal::verify(run, &sealed, journal_key).map_err(FilesError::Journal)?;
-    let found = format!("{} ({})", journal.start.graph, journal.start.digest);
-    let expected = format!("{} ({})", graph.id, graph.digest);
+    let start = verified_start(run, &sealed, journal_key).map_err(FilesError::Journal)?;
+    let found = format!("{} ({})", start.graph, start.digest);
+    let expected = format!("{} ({})", graph.id(), graph.digest());
     if found == expected { Ok(sealed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
 }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 
-use super::{FilesError, locked};
-use crate::confined::{make_directory, open_directory, refuse_link};
+use crate::{FilesError, locked};
+use graph_engine::confined::{make_directory, open_directory, refuse_link};
 
 /// A directory in which no link is followed: what is written of a run lands where its name says and nowhere else, as among
 /// trusted keys.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     root: Dir,
     path: PathBuf,
     /// Where nothing is to be written: the files that are not what would be written.
@@ -23,20 +23,20 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn open(path: &Path) -> Result<Self, FilesError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, FilesError> {
         let failed = |source| FilesError::Io { verb: "open", path: path.to_owned(), source };
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
         Ok(Self { root, path: path.to_owned(), differing: None })
     }
 
     /// Returns the same directory as one that is compared with what would be written, and never written to.
-    pub(super) fn comparing(&self) -> Result<Self, FilesError> {
+    pub(crate) fn comparing(&self) -> Result<Self, FilesError> {
         let root = self.root.try_clone().map_err(self.failed("open", ""))?;
         Ok(Self { root, path: self.path.clone(), differing: Some(Mutex::default()) })
     }
 
     /// Returns the files that are not what would be written, each once.
-    pub(super) fn differing(&self) -> Vec<PathBuf> {
+    pub(crate) fn differing(&self) -> Vec<PathBuf> {
         self.differing.iter().flat_map(|differing| locked(differing).clone()).collect()
     }
 
@@ -48,7 +48,7 @@ impl Disk {
     }
 
     /// Returns where a file is, for messages and for SQLite.
-    pub(super) fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.path.join(file)
     }
 
@@ -79,7 +79,7 @@ impl Disk {
     }
 
     /// Reads a file; none where there is no such file.
-    pub(super) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
+    pub(crate) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
         match self.locate(file).and_then(|(directory, name)| directory.read(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -88,7 +88,7 @@ impl Disk {
     }
 
     /// Returns the names of what is in a directory; of one that is not there, none.
-    pub(super) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
+    pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
         let opened = open_directory(&self.root, directory);
         let entries = match opened.and_then(|directory| directory.entries()) {
             Ok(entries) => entries,
@@ -100,7 +100,7 @@ impl Disk {
     }
 
     /// Removes a file; one that is not there is no error.
-    pub(super) fn remove(&self, file: &str) -> Result<(), FilesError> {
+    pub(crate) fn remove(&self, file: &str) -> Result<(), FilesError> {
         match self.locate(file).and_then(|(directory, name)| directory.remove_file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", file)(error)),
             Ok(()) | Err(_) => Ok(()),
@@ -109,7 +109,7 @@ impl Disk {
 
     /// Makes the directories above a file, which must be no link and a regular file if it is there.
     #[cfg(feature = "sqlite")]
-    pub(super) fn is_inside(&self, file: &str) -> Result<(), FilesError> {
+    pub(crate) fn is_inside(&self, file: &str) -> Result<(), FilesError> {
         let (directory, name) = self.locate_or_make(file)?;
         match directory.symlink_metadata(name) {
             Ok(metadata) if metadata.is_file() => Ok(()),
@@ -120,7 +120,7 @@ impl Disk {
     }
 
     /// Replaces a file as a whole: whoever reads it sees the old text or the new (R214).
-    pub(super) fn replace(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(crate) fn replace(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if let Some(differing) = &self.differing {
             return self.compare(differing, file, bytes);
@@ -142,7 +142,7 @@ impl Disk {
 
     /// Makes a file what `bytes` are. Where it holds the beginning of them already, the rest is added to it, so that who follows
     /// the file sees it grow.
-    pub(super) fn bring_to(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(crate) fn bring_to(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         if let Some(differing) = &self.differing {
             return self.compare(differing, file, bytes);
         }
@@ -156,7 +156,7 @@ impl Disk {
 
     /// Writes `bytes` at the end of a file that is `length` bytes long. What is behind that, as half a line of a write that
     /// failed, is dropped, and how much that was is returned; that something is missing before is an error.
-    pub(super) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<u64, FilesError> {
+    pub(crate) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<u64, FilesError> {
         let (directory, name) = self.locate_or_make(file)?;
         let write = || {
             let mut handle = directory.open_with(name, OpenOptions::new().append(true).create(true))?;

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::FilesError;
-use super::disk::Disk;
-use crate::cache::{Cache, Caching, Digest};
+use crate::FilesError;
+use crate::disk::Disk;
+use graph_engine::cache::{Cache, Caching, Digest};
 
 const DIRECTORY: &str = ".ai/state/objects/cache/nodes";
 

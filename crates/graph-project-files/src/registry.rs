@@ -9,15 +9,15 @@ use graph_model::value::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
 use serde_json::json;
 
-use super::disk::Disk;
-use super::facts::Facts;
-use super::{FilesError, locked};
-use crate::error::ActionError;
-use crate::record::Status;
-use crate::threads::{Finding, Thread, Threads};
+use crate::disk::Disk;
+use crate::facts::Facts;
+use crate::{FilesError, locked};
+use graph_engine::ActionError;
+use graph_engine::record::Status;
+use graph_engine::threads::{Finding, Thread, Threads};
 
 /// Where the registry is, for all who read it (R239).
-pub(super) const FILE: &str = ".ai/state/threads/registry.db";
+pub(crate) const FILE: &str = ".ai/state/threads/registry.db";
 /// How long another program may keep the file locked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -96,7 +96,7 @@ const COLUMNS: &str = "thread_id, directive, parent_id, status, created_at, upda
                        spawn_count, continuation_of, continuation_thread_id, chain_root_id";
 
 impl Registry {
-    pub(super) fn open(disk: &Disk) -> Result<Self, FilesError> {
+    pub(crate) fn open(disk: &Disk) -> Result<Self, FilesError> {
         disk.is_inside(FILE)?;
         let path = disk.path(FILE);
         let failed = |source| FilesError::Registry { path: path.clone(), source };
@@ -115,7 +115,7 @@ impl Registry {
     }
 
     /// Writes down how a run stands; `pid` is the process that it is at work in, where that is known.
-    pub(super) fn note(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
+    pub(crate) fn note(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
         let parent = facts.parent.as_ref().map(|parent| parent.run.as_str());
         let result = facts.result().map(|result| result.to_string());
         self.with(|connection| {

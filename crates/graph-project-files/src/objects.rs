@@ -6,21 +6,21 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value, canonical_json};
 
-use super::FilesError;
-use super::disk::Disk;
+use crate::FilesError;
+use crate::disk::Disk;
 
 const ROOT: &str = ".ai/state/objects";
 
 /// An object that is to be written.
 #[derive(Debug)]
-pub(super) struct Object {
-    pub(super) hash: Digest,
+pub(crate) struct Object {
+    pub(crate) hash: Digest,
     text: String,
 }
 
 impl Object {
     /// Makes an object of that kind, in the first form (R193).
-    pub(super) fn new<'f>(kind: &str, fields: impl IntoIterator<Item = (&'f str, Value)>) -> Self {
+    pub(crate) fn new<'f>(kind: &str, fields: impl IntoIterator<Item = (&'f str, Value)>) -> Self {
         let mut map: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         map.insert("kind".to_owned(), Value::from(kind));
         map.insert("schema".to_owned(), Value::from(1));
@@ -32,7 +32,7 @@ impl Object {
 /// The objects of a project: what its runs' snapshots, receipts and results are (R191).
 #[derive(Debug, Clone)]
 pub struct Objects {
-    pub(super) disk: Arc<Disk>,
+    pub(crate) disk: Arc<Disk>,
 }
 
 /// What a run's objects are, followed from its ref (R196).
@@ -135,12 +135,12 @@ impl Objects {
         }
     }
 
-    pub(super) fn put_object(&self, object: &Object) -> Result<(), FilesError> {
+    pub(crate) fn put_object(&self, object: &Object) -> Result<(), FilesError> {
         self.write(&object_file(&object.hash), object.text.as_bytes())
     }
 
     /// Makes a run's ref name a snapshot.
-    pub(super) fn refer(&self, run: &RunId, hash: &Digest) -> Result<(), FilesError> {
+    pub(crate) fn refer(&self, run: &RunId, hash: &Digest) -> Result<(), FilesError> {
         self.disk.replace(&ref_file(run), format!("{{\"hash\": \"{hash}\"}}").as_bytes())
     }
 

@@ -10,11 +10,11 @@ use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use serde_json::json;
 
-use super::objects::Object;
-use super::transcript::{Moment, STATE_CHECKPOINT, whole_second};
-use crate::machine::{Place, Topology};
-use crate::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
-use crate::vault::hide_sealed;
+use crate::objects::Object;
+use crate::transcript::{Moment, STATE_CHECKPOINT, whole_second};
+use graph_engine::machine::{Place, Topology};
+use graph_engine::record::hide_sealed;
+use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 
 /// After every step a snapshot, up to this many steps; then after every second, fourth … so that what is written stays in
 /// proportion to the steps: each snapshot lists the receipts of all.
@@ -22,30 +22,30 @@ const SNAPSHOTS: u64 = 128;
 
 /// A run as its records tell it so far. For secrets there stands `[secret]`.
 #[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) outline: Topology,
-    pub(super) run: RunId,
+pub(crate) struct Facts {
+    pub(crate) outline: Topology,
+    pub(crate) run: RunId,
     /// The version of the runtime that the files are of.
-    pub(super) version: String,
-    pub(super) parent: Option<Parent>,
+    pub(crate) version: String,
+    pub(crate) parent: Option<Parent>,
     /// Whether it began in another run.
     is_fork: bool,
-    pub(super) started_at: String,
+    pub(crate) started_at: String,
     /// When the last record was written.
-    pub(super) at: String,
+    pub(crate) at: String,
     /// How often its status changed.
-    pub(super) turns: u64,
+    pub(crate) turns: u64,
     /// When its status last changed.
-    pub(super) turned_at: String,
+    pub(crate) turned_at: String,
     /// When it last ended.
-    pub(super) completed_at: Option<String>,
-    pub(super) status: Status,
+    pub(crate) completed_at: Option<String>,
+    pub(crate) status: Status,
     /// How many nodes were visited.
-    pub(super) steps: u64,
+    pub(crate) steps: u64,
     /// The last execution snapshot.
-    pub(super) snapshot: Option<Digest>,
-    pub(super) end: Option<End>,
-    pub(super) suppressed: Vec<Value>,
+    pub(crate) snapshot: Option<Digest>,
+    pub(crate) end: Option<End>,
+    pub(crate) suppressed: Vec<Value>,
     /// What is to be visited next.
     frontier: Vec<String>,
     /// The node that was visited last.
@@ -60,13 +60,13 @@ pub(super) struct Facts {
 
 /// What a record adds to the files.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) moments: Vec<Moment>,
-    pub(super) objects: Vec<Object>,
+pub(crate) struct Told {
+    pub(crate) moments: Vec<Moment>,
+    pub(crate) objects: Vec<Object>,
 }
 
 impl Facts {
-    pub(super) fn new(run: RunId, outline: Topology, version: String) -> Self {
+    pub(crate) fn new(run: RunId, outline: Topology, version: String) -> Self {
         Self {
             run,
             version,
@@ -95,7 +95,7 @@ impl Facts {
     }
 
     /// Takes a record into account, and returns what it adds.
-    pub(super) fn take(&mut self, record: Record) -> Told {
+    pub(crate) fn take(&mut self, record: Record) -> Told {
         let mut told = Told::default();
         // What these say is told with the step, or was told with those before; but for where a run begins that began in another.
         let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
@@ -105,7 +105,6 @@ impl Facts {
         self.at = record.at;
         match record.entry {
             Entry::Snapshot(snapshot) => self.fork(snapshot, &mut told),
-            Entry::Calls(_) => {}
             Entry::Start(start) => self.start(start, &mut told),
             Entry::Step(step) => self.step(step, &mut told),
             Entry::Resume(resume) => {
@@ -116,6 +115,7 @@ impl Facts {
                 self.announce(&mut told);
             }
             Entry::End(end) => self.finish(end, &mut told),
+            _ => {}
         }
         let state = Object::new("state_snapshot", [("state", Value::Object(self.state()))]);
         self.state_hash = state.hash;
@@ -234,7 +234,8 @@ impl Facts {
             if visit.suppressed && visit.items.is_empty() {
                 self.suppressed.push(one(error.clone()));
             } else if visit.suppressed {
-                let item = |item: &crate::record::ItemFailure| one(format!("item {}: {}", item.item, item.error));
+                let item =
+                    |item: &graph_engine::record::ItemFailure| one(format!("item {}: {}", item.item, item.error));
                 self.suppressed.extend(visit.items.iter().map(item));
             }
             self.last_error = Some(json!({"node": visit.node, "error": error}));
@@ -316,7 +317,7 @@ impl Facts {
     }
 
     /// Returns how long it is from the run's start to the last record.
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         match (timestamp::parse(&self.started_at), timestamp::parse(&self.at)) {
             (Some(start), Some(at)) => at.duration_since(start).unwrap_or_default(),
             _ => Duration::ZERO,
@@ -324,7 +325,7 @@ impl Facts {
     }
 
     /// Returns the node at which the run goes on; of one that is completed, the node at which it ended.
-    pub(super) fn current_node(&self) -> &str {
+    pub(crate) fn current_node(&self) -> &str {
         let next = self.frontier.first().map_or(self.last.as_str(), String::as_str);
         match (self.status, &self.end) {
             (Status::Completed | Status::CompletedWithErrors, _) => &self.last,
@@ -334,12 +335,12 @@ impl Facts {
     }
 
     /// Returns how many receipts there are.
-    pub(super) fn receipts(&self) -> usize {
+    pub(crate) fn receipts(&self) -> usize {
         self.receipts.len()
     }
 
     /// Returns the state as the result of the run has it: inputs, the keys that are set, and what the engine keeps (R209).
-    pub(super) fn state(&self) -> Map<String, Value> {
+    pub(crate) fn state(&self) -> Map<String, Value> {
         let mut state = Map::new();
         state.insert("inputs".to_owned(), self.inputs.clone());
         for (name, _) in &self.outline.keys {

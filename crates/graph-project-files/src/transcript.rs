@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 /// Something that happened in a run, as the transcript and the page tell it.
 #[derive(Debug, Clone)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// When: RFC 3339 in UTC with milliseconds.
-    pub(super) at: String,
-    pub(super) kind: &'static str,
-    pub(super) payload: Value,
+    pub(crate) at: String,
+    pub(crate) kind: &'static str,
+    pub(crate) payload: Value,
 }
 
 /// A line (R218). Readers of older transcripts know the run by `thread_id`.
@@ -31,7 +31,7 @@ struct Line<'a, P> {
 
 /// A transcript that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Transcript {
+pub(crate) struct Transcript {
     length: u64,
     hasher: Hasher,
     /// What is not in the file yet.
@@ -51,7 +51,7 @@ pub struct Bound {
 
 impl Transcript {
     /// Adds the line of an event.
-    pub(super) fn tell(&mut self, run: &RunId, moment: &Moment) {
+    pub(crate) fn tell(&mut self, run: &RunId, moment: &Moment) {
         self.line(run, &moment.at, moment.kind, &moment.payload);
     }
 
@@ -65,7 +65,7 @@ impl Transcript {
     }
 
     /// Signs all lines so far (R225, R226). The line before says the same time and step.
-    pub(super) fn sign(&mut self, run: &RunId, at: &str, turn: u64, key: &dyn Signer) {
+    pub(crate) fn sign(&mut self, run: &RunId, at: &str, turn: u64, key: &dyn Signer) {
         let hash = self.hasher.so_far();
         let sig = Base64UrlUnpadded::encode_string(&key.sign(&hash));
         let fp = key.fingerprint();
@@ -75,23 +75,23 @@ impl Transcript {
     }
 
     /// Returns up to where it is signed.
-    pub(super) fn bound(&self) -> Option<&Bound> {
+    pub(crate) fn bound(&self) -> Option<&Bound> {
         self.bound.as_ref()
     }
 
     /// Returns what is not in the file yet, and how long the file is without it.
-    pub(super) fn pending(&self) -> (u64, &[u8]) {
+    pub(crate) fn pending(&self) -> (u64, &[u8]) {
         (self.length - self.pending.len() as u64, &self.pending)
     }
 
     /// Notes that what was pending is in the file.
-    pub(super) fn written(&mut self) {
+    pub(crate) fn written(&mut self) {
         self.pending.clear();
     }
 }
 
 /// Writes a time without its milliseconds, as signatures have it.
-pub(super) fn whole_second(at: &str) -> String {
+pub(crate) fn whole_second(at: &str) -> String {
     match at.split_once('.') {
         Some((second, _)) => format!("{second}Z"),
         None => at.to_owned(),
@@ -103,7 +103,7 @@ fn text(line: &impl Serialize) -> String {
 }
 
 const CHECKPOINT: &str = "checkpoint";
-pub(super) const STATE_CHECKPOINT: &str = "state_checkpoint";
+pub(crate) const STATE_CHECKPOINT: &str = "state_checkpoint";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +117,7 @@ struct Checkpoint {
 }
 
 /// Returns what the checkpoints of a transcript say that was signed, and how. None of it is verified.
-pub(super) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8; 64])> {
+pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8; 64])> {
     #[derive(Deserialize)]
     struct Said {
         payload: Checkpoint,

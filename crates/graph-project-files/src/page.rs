@@ -9,23 +9,23 @@ use graph_model::program::Kind;
 use graph_model::signature::Signer;
 use graph_model::value::Value;
 
-use super::facts::Facts;
-use super::item::{scalar, sign};
-use super::transcript::Moment;
-use crate::machine::{Place, Topology};
-use crate::record::Status;
+use crate::facts::Facts;
+use crate::item::{scalar, sign};
+use crate::transcript::Moment;
+use graph_engine::machine::{Place, Topology};
+use graph_engine::record::Status;
 
 /// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
 const LINES: usize = 300;
 
 /// Returns where a run's page is (R232).
-pub(super) fn file(graph: &GraphId, run: &RunId) -> String {
+pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
     format!(".ai/knowledge/agent/threads/{graph}/{run}.md")
 }
 
 /// What a page tells, besides what the facts say.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(crate) struct Page {
     rows: Vec<Row>,
     history: VecDeque<String>,
     /// The lines that there was no room for.
@@ -76,7 +76,7 @@ impl Mark {
 
 impl Page {
     /// Takes an event into account.
-    pub(super) fn tell(&mut self, outline: &Topology, moment: &Moment) {
+    pub(crate) fn tell(&mut self, outline: &Topology, moment: &Moment) {
         self.rows.resize(outline.nodes.len(), Row::default());
         let payload = &moment.payload;
         let node = text(payload, "node");
@@ -161,7 +161,7 @@ impl Page {
     }
 
     /// Writes the page (R236), signed with `key`.
-    pub(super) fn text(&self, facts: &Facts, key: &dyn Signer) -> String {
+    pub(crate) fn text(&self, facts: &Facts, key: &dyn Signer) -> String {
         let Facts { outline, run, started_at, at, status, steps, version, .. } = facts;
         let (graph, status, elapsed) = (&outline.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
@@ -279,6 +279,7 @@ fn label(status: Status) -> &'static str {
         Status::CompletedWithErrors => "⚠️ Completed with errors",
         Status::Error => "❌ Error",
         Status::Cancelled => "⏹ Cancelled",
+        other => other.name(),
     }
 }
 

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::FilesError;
 use super::disk::Disk;
-use crate::record::Sealed;
+use graph_engine::record::Sealed;
 
 /// Where a directory is for each run.
-pub(super) const THREADS: &str = ".ai/state/threads";
+pub(crate) const THREADS: &str = ".ai/state/threads";
 
 /// Returns where a run's journal is.
-pub(super) fn file(run: &RunId) -> String {
+pub(crate) fn file(run: &RunId) -> String {
     format!("{THREADS}/{run}/journal.jsonl")
 }
 
@@ -36,7 +36,7 @@ struct EndLine<'a> {
 
 /// A journal that is being written to its file.
 #[derive(Debug, Default)]
-pub(super) struct JournalFile {
+pub(crate) struct JournalFile {
     /// Where the last record's line ends that is in the file; the token stands behind it.
     length: u64,
     /// The lines that are not in the file yet.
@@ -47,14 +47,14 @@ pub(super) struct JournalFile {
 
 impl JournalFile {
     /// Adds a record.
-    pub(super) fn take(&mut self, sealed: &Sealed) {
+    pub(crate) fn take(&mut self, sealed: &Sealed) {
         let signature = hex(&sealed.signature);
         line(&mut self.pending, &RecordLine { body: Cow::Borrowed(&sealed.body), signature: Cow::Owned(signature) });
         self.end = sealed.end;
     }
 
     /// Writes what the file lacks. What cannot be written now is written with what comes next.
-    pub(super) fn write(&mut self, disk: &Disk, run: &RunId, is_whole: bool) -> Result<(), FilesError> {
+    pub(crate) fn write(&mut self, disk: &Disk, run: &RunId, is_whole: bool) -> Result<(), FilesError> {
         let records = self.pending.len();
         if let Some(end) = &self.end {
             line(&mut self.pending, &EndLine { end: Cow::Owned(hex(end)) });
@@ -83,7 +83,7 @@ fn line(lines: &mut Vec<u8>, value: &impl Serialize) {
 /// # Errors
 ///
 /// Why it is no such file, and in which line, from 1.
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let Some(text) = text.strip_suffix('\n') else { return Err(CUT.to_owned()) };
     let lines: Vec<&str> = text.split('\n').collect();

@@ -13,15 +13,15 @@ use serde::Deserialize;
 use super::FilesError;
 use super::facts::Facts;
 use super::transcript::{Bound, whole_second};
-use crate::record::Status;
+use graph_engine::record::Status;
 
 /// Returns where a run's state item is (R206).
-pub(super) fn file(graph: &GraphId, run: &RunId) -> String {
+pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
     format!(".ai/knowledge/graphs/{graph}/{run}.md")
 }
 
 /// Writes the state item of a run (R207), signed with `key`.
-pub(super) fn text(facts: &Facts, bound: Option<&Bound>, key: &dyn Signer) -> String {
+pub(crate) fn text(facts: &Facts, bound: Option<&Bound>, key: &dyn Signer) -> String {
     let Facts { outline, run, parent, steps, .. } = facts;
     let graph = &outline.id;
     let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
@@ -57,13 +57,13 @@ const OPEN: &str = "```yaml\n";
 const CLOSE: &str = "```\n\n";
 
 /// Signs a page of knowledge, at the time of the record that it was made from: the same record gives the same bytes.
-pub(super) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
+pub(crate) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
     let at = timestamp::parse(at).unwrap_or(SystemTime::UNIX_EPOCH);
     signature::sign(ItemKind::Knowledge, text, key, at).expect("what is covered of a page of knowledge is all of it")
 }
 
 /// Writes a name as a YAML scalar that is read as that text.
-pub(super) fn scalar(text: &str) -> String {
+pub(crate) fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'));
     let is_word =

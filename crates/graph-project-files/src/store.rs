@@ -10,15 +10,15 @@ use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, PublicKey, Si
 use graph_model::timestamp;
 use graph_model::value::Value;
 
-use super::disk::Disk;
-use super::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};
-use super::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, transcript_file};
-use crate::audit::{Audit, AuditError, prove_tree};
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::record::{Entry, Record, Sealed, Status, head};
-use crate::seal::SealKey;
-use crate::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
+use crate::disk::Disk;
+use crate::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};
+use crate::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, transcript_file};
+use graph_engine::SealKey;
+use graph_engine::machine::CompiledGraph;
+use graph_engine::machine::Machine;
+use graph_engine::record::{Entry, Record, Sealed, Status, head};
+use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
+use graph_engine::{Audit, AuditError, prove_tree};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
 ///
@@ -27,7 +27,7 @@ use crate::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreErro
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use graph_engine::files::{ProjectStore, PublicKey};
+/// use graph_project_files::{ProjectStore, PublicKey};
 /// use graph_engine::{Machine, RunId};
 ///
 /// # async fn proven(graph: Arc<dyn Machine>, runner: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +80,7 @@ impl ProjectStore {
         Ok(Self::of(Arc::new(Disk::open(root.as_ref())?)))
     }
 
-    pub(super) fn of(disk: Arc<Disk>) -> Self {
+    pub(crate) fn of(disk: Arc<Disk>) -> Self {
         Self { disk }
     }
 
@@ -149,7 +149,7 @@ impl ProjectStore {
         graph: &CompiledGraph,
     ) -> Result<Vec<PathBuf>, FilesError> {
         let version = self.version(run).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
-        let signed = self.signed(&graph.id, run, files_key)?;
+        let signed = self.signed(graph.id(), run, files_key)?;
         let disk = Arc::new(self.disk.comparing()?);
         Keeper::new(run, graph, version).take(&signed, &disk, sealed)?;
         Ok(disk.differing())
@@ -228,20 +228,12 @@ impl ProjectStore {
             Some(Record { at, .. }) => (Status::Running, at, None),
             None => (Status::Running, at.clone(), None),
         };
-        Ok(RunSummary {
-            run: run.clone(),
-            graph: start.graph,
-            status,
-            records: records.len() as u64,
-            created: timestamp::parse(&at),
-            updated: timestamp::parse(&updated),
-            parent: start.parent.map(|parent| parent.run),
-            holder: None,
-            is_cancelling: false,
-            digest: Some(start.digest),
-            version: Some(start.version),
-            code,
-        })
+        let mut summary = RunSummary::new(run.clone(), start.graph, status);
+        summary.records = records.len() as u64;
+        (summary.created, summary.updated) = (timestamp::parse(&at), timestamp::parse(&updated));
+        summary.parent = start.parent.map(|parent| parent.run);
+        (summary.digest, summary.version, summary.code) = (Some(start.digest), Some(start.version), code);
+        Ok(summary)
     }
 
     fn summaries(&self) -> Result<Vec<RunSummary>, StoreError> {
