@@ -44,6 +44,20 @@ pub use graph_project_files as files;
 #[cfg(feature = "files")]
 pub use graph_project_files::ProjectFiles;
 
+pub mod store {
+    //! Stores of journals.
+
+    #[doc(inline)]
+    pub use graph_engine::store::*;
+    #[cfg(feature = "sqlite")]
+    #[doc(inline)]
+    pub use graph_sqlite::{SqliteOptions, SqliteStore};
+}
+
+#[cfg(feature = "sqlite")]
+#[doc(inline)]
+pub use graph_sqlite::{SqliteOptions, SqliteStore};
+
 /// Compiles the graph at a path, relative to the package, into a module of its own and the machine beside it.
 ///
 /// What is wrong with the graph is an error of the program, in the graph's file. Graphs of a tree are better compiled together, by a

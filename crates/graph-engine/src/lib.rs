@@ -72,8 +72,6 @@ pub use seal::{SealKey, SealKeyError};
 pub use single::{Single, SingleError, Stepped};
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
-#[cfg(feature = "sqlite")]
-pub use store::{SqliteOptions, SqliteStore};
 pub use threads::{Thread, Threads};
 #[cfg(feature = "http")]
 pub use tools::HttpPolicy;

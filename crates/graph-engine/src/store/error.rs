@@ -213,6 +213,18 @@ impl StoreError {
         Self::Failed { reason: reason.into(), source: None }
     }
 
+    /// Returns the error as that of a store that is opened: there is none yet that could be written to, nor a run in it.
+    #[must_use]
+    pub fn while_opening(self) -> Self {
+        match self {
+            Self::Full { place, source } => {
+                Self::Open { place, reason: "there is no space left on the disk; free some".to_owned(), source }
+            }
+            Self::Unavailable { place, reason, source } => Self::Open { place, reason, source },
+            other => other,
+        }
+    }
+
     /// Adds what went wrong in the store's own terms, for those kinds that the store's place is to blame for. The others have no
     /// cause, and `cause` is dropped.
     #[must_use]

@@ -85,8 +85,12 @@ impl Cursor {
         &self.0
     }
 
-    /// Returns the number that a store of this crate made it of.
-    pub(super) fn number(&self) -> Result<i64, StoreError> {
+    /// Returns the number that it was made of, for a store whose cursors are numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if it is no number.
+    pub fn number(&self) -> Result<i64, StoreError> {
         self.0.parse().map_err(|_| StoreError::BadCursor(self.0.clone()))
     }
 }

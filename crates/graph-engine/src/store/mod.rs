@@ -5,8 +5,6 @@ mod error;
 mod listing;
 mod memory;
 mod retention;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 
 use std::fmt;
 use std::future::Future;
@@ -22,8 +20,6 @@ pub use error::{Cause, StoreError};
 pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
-#[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore};
 
 use crate::record::{Sealed, Status};
 pub use crate::run::{may_block_run, others_had_turn};

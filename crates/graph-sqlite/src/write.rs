@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::form::{END, lengthen_log};
 use super::{Patience, explain, is_busy, read};
-use crate::clock::Clock;
-use crate::record::{Sealed, Status};
-use crate::store::{RunStart, StoreError, Wish, failure_code};
+use graph_engine::Clock;
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{RunStart, StoreError, Wish, failure_code};
 
 /// What the writer is asked to do, and whom to answer.
 pub(super) struct Request {

@@ -11,8 +11,8 @@ use super::holder::lock_path;
 use super::*;
 use graph_model::digest::Digest;
 
-use crate::clock::ManualClock;
-use crate::store::{Retention, Within, conformance};
+use graph_engine::ManualClock;
+use graph_engine::store::{Retention, Within, conformance};
 
 fn record(seq: u64, size: usize) -> Sealed {
     Sealed { seq, body: "x".repeat(size), signature: [7; 64], end: None }
@@ -99,7 +99,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing() {
     let lease = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
     let error = store.append(&lease, 1, vec![record(1, 100_000)], Status::Running).await.unwrap_err();
     assert!(
-        matches!(&error, StoreError::Full { place, source: Some(_) } if *place == path.display().to_string()),
+        matches!(&error, StoreError::Full { place, source: Some(_), .. } if *place == path.display().to_string()),
         "{error:?}"
     );
     assert!(error.to_string().contains("free some and try again"), "{error}");
@@ -634,7 +634,7 @@ async fn a_file_that_another_program_keeps_locked_is_busy_and_nothing_is_lost() 
     );
     for refused in [one, two] {
         assert!(
-            matches!(&refused, Err(StoreError::Busy { place, source: Some(_) }) if *place == path.display().to_string()),
+            matches!(&refused, Err(StoreError::Busy { place, source: Some(_), .. }) if *place == path.display().to_string()),
             "{refused:?}"
         );
     }

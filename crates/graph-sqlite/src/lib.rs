@@ -32,10 +32,10 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
-use crate::clock::{Clock, SystemClock};
-use crate::record::{Sealed, Status};
-use crate::run::{may_block_run, others_had_turn};
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
+use graph_engine::store::{may_block_run, others_had_turn};
+use graph_engine::{Clock, SystemClock};
 use read::{Eyes, Found};
 use write::{Done, Held, Request, Work, Writer, locked};
 
@@ -245,14 +245,7 @@ impl SqliteStore {
             form::forget_ends(&writer).map_err(|error| explain(error, &path))?;
             Ok(writer)
         };
-        let writer = opened().map_err(|error| match error {
-            // There is no store yet that could be written to, nor a run in it.
-            StoreError::Full { place, source } => {
-                StoreError::Open { place, reason: "there is no space left on the disk; free some".to_owned(), source }
-            }
-            StoreError::Unavailable { place, reason, source } => StoreError::Open { place, reason, source },
-            other => other,
-        })?;
+        let writer = opened().map_err(StoreError::while_opening)?;
         Self::writing(path, writer, options)
     }
 
@@ -445,7 +438,7 @@ impl Shared {
     }
 
     /// Says who holds a run.
-    fn leased(&self, run: &RunId, holder: &super::Holder) -> StoreError {
+    fn leased(&self, run: &RunId, holder: &graph_engine::store::Holder) -> StoreError {
         let ours = locked(&self.held).contains_key(run) && holder.process == Some(std::process::id());
         let holder = if ours { format!("this process: {holder}") } else { holder.to_string() };
         StoreError::Leased { run: run.clone(), holder }

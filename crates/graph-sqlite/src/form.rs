@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::{Patience, explain, read_only};
-use crate::store::StoreError;
+use graph_engine::store::StoreError;
 
 /// Marks the file as ours: "grph".
 pub(super) const APPLICATION: i64 = 0x6772_7068;

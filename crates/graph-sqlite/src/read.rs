@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::form::END;
 use super::{explain, holder};
-use crate::record::{Sealed, Status};
-use crate::store::{Holder, RunFilter, RunSummary, StoreError, Within};
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 
 /// What the table says of a run.
 pub(super) struct Found {
@@ -79,21 +79,15 @@ impl Found {
         let (run, parent) = (id(self.run.clone())?, self.parent.clone().map(id).transpose()?);
         let holder = eyes.holder_of(&run, &self);
         let (created, updated) = (time(self.created), time(self.updated));
-        Ok(RunSummary {
-            run,
-            graph: self.graph,
-            status,
-            records: self.records,
-            created,
-            updated,
-            parent,
-            holder,
-            is_cancelling: self.stop != 0,
-            // One that is none is for whoever verifies the journal, which says it too.
-            digest: self.digest.and_then(|digest| digest.parse().ok()),
-            version: self.version,
-            code: self.code,
-        })
+        let mut summary = RunSummary::new(run, self.graph, status);
+        summary.records = self.records;
+        (summary.created, summary.updated) = (created, updated);
+        (summary.parent, summary.holder) = (parent, holder);
+        summary.is_cancelling = self.stop != 0;
+        // One that is none is for whoever verifies the journal, which says it too.
+        summary.digest = self.digest.and_then(|digest| digest.parse().ok());
+        (summary.version, summary.code) = (self.version, self.code);
+        Ok(summary)
     }
 }
 
@@ -144,10 +138,11 @@ impl Eyes<'_> {
                 }
             }
         };
-        is_alive.then(|| Holder {
-            process: found.process,
-            host: found.host.clone().unwrap_or_else(|| "this host".to_owned()),
-            since: time(found.leased),
+        is_alive.then(|| {
+            let host = found.host.clone().unwrap_or_else(|| "this host".to_owned());
+            let mut holder = Holder::new(0, host);
+            (holder.process, holder.since) = (found.process, time(found.leased));
+            holder
         })
     }
 }
