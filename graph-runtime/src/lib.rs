@@ -36,6 +36,11 @@ pub mod dynamic;
 
 #[doc(inline)]
 pub use graph_engine::*;
+#[cfg(feature = "items")]
+#[doc(inline)]
+pub use graph_items as items;
+#[cfg(feature = "items")]
+pub use graph_items::Spaces;
 #[cfg(feature = "macros")]
 pub use graph_macros::include_graphs;
 #[cfg(feature = "files")]

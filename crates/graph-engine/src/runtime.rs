@@ -26,9 +26,9 @@ use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::gate::Gate;
 use crate::graph::CompiledGraph;
 use crate::hooks::{AnyHooks, Hooks, Layer};
-use crate::items::{Operations, Spaces};
 use crate::machine::{Cells, Graph, Machine};
 use crate::observer::{Event, Observer};
+use crate::perform_items::PerformItems;
 use crate::record::{
     Chain, Due, End, Entry, Journal, JournalError, Parent, Resume, Sealed, Start, Status, Verified, Visit,
 };
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
     /// The documented one if there is none. It is made when something fails: its regular expressions take milliseconds.
     pub(crate) classifier: Option<Classifier>,
-    pub(crate) items: Option<Arc<Operations>>,
+    pub(crate) items: Option<Arc<dyn PerformItems>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) cache: Option<NodeCache>,
     pub(crate) keeps_history: bool,
@@ -84,7 +84,7 @@ pub struct Builder {
     observers: Vec<Arc<dyn Observer>>,
     hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
     classifier: Option<Classifier>,
-    spaces: Option<Spaces>,
+    items: Option<Arc<dyn PerformItems>>,
     threads: Option<Arc<dyn Threads>>,
     cache: Option<NodeCache>,
     keeps_history: bool,
@@ -164,8 +164,8 @@ impl Builder {
 
     /// Finds items in `spaces`: for actions that fetch and sign, and for directives. Without them such an action fails.
     #[must_use]
-    pub fn spaces(mut self, spaces: Spaces) -> Self {
-        self.spaces = Some(spaces);
+    pub fn spaces(mut self, spaces: impl Into<Arc<dyn PerformItems>>) -> Self {
+        self.items = Some(spaces.into());
         self
     }
 
@@ -212,8 +212,7 @@ impl Builder {
             return Err(BuildError::NoCacheKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let items = self.spaces.map(|spaces| Arc::new(Operations::new(spaces)));
-        let Self { store, key, seal, grants, observers, mut hooks, classifier, threads, cache, .. } = self;
+        let Self { store, key, seal, grants, observers, mut hooks, classifier, items, threads, cache, .. } = self;
         let (tools, keeps_history) = (self.tools, self.keeps_history);
         let tools = Arc::new(tools);
         hooks.sort_by_key(|(layer, _)| *layer);

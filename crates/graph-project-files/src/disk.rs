@@ -10,7 +10,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 
 use crate::{FilesError, locked};
-use graph_engine::confined::{make_directory, open_directory, refuse_link};
+use graph_items::confined::{make_directory, open_directory, refuse_link};
 
 /// A directory in which no link is followed: what is written of a run lands where its name says and nowhere else, as among
 /// trusted keys.

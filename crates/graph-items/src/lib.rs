@@ -5,6 +5,7 @@
 //! of items: fetch them, find them, read directives, sign them. `docs/items.md` describes the files.
 
 mod config;
+pub mod confined;
 mod directive;
 mod error;
 mod file;

@@ -92,7 +92,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::items::testing::Tree;
+    use crate::testing::Tree;
 
     const SYSTEM: &str = "
 patterns:

@@ -657,7 +657,7 @@ fn end_of_tag(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::testing::STATE_GRAPH;
+    use crate::testing::STATE_GRAPH;
 
     fn object(value: Value) -> Map<String, Value> {
         let Value::Object(map) = value else { unreachable!("tests give objects") };

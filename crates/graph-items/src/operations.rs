@@ -11,7 +11,7 @@ use super::directive::{Directive, DirectiveError, written};
 use super::header::Header;
 use super::spaces::{Item, Space, Spaces};
 use super::yaml::mapping;
-use crate::error::ActionError;
+use graph_engine::{ActionError, BoxFuture, PerformItems};
 
 /// How many results a search returns if it does not say.
 const RESULTS: usize = 10;
@@ -59,6 +59,24 @@ impl Operations {
     ) -> Result<Value, ActionError> {
         let (spaces, id) = (Arc::clone(&self.spaces), id.cloned());
         tokio::task::spawn_blocking(move || perform(&spaces, verb, item, id.as_ref(), params)).await?
+    }
+}
+
+impl PerformItems for Operations {
+    fn perform<'a>(
+        &'a self,
+        verb: Verb,
+        item: ItemType,
+        id: Option<&'a ItemId>,
+        params: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, ActionError>> {
+        Box::pin(Self::perform(self, verb, item, id, params))
+    }
+}
+
+impl From<Spaces> for Arc<dyn PerformItems> {
+    fn from(spaces: Spaces) -> Self {
+        Arc::new(Operations::new(spaces))
     }
 }
 
@@ -288,7 +306,7 @@ fn is_truthy(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::items::testing::{STATE_GRAPH, Tree, id, key};
+    use crate::testing::{STATE_GRAPH, Tree, id, key};
 
     fn params(value: Value) -> Map<String, Value> {
         let Value::Object(map) = value else { unreachable!("tests give objects") };
@@ -299,7 +317,7 @@ mod tests {
         let id = Some(name).filter(|name| !name.is_empty()).map(id);
         let result = Operations::new(spaces.clone()).perform(verb, item, id.as_ref(), params(given)).await;
         result.map_err(|error| {
-            assert_eq!(error.category(), crate::Category::Permanent);
+            assert_eq!(error.category(), graph_engine::Category::Permanent);
             error.to_string()
         })
     }

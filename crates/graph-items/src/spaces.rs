@@ -444,7 +444,7 @@ mod tests {
     use graph_model::signature::KeyFile;
 
     use super::*;
-    use crate::items::testing::{Tree, id, key};
+    use crate::testing::{Tree, id, key};
 
     const TOOL: ItemType = ItemType::Tool;
 
