@@ -48,6 +48,13 @@ pub use graph_macros::include_graphs;
 pub use graph_project_files as files;
 #[cfg(feature = "files")]
 pub use graph_project_files::ProjectFiles;
+#[cfg(feature = "tools")]
+#[doc(inline)]
+pub use graph_tools as tools;
+#[cfg(feature = "http")]
+pub use graph_tools::HttpPolicy;
+#[cfg(feature = "tools")]
+pub use graph_tools::ToolConfig;
 
 pub mod store {
     //! Stores of journals.
@@ -80,6 +87,40 @@ macro_rules! graph {
 #[doc(hidden)]
 pub mod __private {
     pub use graph_engine::__private::*;
+    #[cfg(feature = "tools")]
+    pub use graph_tools::{builtin, subprocess};
+    #[cfg(not(feature = "tools"))]
+    pub use without_tools::{builtin, subprocess};
+
+    /// What stands where the built-in tools would: a graph that calls one does not compile, and rustc says which feature it needs.
+    #[cfg(not(feature = "tools"))]
+    mod without_tools {
+        use graph_engine::{ActionError, Call};
+
+        /// Parameters of a tool that the runtime performs. Nothing has it without the feature `tools`.
+        #[diagnostic::on_unimplemented(
+            message = "the graph calls a tool that the runtime performs, which needs the feature `tools` of `graph-runtime`"
+        )]
+        pub trait NeedsTools: Send {}
+
+        /// Stands in for a built-in tool.
+        ///
+        /// # Errors
+        ///
+        /// Always.
+        pub async fn builtin<P: NeedsTools, R>(id: &str, _: &Call, _: P) -> Result<R, ActionError> {
+            Err(ActionError::permanent(format!("`{id}` needs the feature `tools` of `graph-runtime`")))
+        }
+
+        /// Stands in for a tool that is a program.
+        ///
+        /// # Errors
+        ///
+        /// Always.
+        pub async fn subprocess<P: NeedsTools, R>(_: &str, _: &Call, _: P) -> Result<R, ActionError> {
+            Err(ActionError::permanent("a tool that is a program needs the feature `tools` of `graph-runtime`"))
+        }
+    }
     #[cfg(feature = "macros")]
     pub use graph_macros::graph;
 }

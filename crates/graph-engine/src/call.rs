@@ -1,5 +1,6 @@
 //! What a tool is told about the call.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,13 @@ use graph_model::untrusted::Untrusted;
 
 use crate::record::Parent;
 use crate::stop::{CancelToken, Stop};
-use crate::tools::ToolConfig;
+
+/// What a program allows its tools. It is given to [`Builder::tools`](crate::Builder::tools), and a tool gets it from its
+/// [call](Call::tool_settings).
+pub trait ToolSettings: Any + Send + Sync {
+    /// Returns all of it that may change what a tool returns: a result that was kept under other settings is not used again.
+    fn shown(&self) -> String;
+}
 
 /// The call of a tool: which run, which node, which step.
 #[derive(Debug, Clone)]
@@ -65,7 +72,7 @@ pub(crate) struct RunFacts {
     /// Whether a cancel that was asked for before the run was resumed is passed over, as the caller said.
     pub(crate) ignores_cancel: bool,
     /// What the program allows the built-in tools.
-    pub(crate) config: Arc<ToolConfig>,
+    pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
 }
 
 impl RunFacts {
@@ -82,6 +89,47 @@ impl fmt::Debug for RunFacts {
 }
 
 impl Call {
+    /// Makes a call that no run makes, to try a tool with: of a graph that declares the environment variables `env`, where somebody else
+    /// chose the parts `untrusted` of the parameters, with what the program allows its tools.
+    ///
+    /// # Panics
+    ///
+    /// Never: what it is called has the letters that it needs.
+    pub fn alone(tool: ItemId, env: Vec<String>, untrusted: Untrusted, tool_settings: impl ToolSettings) -> Self {
+        let graph = GraphFacts {
+            id: GraphId::new("alone").expect("it has the letters of a graph's id"),
+            nodes: vec!["alone".to_owned()],
+            tools: vec![Some(tool)],
+            env,
+            untrusted: vec![untrusted],
+        };
+        let facts = RunFacts {
+            id: RunId::new("alone").expect("it has the letters of a run's id"),
+            graph: Arc::new(graph),
+            tool_settings: Some(Arc::new(tool_settings)),
+            parent: None,
+            depth: 0,
+            ceiling: Vec::new(),
+            deadline: None,
+            stop: Stop::default(),
+            ignores_cancel: false,
+        };
+        Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
+    }
+
+    /// Returns the same call as the `attempt`th, from 1.
+    #[must_use]
+    pub fn again(self, attempt: u32) -> Self {
+        Self { attempt, ..self }
+    }
+
+    /// Returns what the program allows its tools, as it was given to [`Builder::tools`](crate::Builder::tools); none where that was of
+    /// another type, or nothing.
+    pub fn tool_settings<T: Any>(&self) -> Option<&T> {
+        let settings: &dyn Any = self.run.tool_settings.as_deref()?;
+        settings.downcast_ref()
+    }
+
     /// Returns the run's id.
     pub fn run_id(&self) -> &RunId {
         &self.run.id
@@ -186,8 +234,7 @@ impl Call {
     }
 
     /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
-    #[cfg_attr(not(unix), allow(dead_code, reason = "only tools that start programs ask, and there are none there"))]
-    pub(crate) fn untrusted(&self) -> &Untrusted {
+    pub fn untrusted(&self) -> &Untrusted {
         match &self.more {
             Some(more) if more.hook.is_some() => &more.untrusted,
             _ => &self.run.graph.untrusted[usize::from(self.node)],

@@ -34,7 +34,6 @@ mod step;
 mod stop;
 pub mod store;
 pub mod threads;
-pub mod tools;
 pub mod travel;
 mod vault;
 
@@ -50,7 +49,7 @@ pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
 pub use attest::{Attestation, AttestationError, attest};
 pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};
-pub use call::Call;
+pub use call::{Call, ToolSettings};
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
 pub use edges::{Edges, Fired};
@@ -72,9 +71,11 @@ pub use single::{Single, SingleError, Stepped};
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};
-#[cfg(feature = "http")]
-pub use tools::HttpPolicy;
-pub use tools::{Builtins, ToolConfig};
+
+/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime` performs
+/// them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Builtins;
 
 /// What our own benchmarks measure and no program calls.
 #[doc(hidden)]
@@ -91,7 +92,6 @@ pub mod __measured {
 /// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
 /// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
 /// | `NoTools`, `no_such_tool` | the lane of a graph without tools; an index that only a journal of another graph has |
-/// | `builtin`, `subprocess` | perform the tools that the program leaves to the runtime |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
 ///
@@ -106,7 +106,6 @@ pub mod __private {
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, Calling, Cells, Lane};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
-    pub use crate::tools::{builtin, subprocess};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
     };

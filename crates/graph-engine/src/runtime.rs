@@ -18,7 +18,7 @@ use tracing::{Instrument, Span};
 
 use crate::audit::{AuditError, verify_inside};
 use crate::cache::NodeCache;
-use crate::call::RunFacts;
+use crate::call::{RunFacts, ToolSettings};
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Desk, Durability, Ended, Engine, Finished, RunContext, Standing, StepContext, Writing};
@@ -39,7 +39,6 @@ use crate::step::{Position, retake};
 use crate::stop::Stop;
 use crate::store::{Lease, Store, StoreError};
 use crate::threads::Threads;
-use crate::tools::ToolConfig;
 use crate::vault::{Place, Vault, hide_sealed, hide_visit};
 
 /// Runs graphs. Clones share everything.
@@ -63,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) cache: Option<NodeCache>,
     pub(crate) keeps_history: bool,
-    pub(crate) tools: Arc<ToolConfig>,
+    pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
     pub(crate) gate: Arc<Gate>,
 }
 
@@ -88,7 +87,7 @@ pub struct Builder {
     threads: Option<Arc<dyn Threads>>,
     cache: Option<NodeCache>,
     keeps_history: bool,
-    tools: ToolConfig,
+    tool_settings: Option<Arc<dyn ToolSettings>>,
 }
 
 impl Builder {
@@ -192,10 +191,11 @@ impl Builder {
         self
     }
 
-    /// Says what the built-in tools may reach. Without it, the tools for files and requests refuse everything.
+    /// Says what the built-in tools may reach: a `ToolConfig`. Without it, the tools for files and requests refuse everything. A program's
+    /// own tools can be told what they may do in the same way, which [`Call::tool_settings`](crate::Call::tool_settings) returns.
     #[must_use]
-    pub fn tools(mut self, tools: ToolConfig) -> Self {
-        self.tools = tools;
+    pub fn tools(mut self, tools: impl ToolSettings) -> Self {
+        self.tool_settings = Some(Arc::new(tools));
         self
     }
 
@@ -213,8 +213,7 @@ impl Builder {
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let Self { store, key, seal, grants, observers, mut hooks, classifier, items, threads, cache, .. } = self;
-        let (tools, keeps_history) = (self.tools, self.keeps_history);
-        let tools = Arc::new(tools);
+        let (tool_settings, keeps_history) = (self.tool_settings, self.keeps_history);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = Inner {
             store,
@@ -228,7 +227,7 @@ impl Builder {
             items,
             threads,
             cache,
-            tools,
+            tool_settings,
             keeps_history,
             gate: Arc::default(),
         };
@@ -497,7 +496,7 @@ impl Runtime {
             deadline: own.into_iter().chain(begin.deadline).min(),
             stop: begin.stop,
             ignores_cancel: begin.ignores_cancel,
-            config: Arc::clone(&self.inner.tools),
+            tool_settings: self.inner.tool_settings.clone(),
         });
         let (nodes, steps) = (code.nodes.len(), position.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };

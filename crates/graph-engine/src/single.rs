@@ -245,7 +245,7 @@ impl Runtime {
             threads: inner.threads.clone(),
             cache: None,
             keeps_history: false,
-            tools: Arc::clone(&inner.tools),
+            tool_settings: inner.tool_settings.clone(),
             gate: Arc::clone(&inner.gate),
         };
         Self { inner: Arc::new(inner) }

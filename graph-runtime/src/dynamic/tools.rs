@@ -9,8 +9,8 @@ use std::sync::Arc;
 use graph_compiler::graph::Tool;
 use graph_model::value::{Map, Value};
 
-use graph_engine::tools::{perform_builtin, perform_subprocess};
 use graph_engine::{ActionError, Call};
+use graph_tools::{perform_builtin, perform_subprocess};
 
 /// What a tool is to return.
 pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send + 'a>>;

@@ -66,7 +66,7 @@ impl Inner {
             "salt": salt,
             "system_version": env!("CARGO_PKG_VERSION"),
             // What the built-in tools may reach decides what they find.
-            "config_snapshot_hash": Digest::of(self.tools.shown()),
+            "config_snapshot_hash": Digest::of(self.tool_settings.as_ref().map(|settings| settings.shown()).unwrap_or_default()),
             "env": if env.is_empty() { Value::Null } else { hidden(key, &Value::Object(env)).to_hex().into() },
         });
         Some(Digest::of(canonical_json(&input)))

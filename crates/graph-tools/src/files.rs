@@ -17,8 +17,8 @@ use graph_model::value::{FromValue, Value};
 use serde_json::json;
 
 use super::{Encoding, bytes, config};
-use crate::call::Call;
-use crate::error::ActionError;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 /// The entries of a directory that are listed at most; more are an error, for a part would look like the whole.
 const MOST_ENTRIES: usize = 10_000;
@@ -31,7 +31,7 @@ struct ReadParams {
     encoding: String,
 }
 
-crate::__object!(ReadParams {
+graph_engine::__object!(ReadParams {
     0 path: "path",
     1 offset: "offset" = "0",
     2 limit: "limit" = "1048576",
@@ -47,7 +47,7 @@ struct WriteParams {
     encoding: String,
 }
 
-crate::__object!(WriteParams {
+graph_engine::__object!(WriteParams {
     0 path: "path",
     1 content: "content",
     2 append: "append" = "false",
@@ -60,7 +60,7 @@ struct ListParams {
     path: String,
 }
 
-crate::__object!(ListParams { 0 path: "path" = "\".\"" });
+graph_engine::__object!(ListParams { 0 path: "path" = "\".\"" });
 
 pub(super) async fn read(call: &Call, params: Value) -> Result<Value, ActionError> {
     let params = ReadParams::from_value(params)?;
@@ -421,9 +421,9 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contracts() {
-        assert_contract::<ReadParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/read.yaml"));
-        assert_contract::<WriteParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/write.yaml"));
-        assert_contract::<ListParams>(include_str!("../../../../graph-compiler/contracts/rye/file-system/list.yaml"));
+        assert_contract::<ReadParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/read.yaml"));
+        assert_contract::<WriteParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/write.yaml"));
+        assert_contract::<ListParams>(include_str!("../../../graph-compiler/contracts/rye/file-system/list.yaml"));
         assert_eq!(ListParams::NAMES, ["path"]);
     }
 

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
-use crate::error::BuildError;
+use graph_engine::{BuildError, ToolSettings};
 
 /// What a program allows the built-in tools; nothing that is not named here.
 ///
-/// It is given to [`Builder::tools`](crate::Builder::tools) and holds for every run of the runtime. It comes on top of
+/// It is given to [`Builder::tools`](graph_engine::Builder::tools) and holds for every run of the runtime. It comes on top of
 /// capabilities: a run needs both.
 ///
 /// ```
 /// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
-/// # use graph_engine::{Runtime, ToolConfig};
+/// # use graph_engine::Runtime;
+/// # use graph_tools::ToolConfig;
 /// let tools = ToolConfig::new().root(".")?.programs(".")?;
 /// # #[cfg(feature = "http")]
-/// let tools = tools.http(graph_engine::HttpPolicy::new().allow("api.example.com")?);
+/// let tools = tools.http(graph_tools::HttpPolicy::new().allow("api.example.com")?);
 /// let runtime = Runtime::builder().tools(tools).grant("rye.execute.tool.rye.*")?.build()?;
 /// # Ok(())
 /// # }
@@ -33,6 +34,14 @@ pub struct ToolConfig {
     programs: Option<PathBuf>,
     #[cfg(feature = "http")]
     http: super::HttpPolicy,
+}
+
+impl ToolSettings for ToolConfig {
+    /// Returns what is allowed as a text, with directories as they are now.
+    fn shown(&self) -> String {
+        let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        format!("{:?}", Self { root_path: root, ..self.clone() })
+    }
 }
 
 impl ToolConfig {
@@ -95,12 +104,6 @@ impl ToolConfig {
     pub fn http(mut self, policy: super::HttpPolicy) -> Self {
         self.http = policy;
         self
-    }
-
-    /// Returns what is allowed as a text, with directories as they are now.
-    pub(crate) fn shown(&self) -> String {
-        let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-        format!("{:?}", Self { root_path: root, ..self.clone() })
     }
 
     pub(super) fn directory(&self) -> Option<&Arc<Dir>> {

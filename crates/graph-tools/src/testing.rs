@@ -1,13 +1,11 @@
 //! What the tests of the tools have in common.
 
-use std::sync::Arc;
-
-use graph_model::name::{GraphId, ItemId, RunId};
+use graph_engine::Call;
+use graph_model::name::ItemId;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{Struct, Value};
 
 use super::ToolConfig;
-use crate::call::{Call, GraphFacts, RunFacts};
 
 /// A call by a node of whose parameters these parts are somebody else's.
 #[cfg(unix)]
@@ -21,24 +19,8 @@ pub(super) fn call(config: ToolConfig, env: &[&str]) -> Call {
 }
 
 fn call_with(config: ToolConfig, env: &[&str], untrusted: Untrusted) -> Call {
-    let facts = RunFacts {
-        id: RunId::new("test").unwrap(),
-        graph: Arc::new(GraphFacts {
-            id: GraphId::new("test").unwrap(),
-            nodes: vec!["node".into()],
-            tools: vec![Some(ItemId::new("rye/bash").unwrap())],
-            env: env.iter().map(|name| (*name).to_owned()).collect(),
-            untrusted: vec![untrusted],
-        }),
-        config: Arc::new(config),
-        parent: None,
-        depth: 5,
-        ceiling: Vec::new(),
-        deadline: None,
-        stop: crate::stop::Stop::default(),
-        ignores_cancel: false,
-    };
-    Call { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
+    let env = env.iter().map(|name| (*name).to_owned()).collect();
+    Call::alone(ItemId::new("rye/bash").unwrap(), env, untrusted, config)
 }
 
 /// Compares the parameters that a tool reads with those of its contract: names, in order, and defaults.

@@ -8,8 +8,8 @@ use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
 use super::process::{self, Limits, Setting};
-use crate::call::Call;
-use crate::error::ActionError;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 #[derive(Debug)]
 struct Params {
@@ -23,7 +23,7 @@ struct Params {
     ok_exit_codes: Vec<i64>,
 }
 
-crate::__object!(Params {
+graph_engine::__object!(Params {
     0 program: "program",
     1 args: "args" = "[]",
     2 cwd: "cwd",
@@ -93,8 +93,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::ToolConfig;
-    use crate::tools::testing::{assert_contract, call, guarded_call};
+    use crate::ToolConfig;
+    use crate::testing::{assert_contract, call, guarded_call};
 
     async fn exec(params: Value) -> Result<Value, String> {
         perform(&call(ToolConfig::new(), &[]), params).await.map_err(|error| format!("{error:?}"))
@@ -155,6 +155,6 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../../graph-compiler/contracts/rye/exec.yaml"));
+        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/exec.yaml"));
     }
 }

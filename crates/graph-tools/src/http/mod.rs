@@ -23,8 +23,8 @@ pub use policy::{BadHost, HttpPolicy};
 use policy::{NotPublic, has_userinfo, shown};
 
 use super::{Encoding, bytes, config, seconds};
-use crate::call::Call;
-use crate::error::{ActionError, Category};
+use graph_engine::Call;
+use graph_engine::{ActionError, Category};
 
 /// How many redirects are followed.
 const REDIRECTS: usize = 5;
@@ -71,7 +71,7 @@ struct Params {
     encoding: String,
 }
 
-crate::__object!(Params {
+graph_engine::__object!(Params {
     0 method: "method" = "\"GET\"",
     1 url: "url",
     2 headers: "headers",
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../../../graph-compiler/contracts/rye/http/request.yaml"));
+        assert_contract::<Params>(include_str!("../../../../graph-compiler/contracts/rye/http/request.yaml"));
     }
 
     #[tokio::test]
@@ -547,7 +547,7 @@ mod tests {
     async fn a_failure_carries_what_the_service_said_and_a_status_may_be_expected() {
         let server = Server::start(vec![answer("404 Not Found", "", "no"), answer("404 Not Found", "", "no")]).await;
         let error = server.request(json!({"url": server.url("/")})).await.unwrap_err();
-        let data = crate::error::Failure::from(error).data.unwrap();
+        let data = graph_engine::Failure::from(error).data.unwrap();
         assert_eq!((&data["status_code"], &data["body"]), (&json!(404), &json!("no")));
         let result = server.request(json!({"url": server.url("/"), "ok_status": [404]})).await.unwrap();
         assert_eq!(result["status"], 404);

@@ -27,12 +27,10 @@ pub use config::ToolConfig;
 #[cfg(feature = "http")]
 pub use http::{BadHost, HttpPolicy};
 
-use crate::call::Call;
-use crate::error::ActionError;
+use std::sync::LazyLock;
 
-/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Builtins;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 /// The ids of the built-in tools, whether or not this system and these features have them.
 pub const BUILTIN_IDS: [&str; 6] = [
@@ -120,7 +118,8 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
 
 /// Returns what the program allows the tools of a call.
 fn config(call: &Call) -> &ToolConfig {
-    &call.run.config
+    static NOTHING: LazyLock<ToolConfig> = LazyLock::new(ToolConfig::new);
+    call.tool_settings().unwrap_or(&NOTHING)
 }
 
 /// How bytes become a text, and the other way round.

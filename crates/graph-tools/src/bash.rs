@@ -8,8 +8,8 @@ use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
 use super::process::{self, Limits, Setting};
-use crate::call::Call;
-use crate::error::ActionError;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 #[derive(Debug)]
 struct Params {
@@ -22,7 +22,7 @@ struct Params {
     ok_exit_codes: Vec<i64>,
 }
 
-crate::__object!(Params {
+graph_engine::__object!(Params {
     0 command: "command",
     1 cwd: "cwd",
     2 env: "env",
@@ -72,8 +72,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::ToolConfig;
-    use crate::tools::testing::{assert_contract, call, guarded_call};
+    use crate::ToolConfig;
+    use crate::testing::{assert_contract, call, guarded_call};
     use graph_model::untrusted::Untrusted;
 
     async fn bash(params: Value) -> Result<Value, String> {
@@ -131,7 +131,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_knows_the_idempotency_key_and_the_attempt() {
         let mut call = call(ToolConfig::new(), &[]);
-        call.attempt = 3;
+        call = call.again(3);
         let result = perform(&call, json!({"command": "echo $RYE_IDEMPOTENCY_KEY $RYE_ATTEMPT"})).await.unwrap();
         assert_eq!(result["stdout"], format!("{} 3", call.idempotency_key()));
     }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../../graph-compiler/contracts/rye/bash.yaml"));
+        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/bash.yaml"));
     }
 
     #[tokio::test]

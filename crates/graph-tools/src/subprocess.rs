@@ -15,8 +15,8 @@ use tokio::process::Command;
 
 use super::process::{self, Ended, Limits};
 use super::{ToolConfig, config};
-use crate::call::Call;
-use crate::error::ActionError;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> Result<Value, ActionError> {
     let Some((program, arguments)) = spec.command.split_first() else {

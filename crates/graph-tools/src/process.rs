@@ -21,9 +21,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::call::Call;
-use crate::error::ActionError;
-use crate::tools::seconds;
+use crate::seconds;
+use graph_engine::ActionError;
+use graph_engine::Call;
 
 /// How a process is started, whichever it is.
 pub(super) struct Setting {
