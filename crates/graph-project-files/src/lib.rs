@@ -49,7 +49,7 @@ use page::Page;
 use transcript::Transcript;
 
 /// Keeps the files of a project's runs. Clones are the same: one is given to
-/// [`Builder::observer`](crate::Builder::observer), another asked what went wrong.
+/// [`Builder::observer`](graph_engine::Builder::observer), another asked what went wrong.
 ///
 /// Only runs in a store have records, and so files. Files are written between two steps, before the next begins. They are not
 /// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) makes them anew.
@@ -185,7 +185,7 @@ impl ProjectFiles {
     }
 
     /// Writes the files of a run anew from its journal, which must be signed with the key whose public half `journal_key` is;
-    /// `graph` is its machine's [`graph`](crate::Machine::graph). The run must not be at work.
+    /// `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be at work.
     ///
     /// # Errors
     ///
