@@ -31,86 +31,44 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod attest;
-mod audit;
-mod backoff;
-pub mod cache;
-mod call;
-pub mod classify;
-mod clock;
-mod confined;
 #[cfg(feature = "dynamic")]
 pub mod dynamic;
-mod edges;
-mod engine;
-mod error;
-#[cfg(feature = "files")]
-pub mod files;
-mod gate;
-mod graph;
-pub mod hooks;
-pub mod items;
-pub mod machine;
-mod macros;
-pub mod observer;
-mod outcome;
-pub mod record;
-mod run;
-mod runtime;
-mod schema;
-mod seal;
-mod single;
-mod step;
-mod stop;
-pub mod store;
-pub mod threads;
-pub mod tools;
-pub mod travel;
-mod vault;
 
+#[doc(inline)]
+pub use graph_engine::*;
+#[cfg(feature = "items")]
+#[doc(inline)]
+pub use graph_items as items;
+#[cfg(feature = "items")]
+pub use graph_items::Spaces;
 #[cfg(feature = "macros")]
 pub use graph_macros::include_graphs;
-pub use graph_model::capability::{Grants, Pattern};
-pub use graph_model::condition::When;
-pub use graph_model::digest::Digest;
-pub use graph_model::name::{GraphId, ItemId, RunId};
-pub use graph_model::number::Number;
-pub use graph_model::program::Edge;
-pub use graph_model::secret::Secret;
-pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
-pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
-
-pub use attest::{Attestation, AttestationError, attest};
-pub use audit::{Audit, AuditError, audit, audit_tree};
-pub use call::Call;
-pub use classify::Classifier;
-pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
-pub use edges::{Edges, Fired};
-pub use engine::Durability;
-pub use error::{
-    ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
-    SuppressedError,
-};
 #[cfg(feature = "files")]
-pub use files::ProjectFiles;
-pub use hooks::{Control, Hooks, Layer, Told};
-pub use items::Spaces;
-pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
-pub use observer::{Observer, Progress};
-pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
-pub use record::Status;
-pub use run::{Canceller, Finished, Run};
-pub use runtime::{BoxFuture, Builder, Options, Runtime};
-pub use seal::{SealKey, SealKeyError};
-pub use single::{Single, SingleError, Stepped};
-pub use stop::CancelToken;
-pub use store::{MemoryStore, Store};
-#[cfg(feature = "sqlite")]
-pub use store::{SqliteOptions, SqliteStore};
-pub use threads::{Thread, Threads};
+#[doc(inline)]
+pub use graph_project_files as files;
+#[cfg(feature = "files")]
+pub use graph_project_files::ProjectFiles;
+#[cfg(feature = "tools")]
+#[doc(inline)]
+pub use graph_tools as tools;
 #[cfg(feature = "http")]
-pub use tools::HttpPolicy;
-pub use tools::{Builtins, ToolConfig};
+pub use graph_tools::HttpPolicy;
+#[cfg(feature = "tools")]
+pub use graph_tools::ToolConfig;
+
+pub mod store {
+    //! Stores of journals.
+
+    #[doc(inline)]
+    pub use graph_engine::store::*;
+    #[cfg(feature = "sqlite")]
+    #[doc(inline)]
+    pub use graph_sqlite::{SqliteOptions, SqliteStore};
+}
+
+#[cfg(feature = "sqlite")]
+#[doc(inline)]
+pub use graph_sqlite::{SqliteOptions, SqliteStore};
 
 /// Compiles the graph at a path, relative to the package, into a module of its own and the machine beside it.
 ///
@@ -124,66 +82,45 @@ macro_rules! graph {
     };
 }
 
-/// What our own benchmarks measure and no program calls.
-#[doc(hidden)]
-pub mod __measured {
-    pub use crate::step::settle_often;
-}
-
-/// What generated code calls. Nothing in here is for people, and what is in here without being public elsewhere is:
-///
-/// | item | why generated code needs it |
-/// |---|---|
-/// | `graph` | the procedural macro behind `graph!`, which has to be told the path of this crate |
-/// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
-/// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
-/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
-/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
-/// | `NoTools`, `no_such_tool` | the lane of a graph without tools; an index that only a journal of another graph has |
-/// | `builtin`, `subprocess` | perform the tools that the program leaves to the runtime |
-/// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
-/// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
-///
-/// All else is public where it belongs, mostly in [`machine`](crate::machine), and is here so that generated code names one module and
-/// nothing that a program could shadow.
+/// What generated code calls: that of [`graph_engine`], and the procedural macro behind `graph!`, which has to be told the path of this
+/// crate. Nothing in here is for people.
 #[doc(hidden)]
 pub mod __private {
+    pub use graph_engine::__private::*;
+    #[cfg(feature = "tools")]
+    pub use graph_tools::{builtin, subprocess};
+    #[cfg(not(feature = "tools"))]
+    pub use without_tools::{builtin, subprocess};
+
+    /// What stands where the built-in tools would: a graph that calls one does not compile, and rustc says which feature it needs.
+    #[cfg(not(feature = "tools"))]
+    mod without_tools {
+        use graph_engine::{ActionError, Call};
+
+        /// Parameters of a tool that the runtime performs. Nothing has it without the feature `tools`.
+        #[diagnostic::on_unimplemented(
+            message = "the graph calls a tool that the runtime performs, which needs the feature `tools` of `graph-runtime`"
+        )]
+        pub trait NeedsTools: Send {}
+
+        /// Stands in for a built-in tool.
+        ///
+        /// # Errors
+        ///
+        /// Always.
+        pub async fn builtin<P: NeedsTools, R>(id: &str, _: &Call, _: P) -> Result<R, ActionError> {
+            Err(ActionError::permanent(format!("`{id}` needs the feature `tools` of `graph-runtime`")))
+        }
+
+        /// Stands in for a tool that is a program.
+        ///
+        /// # Errors
+        ///
+        /// Always.
+        pub async fn subprocess<P: NeedsTools, R>(_: &str, _: &Call, _: P) -> Result<R, ActionError> {
+            Err(ActionError::permanent("a tool that is a program needs the feature `tools` of `graph-runtime`"))
+        }
+    }
     #[cfg(feature = "macros")]
     pub use graph_macros::graph;
-    pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
-    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put};
-    pub use serde;
-
-    pub use crate::graph::CompiledGraph;
-    pub use crate::machine::{Arguments, Calling, Cells, Lane};
-    pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
-    pub use crate::tools::{builtin, subprocess};
-    pub use crate::{
-        __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
-    };
-    pub use std::sync::Arc;
-
-    /// A compiled graph, resolved when it is first used.
-    pub type LazyGraph = std::sync::LazyLock<CompiledGraph>;
-
-    /// Looks at a value.
-    #[inline]
-    pub fn view<T: AsView>(value: &T) -> View<'_> {
-        value.view()
-    }
-
-    /// Stands in for a value that is about to be read.
-    #[inline]
-    pub fn blank<T: FromValue>() -> T {
-        T::blank()
-    }
-
-    /// Makes a value of JSON.
-    ///
-    /// # Errors
-    ///
-    /// If it is of another type.
-    pub fn from_value<T: FromValue>(value: Value) -> Result<T, Mismatch> {
-        T::from_value(value)
-    }
 }

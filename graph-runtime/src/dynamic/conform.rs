@@ -98,7 +98,7 @@ mod tests {
         some: Value,
     }
 
-    crate::__object!(Everything {
+    graph_engine::__object!(Everything {
         0 text: "text" = "\"default\"",
         1 count: "count",
         2 ratio: "ratio",

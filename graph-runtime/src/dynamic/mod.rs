@@ -26,15 +26,11 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_l
 pub use changes::GraphChanges;
 pub use tools::{Performing, Toolbox, Tools};
 
-use crate::call::Call;
-use crate::engine::unfit_parameters;
-use crate::error::{ActionError, Failure};
-use crate::graph::CompiledGraph;
-use crate::machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
-use crate::macros::no_such_exit;
-use crate::vault::hidden;
 use changes::Texts;
 use conform::{conform, object};
+use graph_engine::__private::{no_such_exit, no_such_tool};
+use graph_engine::machine::{Arguments, Calling, Cells, CompiledGraph, Graph, Lane, Machine, unfit_parameters};
+use graph_engine::{ActionError, Call, Failure};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
 #[derive(Clone)]
@@ -244,8 +240,8 @@ impl Interpreted {
     }
 
     /// Returns the capability patterns that the graph declares.
-    pub fn permissions(&self) -> &crate::Grants {
-        &self.loaded.code.permissions
+    pub fn permissions(&self) -> &graph_engine::Grants {
+        self.loaded.code.permissions()
     }
 }
 
@@ -261,7 +257,13 @@ impl Graph for Interpreted {
 
     fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
         match self.loaded.outline.output_at(node) {
-            Some(ty) => Ok(hidden(ty.mask().as_ref(), conform(ty, value)?)),
+            Some(ty) => {
+                let value = conform(ty, value)?;
+                Ok(match ty.mask() {
+                    Some(mask) => mask.hide(value),
+                    None => value,
+                })
+            }
             None => no_such_exit(node),
         }
     }
@@ -357,7 +359,7 @@ struct JsonLane {
 impl Lane for JsonLane {
     fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
         let Some(row) = self.loaded.outline.tools.get(usize::from(tool)) else {
-            return crate::macros::no_such_tool(tool);
+            return no_such_tool(tool);
         };
         if row.id.is_empty() && row.by == Performer::Program {
             let given = Map::from_value(arguments.take::<Value>(""))?;

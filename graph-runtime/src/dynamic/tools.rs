@@ -9,8 +9,8 @@ use std::sync::Arc;
 use graph_compiler::graph::Tool;
 use graph_model::value::{Map, Value};
 
-use crate::call::Call;
-use crate::error::ActionError;
+use graph_engine::{ActionError, Call};
+use graph_tools::{perform_builtin, perform_subprocess};
 
 /// What a tool is to return.
 pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send + 'a>>;
@@ -68,10 +68,12 @@ impl Tools for Toolbox {
             return tool(call, params);
         }
         if let Some(subprocess) = &row.subprocess {
-            return Box::pin(crate::tools::perform_subprocess(subprocess, call, Value::Object(params)));
+            return Box::pin(perform_subprocess(subprocess, call, Value::Object(params)));
         }
-        if row.builtin {
-            return Box::pin(crate::tools::perform(call.tool(), call, Value::Object(params)));
+        if row.builtin
+            && let Some(performing) = perform_builtin(call.tool(), call, Value::Object(params))
+        {
+            return Box::pin(performing);
         }
         let message = format!("nothing performs `{}`", call.tool());
         Box::pin(async move { Err(ActionError::permanent(message)) })

@@ -1,0 +1,1020 @@
+//! The runs inside a run: each is proven by itself, and tied to the visit that called it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use graph_model::capability::Grants;
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::{Performer, RETRIES};
+use graph_model::secret::HIDDEN;
+use graph_model::signature::PublicKey;
+use graph_model::timestamp;
+use graph_model::value::{Map, Value};
+
+use super::dated::Dated;
+use super::failures::{run_inside, says_ended};
+use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
+use crate::engine::Finished;
+use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
+use crate::graph::Tool;
+use crate::machine::Machine;
+use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
+use crate::runtime::{granted, required_environment};
+use crate::seal::SealKey;
+use crate::step::{Activation, Env, Notes, Now, Planned, Request, plan, plan_item};
+use crate::store::{Store, StoreError};
+use crate::travel::Past;
+
+/// Why a run and the runs inside it are not proven.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// A journal could not be read.
+    #[error("cannot read the journal of run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// A journal was changed, tells of what its graph does not allow, or does not fit that of the run around it.
+    #[error("run `{run}`: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// What is wrong.
+        reason: JournalError,
+    },
+}
+
+/// Proves a run and every run inside it, and that they belong together (R188); the run itself is the first that is returned.
+///
+/// As [`audit`](super::audit), for each. Of a run inside another it is proven besides that it is of the graph that the node
+/// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
+/// that what it came to is what the visit was told.
+///
+/// A journal says only of the last call of a visit at which time it was made. What other calls get that ask for the time can have come
+/// from any one time. A failure whose text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
+///
+/// # Errors
+///
+/// The first thing that is wrong, in which run and record; or if a journal cannot be read.
+pub async fn audit_tree(
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<Audit>, AuditError> {
+    let proven = prove_tree(machine, run, store, key, seal).await?;
+    Ok(proven.into_iter().map(|(_, audit)| audit).collect())
+}
+
+/// As [`audit_tree`], with the graph of each run.
+pub async fn prove_tree(
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<(Arc<dyn Machine>, Audit)>, AuditError> {
+    let of = |run: &RunId| {
+        let run = run.clone();
+        move |reason| AuditError::Journal { run, reason }
+    };
+    let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
+    let proven = prove(&*machine, run, &records, key, seal, true).map_err(of(run))?;
+    drop(records);
+    let mut first = proven.audit;
+    first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
+    let mut audits = vec![(Arc::clone(&machine), first)];
+    let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
+    let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
+    while let Some((outer, call)) = waiting.pop() {
+        let around = &call.parent.run;
+        let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
+        let inner = graph_of(&*outer, call.tool, call.id.as_ref())
+            .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+        let mut begun = RunsBegun::default();
+        let named = call.named_attempt();
+        let most = named.or(call.attempts);
+        for attempt in 1..=most.unwrap_or(u64::MAX) {
+            let id = call.id(attempt);
+            let Some(records) = loaded(store, &id).await? else {
+                // A call may fail before its run begins.
+                begun.missed += 1;
+                // Where nobody knows how often the call was made, the runs that it began end here.
+                if most.is_none() && begun.missed > call.most_missed {
+                    break;
+                }
+                continue;
+            };
+            let proven = prove(&*inner, &id, &records, key, seal, true).map_err(of(&id))?;
+            misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
+            call.follows(&*inner, &begun).map_err(misfits)?;
+            waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
+            audits.push((Arc::clone(&inner), proven.audit.clone()));
+            begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
+        }
+        if let Some(most) = most {
+            // How often the call of one item was made is not written down.
+            if named.is_some() || call.counted.is_none() {
+                call.ends_at(&*inner, most, &begun).map_err(misfits)?;
+            }
+            let next = call.id(most.saturating_add(1));
+            if call.is_first_session() && call.has_begun(&next, loaded(store, &next).await?, key) {
+                return Err(misfits(format!("node `{}` made its call more often than its run says", call.parent.node)));
+            }
+        }
+        let last = begun.last.as_ref().map(|(_, proven)| proven);
+        call.told(&*outer, &*inner, last).map_err(misfits)?;
+        let visit = (around.clone(), call.parent.step);
+        // Which items failed in an earlier session decides nothing in the last one.
+        if let Some(error) = call.list_ended.as_ref().filter(|_| call.is_first_session() && call.attempts.is_none()) {
+            let list = lists.entry(visit.clone()).or_insert_with(|| ItemsFailed::new(call.seq, error.clone()));
+            list.take(&call, last);
+        }
+        if let Some(counted) = call.counted {
+            let count =
+                counts.entry(visit).or_insert_with(|| CallCount { seq: call.seq, counted, least: 1, is_open: false });
+            call.count(&*inner, named, &begun, count);
+        }
+    }
+    for ((run, step), list) in lists {
+        let reason = || format!("other items of visit {step} failed than those of which it ended");
+        misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
+    }
+    for ((run, step), count) in counts {
+        let reason = || format!("visit {step} counts other calls than those that began the runs inside it");
+        let fits = if count.is_open { count.least <= count.counted } else { count.least == count.counted };
+        misfit(count.seq, fits.then_some(()).ok_or_else(reason)).map_err(of(&run))?;
+    }
+    Ok(audits)
+}
+
+/// Returns the records of a run; none if there is no such run.
+async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, AuditError> {
+    match store.load(run).await {
+        Ok(records) => Ok(Some(records)),
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(source) => Err(AuditError::Store { run: run.clone(), source }),
+    }
+}
+
+/// The runs that the calls of a visit, or of an item of it, began, as far as they were looked at.
+#[derive(Default)]
+struct RunsBegun {
+    /// The last of them, and which call began it.
+    last: Option<(u64, Proven)>,
+    /// How many calls behind it began none.
+    missed: u64,
+}
+
+/// How often the calls of a foreach were made.
+struct CallCount {
+    /// The record that tells of the visit.
+    seq: u64,
+    /// What the visit counts: one, and each call that was made again.
+    counted: u64,
+    /// What the runs inside it add up to.
+    least: u64,
+    /// Whether it may be more, since there are calls that began no run.
+    is_open: bool,
+}
+
+/// The items of a list on which a run ended.
+struct ItemsFailed {
+    /// The record that tells of the end.
+    seq: u64,
+    error: String,
+    /// The items that surely failed.
+    failed: BTreeSet<u64>,
+    /// How many items can have failed that are not before the one that the error names; none where nobody knows.
+    most: Option<usize>,
+}
+
+impl ItemsFailed {
+    fn new(seq: u64, error: String) -> Self {
+        let named = named_item(&error).map(|(item, _)| item);
+        Self { seq, error, failed: named.into_iter().collect(), most: Some(0) }
+    }
+
+    /// Takes the last run of the call for an item.
+    fn take(&mut self, call: &Inside, last: Option<&Proven>) {
+        if last.is_some_and(|run| run.audit.status == Status::Error) {
+            self.failed.extend(call.parent.item);
+        }
+        let succeeded = !call.may_time_out && last.is_some_and(|run| is_result(run.audit.status));
+        let is_before = named_item(&self.error).is_some_and(|(named, _)| call.parent.item < Some(named));
+        let more = usize::from(!succeeded && !is_before);
+        self.most = self.most.filter(|_| call.is_one_of_all).map(|most| most + more);
+    }
+
+    /// Whether the error names the first of them, and says how many others failed. Of one item, a hook may say that too.
+    fn fits(&self) -> bool {
+        let Some((named, text)) = named_item(&self.error) else { return true };
+        let others = self.failed.len() - 1;
+        let said = text.strip_suffix(" more").and_then(|rest| rest.rsplit_once(", and ")?.1.parse::<usize>().ok());
+        let counts = |said| said >= others && self.most.is_none_or(|most| said < most);
+        self.failed.first() == Some(&named) && (others == 0 || said.is_some_and(counts))
+    }
+}
+
+/// Takes apart how a list failed: at which item, and why.
+fn named_item(error: &str) -> Option<(u64, &str)> {
+    let (item, text) = error.strip_prefix("item ")?.split_once(": ")?;
+    Some((item.parse().ok()?, text))
+}
+
+/// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
+/// step, and of those inside them. A run that is resumed uses what they returned.
+///
+/// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
+pub(crate) async fn verify_inside(
+    machine: &Arc<dyn Machine>,
+    run: &RunId,
+    records: &[Sealed],
+    done: &Finished,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<(), AuditError> {
+    let nothing = Finished::new();
+    let journal = |run: &RunId, reason| AuditError::Journal { run: run.clone(), reason };
+    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed], done: &Finished| {
+        let begun = begun(&**machine, run, records, done, key, seal).map_err(|reason| journal(run, reason))?;
+        Ok::<_, AuditError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
+    };
+    let mut waiting = begun(machine, run, records, done)?;
+    while let Some((outer, call)) = waiting.pop() {
+        let Begun { seq, parent, tool, id, attempts, has_result } = call;
+        let misfit = |reason: &str| {
+            journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
+        };
+        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
+        let mut is_there = false;
+        for attempt in 1..=attempts {
+            let id = nested_id(&parent.run, parent.step, parent.item, attempt);
+            let records = match store.load(&id).await {
+                Ok(records) => records,
+                // A call may fail before its run begins.
+                Err(StoreError::NotFound(_)) => continue,
+                Err(source) => return Err(AuditError::Store { run: id, source }),
+            };
+            let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
+            let (_, start) = start.map_err(|reason| journal(&id, reason))?;
+            if start.parent.as_ref() != Some(&parent) || start.digest != inner.graph().digest {
+                return Err(misfit("is told of a run that it did not begin"));
+            }
+            waiting.extend(begun(&inner, &id, &records, &nothing)?);
+            is_there = true;
+        }
+        if has_result && !is_there {
+            return Err(misfit("was told of a run of which there is no journal"));
+        }
+    }
+    Ok(())
+}
+
+/// A call of a graph that is written down.
+struct Begun {
+    /// The record that tells of it.
+    seq: u64,
+    parent: Parent,
+    tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
+    /// How often it was made at most.
+    attempts: u64,
+    has_result: bool,
+}
+
+/// Returns the calls of graphs that the committed visits of a run made, and those that are `done` of its next step.
+fn begun(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    done: &Finished,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<Begun>, JournalError> {
+    let mut all = Vec::new();
+    let code = machine.graph();
+    let may_run = |tool: &&Tool| tool.by == Performer::Graph || is_computed(tool);
+    if !code.tools.iter().any(|tool| may_run(&tool)) {
+        return Ok(all);
+    }
+    let called = |node: u16| {
+        let asks = code.asks(node);
+        asks.tool().and_then(|index| code.tool(index).filter(may_run).map(|tool| (index, tool, asks.is_each())))
+    };
+    let mut past = Past::open(machine, run, records, key, seal)?;
+    while let Some((seq, step, _)) = past.next_step()? {
+        let visits = step.visits.clone();
+        let frontier = past.position.frontier.clone();
+        for (visit, activation) in visits.iter().zip(&frontier) {
+            let node = code.node(activation.node);
+            let Some((index, tool, is_each)) = called(activation.node) else { continue };
+            let one = |item, has_result| Begun {
+                seq,
+                parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
+                tool: index,
+                id: is_computed(tool).then(|| computed(&past, activation, visit.now, item)).flatten(),
+                attempts: visit.calls.max(1),
+                has_result,
+            };
+            // A computed id may be that of a tool, which begins no run.
+            let is_graph =
+                |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
+            if !is_each {
+                let call = one(None, visit.error.is_none());
+                if is_graph(&call) || visit.run.is_some() {
+                    all.push(call);
+                }
+                continue;
+            }
+            let failed = |index| visit.items.iter().any(|failed| failed.item == index);
+            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
+            all.extend(items.filter(is_graph));
+        }
+        past.go_on()?;
+    }
+    let first = past.position.steps + 1;
+    let mut done: Vec<&Done> = done.values().collect();
+    done.sort_unstable_by_key(|done| (done.step, done.item));
+    for Done { step, item, calls, run: named, now, .. } in done {
+        let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
+        let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
+        let node = code.node(activation.node);
+        let Some((tool, row, _)) = called(activation.node) else { continue };
+        let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
+        if named.is_some() || graph_of(machine, tool, id.as_ref()).is_some() {
+            all.push(Begun {
+                seq: past.when.1,
+                parent: Parent { run: run.clone(), step: *step, node: node.name.clone(), item: *item },
+                tool,
+                id,
+                attempts: (*calls).max(1),
+                has_result: true,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the id that a call computed that was told the time `now`, if that can be told: `item` is its place in the list of a foreach.
+fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
+    let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now);
+    let notes = &mut Notes::default();
+    match (plan(&env, notes).ok()?, item) {
+        (Planned::Call(request), None) => request.id,
+        (Planned::Each { items, .. }, Some(item)) => {
+            let item = items.get(usize::try_from(item).ok()?)?;
+            plan_item(&env, item, notes).ok()?.id
+        }
+        _ => None,
+    }
+}
+
+/// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
+fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
+    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let planned = past.state().and_then(|state| {
+        plan(&Env::new(past.graph(), &past.position, state, activation, &now), &mut Notes::default()).ok()
+    });
+    match planned {
+        Some(Planned::Each { items, .. }) => items.len() as u64,
+        _ => visit.changes.values().next().and_then(Value::as_array).map_or(0, |list| list.len() as u64),
+    }
+}
+
+/// Proves where a run began that began in another, and where that one began, as far as the store has them. False if it has not all,
+/// or the run began in none.
+async fn proven_origin(
+    machine: &dyn Machine,
+    run: &RunId,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<bool, AuditError> {
+    let (mut fork, mut is_fork) = (run.clone(), false);
+    let Some(mut records) = loaded(store, &fork).await? else { return Ok(false) };
+    loop {
+        let of = |run: &RunId| {
+            let run = run.clone();
+            move |reason| AuditError::Journal { run, reason }
+        };
+        let begun = Past::open(machine, &fork, &records, key, seal).map_err(of(&fork))?;
+        let Some(from) = begun.start.from.clone() else { return Ok(is_fork) };
+        let Some(before) = loaded(store, &from.run).await? else { return Ok(false) };
+        prove(machine, &from.run, &before, key, seal, false).map_err(of(&from.run))?;
+        let mut origin = Past::open(machine, &from.run, &before, key, seal).map_err(of(&from.run))?;
+        while origin.when.1 < from.seq && origin.go_on().map_err(of(&from.run))? {}
+        let link = usize::try_from(from.seq).ok().and_then(|seq| before.get(seq)).map(Sealed::link);
+        let misfit = |what: &str| {
+            let reason = format!("{what} where it says that it began in run `{}`", from.run);
+            of(&fork)(JournalError::Misfit { seq: 0, reason })
+        };
+        if origin.when.1 != from.seq || link != Some(from.link) {
+            return Err(misfit("there is another record"));
+        }
+        if !begins_so(&begun, &origin, &from.changed) {
+            return Err(misfit("the state was another"));
+        }
+        (fork, records, is_fork) = (from.run.clone(), before, true);
+    }
+}
+
+/// Whether a fork begins as its origin stood, but for some keys.
+fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
+    let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
+        return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
+    };
+    let snapshot = |past: &Past<'_>, state| {
+        SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
+    };
+    let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
+    for key in changed {
+        begins.keys.shift_remove(key);
+        stood.keys.shift_remove(key);
+    }
+    begins == stood && state.inputs().to_plain_value() == before.inputs().to_plain_value()
+}
+
+/// A call of a graph, as a run's journal tells of it.
+#[derive(Debug, Clone)]
+pub(super) struct Inside {
+    /// The record that tells of it.
+    seq: u64,
+    parent: Parent,
+    tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
+    /// How often it was made at most; none where nobody knows.
+    attempts: Option<u64>,
+    /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
+    most_missed: u64,
+    /// What the visit of a foreach counts of its calls.
+    counted: Option<u64>,
+    /// Whether the other items of the list call graphs too.
+    is_one_of_all: bool,
+    /// The run that the visit names as that of its last call; of a foreach none is named.
+    named: Option<RunId>,
+    /// What the call gives; none where that cannot be told.
+    inputs: Option<Value>,
+    /// What the last call gave of a visit that was told the time.
+    last_inputs: Option<Value>,
+    /// What the call gives, where that depends on the time.
+    dated: Vec<Dated>,
+    /// What held for the run around it, in each session that can have made the call.
+    sessions: Vec<Session>,
+    /// What the graph around it permits.
+    permissions: Grants,
+    /// Whether the call is given up after a time.
+    may_time_out: bool,
+    said: Said,
+    /// The error and its code that the run around it ended with at the node.
+    ended: Option<(String, Option<String>)>,
+    /// The error that the run around it ended with at the list of which this is the call for an item.
+    list_ended: Option<String>,
+}
+
+/// What a visit was told of a run inside it.
+#[derive(Debug, Clone)]
+enum Said {
+    Result(Value),
+    /// The call returned a result, which is not written down.
+    Success,
+    Failure {
+        error: String,
+        /// What the edges saw of it besides, where that is written down.
+        data: Option<Value>,
+    },
+    /// It is not written down, or sealed.
+    Nothing,
+}
+
+impl Walk<'_> {
+    /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
+    pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<Inside> {
+        let numbered = (self.position.steps + 1..).zip(&self.position.frontier);
+        let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
+        // Steps that are not written at once can have been taken in a session before.
+        let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
+        // Where a step visits a node twice, which of the visits the run ended at is not written down.
+        let frontier = &self.position.frontier;
+        let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
+        let once = |call: &Inside| self.code.node_named(&call.parent.node).is_some_and(is_once);
+        all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
+            .map(|call| if once(&call) { call.ended(end) } else { call })
+            .collect()
+    }
+
+    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
+    pub(super) fn calls_of_graphs(
+        &self,
+        seq: u64,
+        step: u64,
+        visit: Option<&Visit>,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Vec<Inside> {
+        let node = self.code.node(activation.node);
+        let asks = self.code.asks(activation.node);
+        let Some(called) = asks.tool() else { return Vec::new() };
+        let is_computed = match self.code.tool(called) {
+            Some(tool) if tool.by == Performer::Graph => false,
+            Some(tool) if is_computed(tool) => true,
+            _ => return Vec::new(),
+        };
+        let blank = Inside {
+            seq,
+            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item: None },
+            tool: called,
+            id: None,
+            attempts: visit.map(|visit| visit.calls.max(1)),
+            most_missed: self.code.attempts(activation.node),
+            counted: None,
+            is_one_of_all: false,
+            named: None,
+            inputs: None,
+            last_inputs: None,
+            dated: Vec::new(),
+            // Any session until then: where steps are not written at once, one that died leaves none of its own, and the runs that
+            // it began.
+            sessions: self.sessions.clone(),
+            permissions: self.code.permissions.clone(),
+            may_time_out: node.timeout.is_some(),
+            said: Said::Nothing,
+            ended: None,
+            list_ended: None,
+        };
+        if asks.is_each() {
+            self.calls_of_foreach(&blank, is_computed, visit, activation, at)
+        } else {
+            self.call_of_action(blank, is_computed, visit, activation, at).into_iter().collect()
+        }
+    }
+
+    /// Whether an id that a call of a tool computed is that of a graph: that of a tool begins no run.
+    fn is_graph(&self, tool: u16, id: &ItemId) -> bool {
+        graph_of(self.machine, tool, Some(id)).is_some()
+    }
+
+    fn planned(&self, activation: &Activation, now: &Now<'_>) -> Option<Planned> {
+        let env = Env::new(self.code, &self.position, self.state.as_deref()?, activation, now);
+        plan(&env, &mut Notes::default()).ok()
+    }
+
+    fn call_of_action(
+        &self,
+        mut one: Inside,
+        is_computed: bool,
+        visit: Option<&Visit>,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Option<Inside> {
+        let clock = || at;
+        let request = |now: &Now<'_>| match self.planned(activation, now) {
+            Some(Planned::Call(request)) => Some(request),
+            _ => None,
+        };
+        let told = told_time(visit);
+        if is_computed {
+            let now = Now::known_at(&clock, told);
+            let planned = request(&now);
+            // Of a call that is not written down, nobody knows when it was planned.
+            let planned = planned.filter(|_| visit.is_some() || now.known().is_none());
+            one.id = planned.and_then(|request| request.id).filter(|id| self.is_graph(one.tool, id));
+        }
+        let now = Now::new(&clock);
+        one.inputs = request(&now).and_then(|request| inputs_without_time(request, &now));
+        if now.known().is_some() {
+            one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+        }
+        one.last_inputs = told.and_then(|told| request(&Now::known_at(&clock, Some(told)))).map(first);
+        let Some(visit) = visit else {
+            one.said = self.done_before(one.parent.step, None);
+            return (!is_computed || one.id.is_some()).then_some(one);
+        };
+        one.said = match &visit.error {
+            // With a result, it is not the call that failed.
+            Some(error) if visit.result.is_null() => Said::Failure { error: error.clone(), data: visit.data.clone() },
+            _ if self.state.is_some() => Said::Result(visit.result.clone()),
+            _ => Said::Nothing,
+        };
+        one.named.clone_from(&visit.run);
+        // Of a call that failed before its run began there is nothing to find.
+        one.named.is_some().then_some(one)
+    }
+
+    fn calls_of_foreach(
+        &self,
+        blank: &Inside,
+        is_computed: bool,
+        visit: Option<&Visit>,
+        activation: &Activation,
+        at: SystemTime,
+    ) -> Vec<Inside> {
+        let clock = || at;
+        let now = Now::known_at(&clock, told_time(visit));
+        let Some(Planned::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
+        if visit.is_none() && now.known().is_some() {
+            return Vec::new();
+        }
+        let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
+        let length = items.len();
+        let each = (0..).zip(&items).map(|(index, item)| {
+            let mut one = blank.clone();
+            one.parent.item = Some(index);
+            one.counted = one.attempts;
+            // Each call of a foreach is told the time by itself, and nobody writes that down.
+            let now = Now::new(&clock);
+            let mut computed = None;
+            let request = |now: &Now<'_>| {
+                let env = Env::new(self.code, &self.position, self.state.as_deref()?, activation, now);
+                plan_item(&env, item, &mut Notes::default()).ok()
+            };
+            one.inputs = request(&now).and_then(|request| {
+                computed.clone_from(&request.id);
+                inputs_without_time(request, &now)
+            });
+            if now.known().is_some() {
+                one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
+            }
+            one.id = computed.filter(|id| is_computed && self.is_graph(one.tool, id));
+            let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
+            let place = || collected?.get(usize::try_from(index).ok()?).cloned();
+            one.said = match failed {
+                Some(failed) => Said::Failure { error: failed.error.clone(), data: place() },
+                None if visit.is_none() => self.done_before(one.parent.step, Some(index)),
+                // At another time, the id may be that of a tool.
+                None if is_computed && now.known().is_some() => place().map_or(Said::Nothing, Said::Result),
+                None => place().map_or(Said::Success, Said::Result),
+            };
+            one
+        });
+        let mut all: Vec<Inside> = each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect();
+        let is_all = all.len() == length;
+        all.iter_mut().for_each(|one| one.is_one_of_all = is_all);
+        all
+    }
+
+    /// Returns the result of a call of the next step that a `calls` record tells of.
+    fn done_before(&self, step: u64, item: Option<u64>) -> Said {
+        match self.done.get(&(step, item)) {
+            Some(done) if self.state.is_some() => Said::Result(done.result.clone()),
+            _ => Said::Nothing,
+        }
+    }
+}
+
+/// Returns the time that a visit was told, if it is written down.
+fn told_time(visit: Option<&Visit>) -> Option<SystemTime> {
+    visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds)
+}
+
+/// Returns what a call of a graph gives it, unless that depends on the time.
+fn inputs_without_time(request: Request, now: &Now<'_>) -> Option<Value> {
+    now.known().is_none().then(|| first(request))
+}
+
+/// Returns what a call of a graph gives it.
+fn first(mut request: Request) -> Value {
+    request.arguments.take::<Value>("")
+}
+
+impl Inside {
+    fn id(&self, attempt: u64) -> RunId {
+        nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
+    }
+
+    /// Whether the run around it was not resumed before: each call was made once, and in turn.
+    fn is_first_session(&self) -> bool {
+        self.sessions.len() == 1
+    }
+
+    /// Whether a call can have failed before its run ended: given up in time, or made again after a resume.
+    fn may_leave_runs(&self) -> bool {
+        !self.is_first_session() || self.may_time_out
+    }
+
+    /// Whether a journal is that of a run which one of its calls began, and not of another that is called so.
+    fn has_begun(&self, run: &RunId, records: Option<Vec<Sealed>>, key: &PublicKey) -> bool {
+        let start = records.and_then(|records| Verified::new(run, &records, key).ok()?.start().ok());
+        start.is_some_and(|(_, start)| start.parent.as_ref() == Some(&self.parent))
+    }
+
+    /// Returns which call began the run that the visit was told of, if it says that.
+    fn named_attempt(&self) -> Option<u64> {
+        let run = match &self.said {
+            Said::Result(result) => result.get("graph_run_id")?.as_str()?,
+            Said::Failure { error, .. } => run_inside(error)?,
+            Said::Success | Said::Nothing => return None,
+        };
+        let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
+        let is_its = |attempt: &u64| self.id(*attempt).as_str() == run;
+        let most = self.attempts.unwrap_or(MOST_CALLS);
+        let attempt = again.map_or(1, |again| again.saturating_add(1));
+        Some(attempt).filter(is_its).or_else(|| (1..=most.min(MOST_CALLS)).find(is_its)).filter(|one| *one <= most)
+    }
+
+    /// Whether a call can fail before its run begins where the next one begins a run.
+    fn may_miss(&self, inner: &dyn Machine) -> bool {
+        // Calls that ask for the time may be refused at one and not at another.
+        let is_same = self.inputs.is_some() && inner.graph().settings.secrets.is_empty();
+        !is_same || !self.is_first_session() || self.may_time_out || !required_environment(inner).is_empty()
+    }
+
+    /// Fails unless a call can have begun a run behind those that were begun before.
+    fn follows(&self, inner: &dyn Machine, before: &RunsBegun) -> Result<(), String> {
+        let node = &self.parent.node;
+        if before.missed > 0 && !self.may_miss(inner) {
+            return Err(format!("node `{node}` made a call again that began no run, and the next one began one"));
+        }
+        self.may_repeat(before)
+    }
+
+    /// Fails unless the last of the runs ended so that its call can have been made again.
+    fn may_repeat(&self, before: &RunsBegun) -> Result<(), String> {
+        let node = &self.parent.node;
+        match &before.last {
+            // A call that is given up leaves its run wherever it is.
+            Some((_, run)) if run.audit.status != Status::Error && !self.may_leave_runs() => {
+                Err(format!("node `{node}` made a call again, and run `{}` did not fail", run.audit.run))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails unless the last of so many calls began the last of the runs, or can have begun none.
+    fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &RunsBegun) -> Result<(), String> {
+        let Some((last, _)) = begun.last.as_ref().filter(|(last, _)| *last < calls) else { return Ok(()) };
+        self.may_repeat(begun)?;
+        if !self.may_miss(inner) {
+            let node = &self.parent.node;
+            return Err(format!("node `{node}` made {calls} calls, and only {last} of them began a run"));
+        }
+        Ok(())
+    }
+
+    /// Counts the calls of an item.
+    fn count(&self, inner: &dyn Machine, named: Option<u64>, begun: &RunsBegun, count: &mut CallCount) {
+        let last = begun.last.as_ref().map(|(last, _)| *last);
+        let is_known = match (&self.said, last) {
+            _ if named.is_some() => true,
+            (Said::Success, Some(_)) => self.is_first_session(),
+            (_, Some(_)) => !self.may_miss(inner),
+            (_, None) => false,
+        };
+        let least = named.or(last.filter(|_| self.is_first_session())).unwrap_or(1);
+        count.least = count.least.saturating_add(least - 1);
+        count.is_open |= !is_known || !self.is_one_of_all;
+    }
+
+    /// Fails unless a run began as the call begins it.
+    fn ties(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+        let start = &run.start;
+        if start.parent.as_ref() != Some(&self.parent) {
+            return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
+        }
+        self.takes_up(machine, &self.sessions, &run.sessions)?;
+        // A call that is made again after a resume finds its run, which was given another time.
+        let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
+        let last = self.last_inputs.as_ref().filter(|_| is_last);
+        // Defaults are applied, as they were when the run began.
+        let becomes = |inputs| machine.open(inputs).is_ok_and(|given| given.inputs().to_plain_value() == start.inputs);
+        let is_given = match self.inputs.as_ref().or(last) {
+            _ if !run.audit.is_recomputed => true,
+            Some(inputs) => becomes(inputs.clone()),
+            None => self.dated.is_empty() || self.dated.iter().any(|dated| dated.may_be(&start.inputs, becomes)),
+        };
+        if is_given {
+            Ok(())
+        } else {
+            Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
+        }
+    }
+
+    /// Fails unless calls in sessions of the run around it can have begun the sessions of a run: each at most one.
+    fn takes_up(&self, machine: &dyn Machine, around: &[Session], own: &[Session]) -> Result<(), String> {
+        let mut around = around.iter();
+        for own in own {
+            let mut may_nest = false;
+            let is_granted = around.any(|outer| {
+                let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
+                may_nest |= is_below;
+                is_below && self.grants(machine, outer, own)
+            });
+            if !is_granted && may_nest {
+                return Err(format!("it was granted more than the run around it, `{}`, or less", self.parent.run));
+            }
+            if !is_granted {
+                return Err(
+                    "it may nest graphs deeper than the run around it, or less deep, or went on more often".to_owned()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed before goes on
+    /// when its call is made again.
+    fn fails_now(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+        let (Some((outer, before)), Some((own, earlier))) = (self.sessions.split_last(), run.sessions.split_last())
+        else {
+            return Ok(());
+        };
+        let begun = self.takes_up(machine, before, earlier);
+        begun.and_then(|()| self.takes_up(machine, from_ref(outer), from_ref(own))).map_err(|_| {
+            let (node, id) = (&self.parent.node, &run.audit.run);
+            format!("node `{node}` was told that run `{id}` failed, and did not take it up again")
+        })
+    }
+
+    /// Whether a session of the run around it grants what one of its own was granted.
+    fn grants(&self, machine: &dyn Machine, outer: &Session, own: &Session) -> bool {
+        if outer.says_all {
+            let expected = granted(machine, &[outer.granted.clone(), self.permissions.clone()]);
+            return own
+                .granted
+                .patterns()
+                .iter()
+                .map(|pattern| pattern.as_str())
+                .eq(expected.iter().map(String::as_str));
+        }
+        let covered = |all: &Grants, one| all.patterns().iter().any(|pattern| pattern.covers(one));
+        let mut patterns = own.granted.patterns().iter();
+        patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
+    }
+
+    /// Fails unless the visit was told what its last run came to.
+    fn told(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
+        let node = &self.parent.node;
+        let Some(run) = last else {
+            return match &self.said {
+                Said::Result(_) | Said::Success => {
+                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                }
+                Said::Failure { error, .. } if says_ended(error) => {
+                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                }
+                Said::Failure { .. } | Said::Nothing => Ok(()),
+            };
+        };
+        let id = &run.audit.run;
+        let is_done = is_result(run.audit.status);
+        let may_hide = !outer.graph().settings.secrets.is_empty();
+        match &self.said {
+            Said::Nothing => self.ends_with(inner, run, may_hide),
+            Said::Result(_) | Said::Success if !is_done => {
+                Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
+            }
+            Said::Success => Ok(()),
+            Said::Result(said) => {
+                // Without the key of its secrets, nothing of it was computed.
+                let Some(ended) = &run.ended else { return Ok(()) };
+                let is_plain = is_told_secrets(outer.graph(), self.tool, inner.graph());
+                let result = ended.result(id, is_plain);
+                if agree(said, &result, may_hide) {
+                    Ok(())
+                } else {
+                    Err(format!("node `{node}` was told something else of run `{id}` than what it returned"))
+                }
+            }
+            // The call was given up, and its run let be wherever it was.
+            Said::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
+            Said::Failure { .. } if is_done => {
+                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+            }
+            Said::Failure { .. } if !self.may_fail_before(run) => {
+                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+            }
+            Said::Failure { error: said, data } => {
+                let Some(lost) = &run.failed else {
+                    return match says_ended(said) {
+                        true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),
+                        false => Ok(()),
+                    };
+                };
+                let error = failure_inside(&lost.error, lost.node.as_deref(), id);
+                let is_hidden = said.contains(HIDDEN) && may_hide;
+                if is_hidden || said.starts_with("cannot resume run") {
+                    return Ok(());
+                }
+                if *said != error {
+                    return Err(format!("node `{node}` was told of another failure than that of run `{id}`"));
+                }
+                self.fails_now(inner, run)?;
+                match data {
+                    Some(data) if !lost.is_seen(data, may_hide) => {
+                        Err(format!("node `{node}` was told of another state than run `{id}` ended in"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Fails if the run around this one ended with its failure, and says of it what is not so.
+    fn ends_with(&self, inner: &dyn Machine, run: &Proven, may_hide: bool) -> Result<(), String> {
+        let Some((error, code)) = &self.ended else { return Ok(()) };
+        let (id, node) = (&run.audit.run, &self.parent.node);
+        if !self.may_fail_before(run) {
+            return Err(format!("node `{node}` failed, and run `{id}` did not"));
+        }
+        let lost = run.failed.as_ref();
+        let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
+        // Of a call that was given up, a hook may say what its run says.
+        let is_its = !self.may_time_out
+            && lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
+        if is_its {
+            self.fails_now(inner, run)?;
+        }
+        // A hook may say something else of a failure, and keeps its code.
+        if code.is_some() && code.as_ref() != known || (is_its && code.as_ref() != known) {
+            let is_hidden = may_hide && code.as_ref().is_some_and(|code| code.contains(HIDDEN));
+            return if is_hidden {
+                Ok(())
+            } else {
+                Err(format!("node `{node}` failed with another code than run `{id}`"))
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether the call can have failed, in its time, though its last run did not.
+    fn may_fail_before(&self, run: &Proven) -> bool {
+        let is_left = matches!(run.audit.status, Status::Error | Status::Cancelled);
+        is_left || self.may_leave_runs()
+    }
+
+    /// Notes with what the run around it ended at the node.
+    fn ended(mut self, end: Option<&End>) -> Self {
+        let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
+        if *node == self.parent.node {
+            self.list_ended = self.parent.item.map(|_| error.clone());
+            let said = match (self.parent.item, named_item(error)) {
+                (None, _) => Some(error.as_str()),
+                (Some(item), Some((first, rest))) if first == item => Some(rest),
+                _ => None,
+            };
+            self.ended = said.map(|error| (error.to_owned(), code.clone()));
+        }
+        self
+    }
+}
+
+impl Lost {
+    /// Whether that is what edges see of it.
+    fn is_seen(&self, data: &Value, may_hide: bool) -> bool {
+        let Some(state) = &self.state else { return true };
+        let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
+        let (mut said, mut state) = (said.clone(), state.clone());
+        // How often the calls were made of a step that was not committed is not written down.
+        let retries = self.forget_open(&mut said);
+        self.forget_open(&mut state);
+        let may_be = |(node, count): (&String, &Value)| {
+            self.node.as_ref() == Some(node) && count.as_u64().is_some_and(|count| count > 0)
+        };
+        retries.iter().all(may_be) && agree(&said, &state, may_hide) && *steps == self.steps
+    }
+
+    /// Removes from a state how often the calls of the next step were made again, and returns that.
+    fn forget_open(&self, state: &mut Value) -> Map<String, Value> {
+        let mut open = Map::new();
+        let Value::Object(state) = state else { return open };
+        if let Some(Value::Object(retries)) = state.get_mut(RETRIES) {
+            for name in &self.next {
+                open.extend(retries.shift_remove(name).map(|count| (name.clone(), count)));
+            }
+            if retries.is_empty() {
+                state.shift_remove(RETRIES);
+            }
+        }
+        open
+    }
+}
+
+/// Whether a value is what a journal says of it, where texts may stand in the journal without the secrets in them.
+fn agree(said: &Value, is: &Value, may_hide: bool) -> bool {
+    match (said, is) {
+        (Value::String(text), _) if may_hide && text.contains(HIDDEN) => true,
+        (Value::Array(said), Value::Array(is)) => {
+            said.len() == is.len() && said.iter().zip(is).all(|(said, is)| agree(said, is, may_hide))
+        }
+        (Value::Object(said), Value::Object(is)) => {
+            let fits = |(name, value): (&String, &Value)| match is.get(name) {
+                Some(is) => agree(value, is, may_hide),
+                None => may_hide && name.contains(HIDDEN),
+            };
+            said.len() == is.len() && said.iter().all(fits)
+        }
+        _ => said == is,
+    }
+}

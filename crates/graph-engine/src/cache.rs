@@ -1,0 +1,158 @@
+//! The cache of nodes: what a call returned is kept beyond its run, and given to who would make the same call (R295–R301).
+//!
+//! What is kept is only as good as the call's name: the graph's digest, the node, the tool with its contract and version, and the
+//! parameters. It is signed with the runtime's key together with that name, so that what somebody else wrote, changed or put
+//! elsewhere is no result of anything. It is written only behind the commit of the step that it is a result of.
+
+mod entry;
+mod key;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::{Future, ready};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use graph_model::digest::Digest;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+pub use entry::{CacheEntry, CacheEntryError};
+pub(crate) use key::Asked;
+
+use crate::graph::CompiledGraph;
+use crate::runtime::Inner;
+
+/// What a cache does, some time.
+pub type Caching<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// Keeps texts by keys. What it forgets is computed again; what it returns is verified, so it need not be trusted.
+///
+/// It may be used by many runs and processes at once: for a key there is the whole of one text that was put there, or none.
+pub trait Cache: fmt::Debug + Send + Sync + 'static {
+    /// Returns the text that was put under a key last, if there is one.
+    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>>;
+
+    /// Puts a text under a key. After an error or a crash there is the text, or the one before it.
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()>;
+}
+
+/// The cache that a runtime uses, and the versions of the tools whose results it keeps.
+///
+/// ```
+/// # fn build() -> Result<(), graph_engine::BuildError> {
+/// # use graph_engine::{Runtime, SecretKey};
+/// # use graph_engine::cache::{MemoryCache, NodeCache};
+/// # let key = SecretKey::from_seed(&[1; 32]);
+/// let cache = NodeCache::new(MemoryCache::new()).salt(env!("CARGO_PKG_VERSION")).tool("rates/look_up", "2");
+/// let runtime = Runtime::builder().sign_with(key).cache(cache).build()?;
+/// # Ok(())
+/// # }
+/// # build().unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct NodeCache {
+    cache: Arc<dyn Cache>,
+    salt: String,
+    tools: BTreeMap<String, String>,
+}
+
+impl NodeCache {
+    /// Uses `cache`.
+    pub fn new(cache: impl Cache) -> Self {
+        Self { cache: Arc::new(cache), salt: String::new(), tools: BTreeMap::new() }
+    }
+
+    /// Names what all tools of the program are: with another salt, nothing that was kept is found. A program whose tools change
+    /// changes it, as by its own version.
+    #[must_use]
+    pub fn salt(mut self, salt: impl Into<String>) -> Self {
+        self.salt = salt.into();
+        self
+    }
+
+    /// Names the version of one tool: with another, what it returned before is not found.
+    #[must_use]
+    pub fn tool(mut self, id: impl Into<String>, version: impl Into<String>) -> Self {
+        self.tools.insert(id.into(), version.into());
+        self
+    }
+}
+
+/// A cache in memory. Clones share what they hold, and nothing is forgotten: for tests, and for programs that do not run long.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryCache {
+    entries: Arc<Mutex<HashMap<Digest, String>>>,
+}
+
+impl MemoryCache {
+    /// A cache with nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns what there is, in the order of the keys.
+    pub fn entries(&self) -> BTreeMap<Digest, String> {
+        self.held().iter().map(|(key, entry)| (*key, entry.clone())).collect()
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Digest, String>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache for MemoryCache {
+    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+        Box::pin(ready(Ok(self.held().get(key).cloned())))
+    }
+
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+        self.held().insert(*key, entry.to_owned());
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// What a call returned, which is to be kept when its step is committed.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) key: Digest,
+    pub(crate) node: u16,
+    pub(crate) result: Value,
+}
+
+impl Inner {
+    /// Finds what the call of that key returned. An entry that cannot be used is none, and said in `warnings`.
+    pub(crate) async fn cached(&self, key: &Digest, warnings: &mut Vec<String>) -> Option<Value> {
+        let (NodeCache { cache, .. }, signer) = (self.cache.as_ref()?, self.key.as_ref()?);
+        let problem = match cache.get(key).await {
+            Ok(None) => return None,
+            Ok(Some(text)) => match CacheEntry::read(&text, key, &signer.public()) {
+                Ok(entry) => return Some(entry.result),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        warnings.push(format!("the cache entry {key} is not used, and the call is made: {problem}"));
+        None
+    }
+
+    /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
+    pub(crate) async fn keep(&self, code: &CompiledGraph, all: Vec<Fresh>) {
+        let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
+        for Fresh { key: at, node, result } in all {
+            let entry = CacheEntry {
+                key: at,
+                graph: code.id.to_string(),
+                digest: code.digest,
+                node: code.node(node).name.clone(),
+                cached_at: timestamp::seconds(self.clock.now()),
+                result,
+            };
+            if let Err(error) = cache.put(&at, &entry.seal(key)).await {
+                let (graph, node) = (&entry.graph, &entry.node);
+                tracing::warn!(%graph, %node, %error, "what a call returned could not be kept in the cache");
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The key of a call: what its result depends on.
+
+use graph_model::digest::Digest;
+use graph_model::name::ItemId;
+use graph_model::program::THREAD_DIRECTIVE;
+use graph_model::signature::SecretKey;
+use graph_model::value::{Map, Value, canonical_json};
+use serde_json::json;
+
+use super::NodeCache;
+use crate::graph::{CompiledGraph, Tool};
+use crate::runtime::Inner;
+use crate::step::Request;
+
+/// A call that is about to be made.
+pub(crate) struct Asked<'a> {
+    pub(crate) code: &'a CompiledGraph,
+    pub(crate) node: u16,
+    pub(crate) tool: &'a Tool,
+    pub(crate) request: &'a mut Request,
+}
+
+impl Inner {
+    /// Returns the key of a call (R296); none where its result is not to be kept, or nothing is.
+    ///
+    /// It is the SHA-256 of canonical JSON. What may be secret is in it only as the hash of a secret of the runtime's and the value,
+    /// so that nobody can find out the value by trying.
+    pub(crate) fn cache_key(&self, asked: Asked<'_>) -> Option<Digest> {
+        let Asked { code, node, tool, request } = asked;
+        let (NodeCache { salt, tools, .. }, key) = (self.cache.as_ref()?, self.key.as_ref()?);
+        let node = code.node(node);
+        let id = request.id.as_ref().or(tool.id.as_ref()).map_or("", ItemId::as_str);
+        // Of a tool whose id is known only at each call, the compiler cannot say that it is a thread.
+        if !node.cached || id == THREAD_DIRECTIVE || code.settings.secrets.tools.contains_key(&request.tool) {
+            return None;
+        }
+        let values = request.arguments.values_mut();
+        let params = match &tool.params {
+            None => values.first().cloned().unwrap_or_default(),
+            Some(names) => {
+                let given = names.iter().zip(values).filter(|(_, value)| !value.is_null());
+                Value::Object(given.map(|(name, value)| (name.clone(), value.clone())).collect())
+            }
+        };
+        let params = match code.settings.secrets.is_empty() {
+            true => params,
+            false => json!({"hidden": hidden(key, &params)}),
+        };
+        let variable = |name: &String| {
+            let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+            (name.clone(), Value::from(value))
+        };
+        let env: Map<String, Value> = code.env.iter().map(variable).collect();
+        let input = json!({
+            "schema": 1,
+            "kind": "node_input",
+            "graph_id": code.id.as_str(),
+            "graph_hash": code.digest,
+            "node_name": node.name,
+            "interpolated_action": {
+                "primary": tool.verb.name(), "item_type": tool.item.name(), "item_id": id, "params": params,
+            },
+            "remote": node.remote.as_deref(),
+            "contract_hash": code.settings.contracts.get(&request.tool),
+            "tool_version": tools.get(id),
+            "salt": salt,
+            "system_version": env!("CARGO_PKG_VERSION"),
+            // What the built-in tools may reach decides what they find.
+            "config_snapshot_hash": Digest::of(self.tool_settings.as_ref().map(|settings| settings.shown()).unwrap_or_default()),
+            "env": if env.is_empty() { Value::Null } else { hidden(key, &Value::Object(env)).to_hex().into() },
+        });
+        Some(Digest::of(canonical_json(&input)))
+    }
+}
+
+fn hidden(key: &SecretKey, value: &Value) -> Digest {
+    let (secret, value) = (key.derive("node cache"), Digest::of(canonical_json(value)));
+    Digest::of_parts(&[secret.as_slice(), value.as_bytes()])
+}

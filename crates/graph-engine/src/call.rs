@@ -1,0 +1,248 @@
+//! What a tool is told about the call.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_model::capability::{Capability, Grants};
+use graph_model::digest::Digest;
+use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::untrusted::Untrusted;
+
+use crate::record::Parent;
+use crate::stop::{CancelToken, Stop};
+
+/// What a program allows its tools. It is given to [`Builder::tools`](crate::Builder::tools), and a tool gets it from its
+/// [call](Call::tool_settings).
+pub trait ToolSettings: Any + Send + Sync {
+    /// Returns all of it that may change what a tool returns: a result that was kept under other settings is not used again.
+    fn shown(&self) -> String;
+}
+
+/// The call of a tool: which run, which node, which step.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub(crate) run: Arc<RunFacts>,
+    pub(crate) node: u16,
+    pub(crate) tool: u16,
+    pub(crate) step: u64,
+    /// How often the call was made, this time included.
+    pub(crate) attempt: u32,
+    /// The item's index, where the node is a foreach.
+    pub(crate) item: Option<u64>,
+    /// What only some calls have; behind a pointer, for a call is made at each step.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What only some calls have.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct More {
+    pub(crate) id: Option<ItemId>,
+    pub(crate) remote: Option<Arc<str>>,
+    /// Which hook makes the call, if one does.
+    pub(crate) hook: Option<String>,
+    /// Which parts of the hook's parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
+}
+
+/// What is the same for every call of a graph, shared by its runs.
+#[derive(Debug)]
+pub(crate) struct GraphFacts {
+    pub(crate) id: GraphId,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) tools: Vec<Option<ItemId>>,
+    pub(crate) env: Vec<String>,
+    /// Of each node, which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Vec<Untrusted>,
+}
+
+/// What is the same for every call of a run.
+pub(crate) struct RunFacts {
+    pub(crate) id: RunId,
+    pub(crate) graph: Arc<GraphFacts>,
+    pub(crate) parent: Option<Parent>,
+    /// How many graphs and threads may still stand one in the other below this run (R177).
+    pub(crate) depth: u32,
+    /// What the run may use: all of these must grant it.
+    pub(crate) ceiling: Vec<Grants>,
+    /// When the run must have ended, in the monotonic time of the runtime's clock.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stop: Stop,
+    /// Whether a cancel that was asked for before the run was resumed is passed over, as the caller said.
+    pub(crate) ignores_cancel: bool,
+    /// What the program allows the built-in tools.
+    pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
+}
+
+impl RunFacts {
+    /// Whether the run may use a capability.
+    pub(crate) fn allows(&self, capability: &Capability) -> bool {
+        self.ceiling.iter().all(|grants| grants.allow(capability))
+    }
+}
+
+impl fmt::Debug for RunFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run {} of {}", self.id, self.graph.id)
+    }
+}
+
+impl Call {
+    /// Makes a call that no run makes, to try a tool with: of a graph that declares the environment variables `env`, where somebody else
+    /// chose the parts `untrusted` of the parameters, with what the program allows its tools.
+    ///
+    /// # Panics
+    ///
+    /// Never: what it is called has the letters that it needs.
+    pub fn alone(tool: ItemId, env: Vec<String>, untrusted: Untrusted, tool_settings: impl ToolSettings) -> Self {
+        let graph = GraphFacts {
+            id: GraphId::new("alone").expect("it has the letters of a graph's id"),
+            nodes: vec!["alone".to_owned()],
+            tools: vec![Some(tool)],
+            env,
+            untrusted: vec![untrusted],
+        };
+        let facts = RunFacts {
+            id: RunId::new("alone").expect("it has the letters of a run's id"),
+            graph: Arc::new(graph),
+            tool_settings: Some(Arc::new(tool_settings)),
+            parent: None,
+            depth: 0,
+            ceiling: Vec::new(),
+            deadline: None,
+            stop: Stop::default(),
+            ignores_cancel: false,
+        };
+        Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
+    }
+
+    /// Returns the same call as the `attempt`th, from 1.
+    #[must_use]
+    pub fn again(self, attempt: u32) -> Self {
+        Self { attempt, ..self }
+    }
+
+    /// Returns what the program allows its tools, as it was given to [`Builder::tools`](crate::Builder::tools); none where that was of
+    /// another type, or nothing.
+    pub fn tool_settings<T: Any>(&self) -> Option<&T> {
+        let settings: &dyn Any = self.run.tool_settings.as_deref()?;
+        settings.downcast_ref()
+    }
+
+    /// Returns the run's id.
+    pub fn run_id(&self) -> &RunId {
+        &self.run.id
+    }
+
+    /// Returns the graph's id.
+    pub fn graph_id(&self) -> &GraphId {
+        &self.run.graph.id
+    }
+
+    /// Returns the visit of another run that this run belongs to, if it is nested in one.
+    pub fn parent(&self) -> Option<&Parent> {
+        self.run.parent.as_ref()
+    }
+
+    /// Returns the node's name; of a hook, the node at which the run is.
+    pub fn node(&self) -> &str {
+        &self.run.graph.nodes[usize::from(self.node)]
+    }
+
+    /// Returns the tool's id.
+    pub fn tool(&self) -> &str {
+        let id = self.more.as_ref().and_then(|more| more.id.as_ref());
+        id.or(self.run.graph.tools[usize::from(self.tool)].as_ref()).map_or("", ItemId::as_str)
+    }
+
+    /// Returns the number of the step, from 1.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Returns the item's index, from 0, where the node is a foreach.
+    pub fn item(&self) -> Option<u64> {
+        self.item
+    }
+
+    /// Returns where an agent is to do it: the `remote` of the node (R11).
+    pub fn remote(&self) -> Option<&str> {
+        self.more.as_ref()?.remote.as_deref()
+    }
+
+    /// Returns the name of the hook that makes the call, if one does.
+    pub fn hook(&self) -> Option<&str> {
+        self.more.as_ref()?.hook.as_deref()
+    }
+
+    /// Returns how many graphs and threads may still stand one in the other below this run (R177).
+    pub fn depth(&self) -> u32 {
+        self.run.depth
+    }
+
+    /// Returns a key that is the same each time this step is tried: 32 hex digits.
+    ///
+    /// After a crash between the call and the commit, the step runs again and the tool is called again; a call that failed is
+    /// made again too, if the graph says so. A service that takes an idempotency key does the thing once if it gets this one.
+    pub fn idempotency_key(&self) -> String {
+        let mut text = format!("{}/{}/{}", self.run.id, self.step, self.node());
+        if let Some(item) = self.item() {
+            text.push_str(&format!("/{item}"));
+        }
+        if let Some(hook) = self.hook() {
+            text.push_str(&format!("/{hook}"));
+        }
+        Digest::of(text).to_hex()[..32].to_owned()
+    }
+
+    /// Returns which attempt at the call this is, from 1: a call that failed may be made again, as the graph or a hook says.
+    ///
+    /// A run that is resumed counts from 1 again; the [idempotency key](Self::idempotency_key) is the same for all attempts.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether the run was cancelled.
+    ///
+    /// A run that was cancelled waits for the call that it makes. A tool that takes long ends it sooner by returning when it is
+    /// told so. If it fails then, the run ends as cancelled and the call is made again if the run is resumed; if it returns a
+    /// result, that is committed first.
+    pub fn is_cancelled(&self) -> bool {
+        self.run.stop.is_cancelled()
+    }
+
+    /// Waits until the run is [cancelled](Self::is_cancelled); for ever if it is not.
+    ///
+    /// ```
+    /// # use graph_engine::{ActionError, Call, Category};
+    /// # async fn answer() -> String { String::new() }
+    /// async fn ask(call: &Call) -> Result<String, ActionError> {
+    ///     tokio::select! {
+    ///         answer = answer() => Ok(answer),
+    ///         () = call.cancelled() => Err(ActionError::new(Category::Cancelled, "nobody waits for the answer")),
+    ///     }
+    /// }
+    /// ```
+    pub async fn cancelled(&self) {
+        self.cancel_token().cancelled().await;
+    }
+
+    /// Returns what tells that the run was cancelled, for tasks that outlive the borrow of the call.
+    pub fn cancel_token(&self) -> CancelToken {
+        CancelToken::of(&self.run.stop)
+    }
+
+    /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
+    pub fn untrusted(&self) -> &Untrusted {
+        match &self.more {
+            Some(more) if more.hook.is_some() => &more.untrusted,
+            _ => &self.run.graph.untrusted[usize::from(self.node)],
+        }
+    }
+
+    /// Returns the environment variables that the graph declares, which its tools may see.
+    pub fn env(&self) -> &[String] {
+        &self.run.graph.env
+    }
+}

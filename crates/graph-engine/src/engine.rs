@@ -1,0 +1,1112 @@
+//! The engine: plan, perform, advance, commit.
+//!
+//! A step visits every activation of the frontier against the same committed state, folds what they write in the frontier's
+//! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
+//! idempotency key for each call, and no other.
+
+mod desk;
+pub(crate) mod hooks;
+pub(crate) mod nested;
+mod perform;
+mod single;
+mod walk;
+mod writing;
+
+use std::any::Any;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::stream::{self, StreamExt};
+use graph_model::name::RunId;
+use graph_model::program::{self, LAST_ERROR, OnMaxSteps, RETRIES};
+use graph_model::secret::Mask;
+use graph_model::timestamp;
+use graph_model::value::{AsView, Map, Mismatch, Value, View};
+use tokio::task::yield_now;
+use tracing::Instrument;
+
+use crate::cache::Fresh;
+use crate::call::{Call, RunFacts};
+use crate::error::{Failure, LastError, RunError, SuppressedError};
+use crate::graph::CompiledGraph;
+use crate::hooks::Control;
+use crate::machine::{Calling, Cells, Lane, Machine};
+use crate::observer::Event;
+use crate::record::{
+    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, VisitFailure, WrittenVisit,
+    open_joins, targets,
+};
+use crate::run::had_others_turn;
+use crate::runtime::Inner;
+use crate::step::{
+    Activation, Candidate, Change, Edges, Env, Facts, FoldError, NO_WAY, Notes, Now, Outcome, Position, Settled,
+    Visited, Way, fold, output, path, settle,
+};
+use crate::vault::{Place, Vault, hidden, tool_mask};
+
+pub(crate) use desk::{Desk, Finished};
+pub use perform::unfit_parameters;
+pub(crate) use perform::{BUILTIN_RETRIES, NO_GRAPH, denied, element, failed, no_spaces, timed_out};
+pub use writing::Durability;
+pub(crate) use writing::Writing;
+
+/// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
+const TURN: Duration = Duration::from_micros(500);
+/// After how many steps the time of that is looked at: looking costs a fifth of a step.
+const STEPS_A_LOOK: u64 = 32;
+
+/// What the end of a run says that was cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
+/// What the end of a run says that had taken all the time it may.
+pub(crate) const OVERDUE: &str = "the run took longer than it may";
+/// What the end of a run says before what a node wrote that the state does not take.
+pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
+
+/// Returns what the end of a run says that had taken all the steps it may.
+pub(crate) fn exceeded(most: u64) -> String {
+    format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// What of a run does not change while it is at work.
+pub(crate) struct RunContext {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) runtime: Arc<Inner>,
+    pub(crate) facts: Arc<RunFacts>,
+    /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
+    pub(crate) allowed: Vec<bool>,
+    /// What is known of its secrets; none where the graph has none.
+    pub(crate) vault: Option<Arc<Vault>>,
+    /// Whether it has a journal.
+    pub(crate) is_kept: bool,
+    pub(crate) durability: Durability,
+    pub(crate) desk: Desk,
+    pub(crate) began: Duration,
+}
+
+/// Where a run stands between two steps. Nobody changes it while a step is at work.
+pub(crate) struct Standing {
+    pub(crate) state: Box<dyn Cells>,
+    pub(crate) position: Position,
+    /// What of the next step was done before the run was taken up.
+    pub(crate) done: Finished,
+}
+
+/// What the visits of a step look at. A visit of one of several branches owns a clone of it, with all else that it needs: it can be
+/// polled anywhere, and dropped, by itself.
+#[derive(Clone)]
+pub(crate) struct StepContext {
+    pub(crate) run: Arc<RunContext>,
+    pub(crate) standing: Arc<Standing>,
+}
+
+impl Deref for StepContext {
+    type Target = RunContext;
+
+    #[inline]
+    fn deref(&self) -> &RunContext {
+        &self.run
+    }
+}
+
+/// A run at work.
+pub(crate) struct Engine {
+    pub(crate) context: StepContext,
+    /// Whether the run has yet to begin, which hooks are told.
+    pub(crate) is_new: bool,
+    /// The visits so far, if the runtime keeps them.
+    pub(crate) history: Option<Vec<record::Visit>>,
+    /// Its journal, but while a step is at work that writes to it.
+    pub(crate) journal: Option<Writing>,
+    pub(crate) slots: Vec<Slot>,
+    /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
+    pub(crate) turn: Instant,
+}
+
+impl Deref for Engine {
+    type Target = StepContext;
+
+    #[inline]
+    fn deref(&self) -> &StepContext {
+        &self.context
+    }
+}
+
+/// A lane and what its tool is told.
+pub(crate) struct Slot {
+    lane: Box<dyn Lane>,
+    call: Call,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// The node that was visited last.
+    pub(crate) node: String,
+    pub(crate) output: Value,
+    /// The output with its secrets hidden, where it may have some.
+    pub(crate) hidden: Option<Box<Value>>,
+    pub(crate) state: Value,
+    pub(crate) steps: u64,
+    pub(crate) suppressed: Vec<SuppressedError>,
+    /// Whether it ended because it had taken all the steps it may, and its result is to say so.
+    pub(crate) exhausted: bool,
+    pub(crate) history: Vec<record::Visit>,
+}
+
+/// A visit that was made.
+#[derive(Default)]
+struct Visit {
+    activation: Activation,
+    /// The time of the visit, if anything asked for it.
+    at: Option<SystemTime>,
+    /// Whether a tool was called; what it returned is in the visit's lane.
+    called: bool,
+    /// What it returned, where that is not in the lane.
+    value: Option<Value>,
+    /// What the calls of a foreach returned, in the order of its items.
+    results: Option<Vec<Value>>,
+    /// The items of a foreach that failed.
+    items: Vec<ItemFailure>,
+    failure: Option<Box<Failure>>,
+    /// How often its tool was called.
+    calls: u64,
+    /// The nested run.
+    run: Option<RunId>,
+    /// Whether nothing was called, since all that it would have returned was in the cache.
+    cached: bool,
+    /// What its calls returned that is to be kept.
+    fresh: Vec<Fresh>,
+    /// Whether a hook ended the run after the failure.
+    is_ended: bool,
+    /// Whether the run was stopped, or its time was up, before the visit was done.
+    is_interrupted: bool,
+    /// Why the run cannot go on.
+    broken: Option<Box<RunError>>,
+    /// Whether it failed on what its calls returned.
+    is_unfit: bool,
+    changes: Vec<Change>,
+    /// The keys that were not set before, by name; only where somebody watches.
+    new_keys: Vec<String>,
+    way: Way,
+    elapsed: Duration,
+    warnings: Vec<String>,
+}
+
+impl Engine {
+    /// Changes where the run stands, between two steps.
+    pub(crate) fn standing(&mut self) -> &mut Standing {
+        alone(&mut self.context.standing)
+    }
+
+    /// Has no hooks told that the run begins.
+    pub(crate) fn not_new(mut self) -> Self {
+        self.is_new = false;
+        self
+    }
+
+    /// Runs until an end, an error, or a commit that fails.
+    ///
+    /// A run that waits holds this future for as long as it waits. What few runs do is boxed in it, so that it is as large as what all
+    /// of them do.
+    pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
+        if self.is_new {
+            let start = self.graph().start;
+            let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
+            if let Some(error) = ended {
+                return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
+            }
+        }
+        // Visits are used again, step after step.
+        let mut visits = Vec::new();
+        loop {
+            if self.is_interrupted()
+                && let Some(error) = Box::pin(self.interruption()).await
+            {
+                return Err(error);
+            }
+            if !self.may_walk() || !self.walk(&mut visits).await {
+                // Somebody may have stopped the run on its way: no other step is begun then.
+                if self.facts.stop.is_set() {
+                    continue;
+                }
+                if is_others_turn(self.standing.position.steps, &mut self.turn) {
+                    yield_now().await;
+                }
+                if self.is_exhausted()
+                    && let Some(end) = Box::pin(self.at_limit()).await
+                {
+                    return end;
+                }
+                self.perform(&mut visits).await;
+            }
+            if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
+                return Err(*broken);
+            }
+            if visits.iter().any(|visit| visit.is_interrupted)
+                && let Some(error) = Box::pin(self.interruption()).await
+            {
+                return Err(error);
+            }
+            self.settle(&mut visits);
+            if let Some(failed) = visits.iter().position(|visit| visit.way.is_fatal()) {
+                return Err(Box::pin(self.fail(visits, failed)).await);
+            }
+            if let Some(ended) = self.commit(&mut visits).await? {
+                return ended;
+            }
+        }
+    }
+
+    /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
+    fn may_walk(&self) -> bool {
+        !self.is_timed()
+            // Somebody who looks at spans sees each step.
+            && !tracing::span_enabled!(tracing::Level::INFO)
+            && self.vault.is_none()
+            && self.facts.deadline.is_none()
+            && self.history.is_none()
+            && !self.has_hooks(program::Event::AfterStep)
+    }
+
+    /// Whether the run was stopped, or has taken all the time it may.
+    fn is_interrupted(&self) -> bool {
+        self.facts.stop.is_set() || self.is_overdue()
+    }
+
+    /// Ends the run if it was stopped, or has taken all the time it may.
+    async fn interruption(&mut self) -> Option<RunError> {
+        let run = self.facts.id.clone();
+        if self.facts.stop.is_cancelled() {
+            self.cancel_inside().await;
+            let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
+            let end = End { error, signal, ..self.end_of(Status::Cancelled) };
+            if let Err(error) = self.end_without_result(end).await {
+                return Some(error);
+            }
+            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+            return Some(RunError::Cancelled { run, steps, state });
+        }
+        if self.facts.stop.is_set() {
+            return Some(self.leave().await);
+        }
+        if self.is_overdue() {
+            let error = Some(OVERDUE.to_owned());
+            if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
+                return Some(error);
+            }
+            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+            return Some(RunError::Deadline { run, steps, state });
+        }
+        None
+    }
+
+    /// Leaves the run where it stands, to be resumed: all that was done is durable then.
+    async fn leave(&mut self) -> RunError {
+        let (run, steps) = (self.facts.id.clone(), self.standing.position.steps);
+        // What of the step is done is not done again when the run is resumed.
+        let done = self.seal_done();
+        if let Some(journal) = &mut self.journal
+            && let Err(source) = journal.flush(done).await
+        {
+            self.observe_end(Status::Running, Some(&source.to_string()));
+            return RunError::Store { run, step: steps + 1, source };
+        }
+        let error = RunError::ShutDown { run, steps, state: Box::new(self.state_value()) };
+        self.observe_end(Status::Running, Some(&error.to_string()));
+        error
+    }
+
+    /// Returns how many steps the run may take.
+    fn most_steps(&self) -> u64 {
+        self.standing.position.most_steps(self.graph())
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.standing.position.is_exhausted(self.graph())
+    }
+
+    /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
+    async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
+        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let (taken, most) = (self.standing.position.steps, self.most_steps());
+        match self.limit_hooks(node, taken, most).await {
+            Some(Control::Continue { additional_steps }) => {
+                if let Some(wanted) = self.standing.position.extended(self.graph(), additional_steps) {
+                    self.standing().position.limit = Some(wanted);
+                    if !self.is_exhausted() {
+                        return None;
+                    }
+                }
+            }
+            Some(Control::Fail { error }) => {
+                return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
+            }
+            Some(Control::Abort) => {
+                let failure = Failure::permanent("aborted by a hook");
+                return Some(Err(self.end_at(node, taken, failure, false).await));
+            }
+            Some(Control::Retry { .. }) | None => {}
+        }
+        match self.graph().settings.on_max_steps {
+            OnMaxSteps::Fail => Some(Err(self.exceed().await)),
+            on_max_steps => {
+                // The run ends where it stands, with its state (R130 has no such way; it is that of bounded state machines).
+                let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
+                Some(self.end_exhausted(flag).await)
+            }
+        }
+    }
+
+    async fn end_exhausted(&mut self, flag: bool) -> Result<Ended, RunError> {
+        let output = self.keys_value();
+        let mut ended = self.ended(output);
+        ended.exhausted = flag;
+        if self.is_kept {
+            let (status, steps) = (ended.status, ended.steps);
+            let output = self.sealed_output(steps, &ended.output);
+            let end = End { output, exhausted: true, ..End::of(status, steps) };
+            let record = self.seal("end", &end);
+            self.append(vec![record], ended.steps + 1, ended.status).await?;
+        }
+        self.observe_end(ended.status, None);
+        self.tell_end(self.standing.position.last, ended.status, None).await;
+        Ok(ended)
+    }
+
+    /// Visits every node of the frontier.
+    async fn perform(&mut self, visits: &mut Vec<Visit>) {
+        while self.slots.len() < self.standing.position.frontier.len() {
+            self.slots.push(self.slot());
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        visits.resize_with(self.standing.position.frontier.len(), Visit::default);
+        let shares = self.shares(&self.standing.position.frontier);
+        visits
+            .iter_mut()
+            .zip(&self.standing.position.frontier)
+            .for_each(|(visit, activation)| visit.begin(activation.clone()));
+        if let Some(mut writing) = self.journal.take_if(|_| shares) {
+            let all = self.context.visit_all(visits, &mut slots);
+            if let Err(error) = Box::pin(self.context.beside(&mut writing, all)).await
+                && let Some(visit) = visits.first_mut()
+            {
+                visit.broken = Some(Box::new(error));
+            }
+            self.journal = Some(writing);
+        } else {
+            self.visit_all(visits, &mut slots).await;
+        }
+        self.slots = slots;
+    }
+
+    /// Computes what the visits write and where they lead.
+    fn settle(&self, visits: &mut [Visit]) {
+        for (visit, slot) in visits.iter_mut().zip(&self.slots) {
+            self.settle_visit(visit, slot);
+        }
+    }
+
+    /// Computes what a visit writes and where it leads, behind its calls.
+    fn settle_visit(&self, visit: &mut Visit, slot: &Slot) {
+        let clock = || self.runtime.clock.now();
+        let now = Now::known_at(&clock, visit.at);
+        let mut notes = Notes::default();
+        let env = self.env(&visit.activation, &now);
+        let scrub = |failure: &mut Failure| self.scrub(failure);
+        let facts = Facts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
+        let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
+            (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
+            (None, Some(results), _) => Outcome::Each(results),
+            (None, None, Some(value)) => Outcome::Returned(value.view()),
+            (None, None, None) if visit.called => Outcome::Returned(slot.lane.outcome()),
+            (None, None, None) => Outcome::None,
+        };
+        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
+        visit.way = way;
+        if unfit.is_some() {
+            (visit.is_unfit, visit.failure) = (true, unfit);
+        }
+        visit.at = now.known();
+        visit.warnings.append(&mut notes.take());
+        self.warn(visit.activation.node, &visit.warnings);
+    }
+
+    fn warn(&self, node: u16, warnings: &[String]) {
+        for warning in warnings {
+            let node = &self.graph().node(node).name;
+            tracing::warn!(run = %self.facts.id, %node, "{warning}");
+        }
+    }
+
+    /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
+    ///
+    /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of it fits. If the
+    /// store fails, the run is left, and what stands in the store is where it goes on.
+    async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
+        let first = self.standing.position.steps + 1;
+        let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
+        let candidate = match self.fold(visits) {
+            Ok(candidate) => candidate,
+            Err(error) => {
+                let (failure, is_unfit) = match &error {
+                    FoldError::Misfit { mismatch, .. } => (format!("{UNFIT}{mismatch}"), true),
+                    other => (format!("{NO_WAY}{other}"), false),
+                };
+                return Err(Box::pin(self.end_at(error.node(), first, Failure::permanent(failure), is_unfit)).await);
+            }
+        };
+        let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
+        let mut records = Vec::new();
+        if self.is_kept {
+            records.push(self.seal_step(visits, &candidate));
+        }
+        if self.is_observed() {
+            self.note_new_keys(visits);
+        }
+        let kept = self.history.is_some().then(|| self.owned(visits));
+        // What the hooks are told of a visit, whose parts are used again.
+        let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
+        if let Err((node, mismatch)) = self.take(candidate, visits) {
+            // Only a machine that says of a value that it fits, and does not take it, comes here.
+            if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
+                (journal.chain, journal.due) = (chain, due);
+            }
+            // What the journal says of the end is what was committed.
+            self.standing().position.steps = first - 1;
+            let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
+            return Err(Box::pin(self.end_at(node, first, failure, true)).await);
+        }
+        if let (Some(history), Some(kept)) = (&mut self.history, kept) {
+            history.extend(kept);
+        }
+        let ended =
+            self.standing.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
+        self.clear_desk();
+        if ended.is_none() {
+            records.extend(self.seal_snapshot());
+        }
+        let fresh = take_fresh(visits);
+        match &mut self.journal {
+            Some(journal) => {
+                journal.keep(fresh);
+                self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+            }
+            None if fresh.is_empty() => {}
+            None => Box::pin(self.runtime.keep(self.machine.graph(), fresh)).await,
+        }
+        if self.is_observed() {
+            self.observe_visits(visits);
+        }
+        for (node, values) in told.into_iter().flatten() {
+            if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
+                && ended.is_none()
+            {
+                let step = self.standing.position.steps;
+                return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
+            }
+        }
+        if let Some(ended) = &ended {
+            self.observe_end(ended.status, None);
+            Box::pin(self.tell_end(last, ended.status, None)).await;
+        }
+        Ok(ended.map(Ok))
+    }
+
+    /// Returns the end that the run has come to at a node, which was told the time `at`, and adds its record to those of the step.
+    fn come_to_end(
+        &mut self,
+        node: u16,
+        at: Option<SystemTime>,
+        visits: &mut [Visit],
+        records: &mut Vec<Sealed>,
+    ) -> Ended {
+        let mut notes = Notes::default();
+        let (ended, now) = self.end(node, at, &mut notes);
+        let warnings = notes.take();
+        self.warn(node, &warnings);
+        if let Some(visit) = visits.last_mut() {
+            visit.warnings.extend(warnings.iter().cloned());
+        }
+        if self.is_kept {
+            let output = self.sealed_output(ended.steps, &ended.output);
+            let now = now.map(timestamp::unix_milliseconds);
+            let end = End { output, now, warnings, ..End::of(ended.status, ended.steps) };
+            records.push(self.seal("end", &end));
+        }
+        ended
+    }
+
+    /// Returns what hooks are told of visits: the node, and names with their values (R147).
+    fn after_step_values(&self, visits: &[Visit]) -> Vec<(u16, [(&'static str, Value); 3])> {
+        let values = |(visit, slot): (&Visit, &Slot)| {
+            let node = visit.activation.node;
+            let next = match &visit.way {
+                Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
+                Way::OnError(target) => Some(*target),
+                Way::Along { .. } | Way::Fatal => None,
+            };
+            let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
+            let result = match &visit.failure {
+                Some(failure) => View::Object(&**failure).to_value(),
+                None => {
+                    let mask = tool_mask(&self.graph().settings.secrets, &self.graph().node(node).kind);
+                    hidden(mask, visit.outcome(slot).to_value())
+                }
+            };
+            let name = Value::from(self.graph().node(node).name.as_str());
+            (node, [("node", name), ("next_node", next), ("result", result)])
+        };
+        visits.iter().zip(&self.slots).map(values).collect()
+    }
+
+    /// Tells the hooks that the run ended (R155).
+    async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
+        let steps = Value::from(self.standing.position.steps);
+        let values = [
+            ("steps", steps),
+            ("status", Value::from(status.name())),
+            ("error", error.map_or(Value::Null, Value::from)),
+        ];
+        // Nothing that a hook wishes can change how a run ended.
+        self.tell(program::Event::GraphCompleted, node, values, status).await;
+    }
+
+    /// Computes where the step leads.
+    fn fold(&self, visits: &[Visit]) -> Result<Candidate, FoldError> {
+        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+        fold(self.machine.graph(), &self.standing.position, Some(&*self.standing.state), visited)
+    }
+
+    /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
+    fn take(&mut self, candidate: Candidate, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
+        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+        let Standing { state, position, .. } = alone(&mut self.context.standing);
+        candidate.take(self.context.run.machine.graph(), position, visited);
+        for visit in visits {
+            for change in visit.changes.drain(..) {
+                let written = state.set(change.key, change.value);
+                written.map_err(|mismatch| (visit.activation.node, mismatch))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the end that the run has come to at a node, and the time if anything asked for it.
+    fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
+        let clock = || self.runtime.clock.now();
+        let now = Now::known_at(&clock, at);
+        let at = Activation::of(node);
+        let ended = self.ended(output(&self.env(&at, &now), notes));
+        (ended, now.known())
+    }
+
+    fn ended(&self, output: Value) -> Ended {
+        let (status, suppressed) = (self.standing.position.status_at_end(), self.standing.position.suppressed.clone());
+        let (state, steps) = (self.state_value(), self.standing.position.steps);
+        let history = self.history.clone().unwrap_or_default();
+        let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
+        let node = self.graph().node(self.standing.position.last).name.clone();
+        Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
+    }
+
+    fn state_value(&self) -> Value {
+        state_value(self.graph(), &*self.standing.state, &self.standing.position)
+    }
+
+    /// Returns the keys that are set, which is what a run returns that has no return node.
+    fn keys_value(&self) -> Value {
+        let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
+        Value::Object(keys(self.graph(), &*self.standing.state).map(plain).collect())
+    }
+
+    /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
+    async fn fail(&mut self, mut visits: Vec<Visit>, failed: usize) -> RunError {
+        if self.is_observed() {
+            self.observe_visits(&visits);
+        }
+        let failures = self.failures(&visits);
+        let visit = visits.swap_remove(failed);
+        let step = visit.activation.number;
+        let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
+        self.end_with(visit.activation.node, step, *failure, visit.is_unfit, failures).await
+    }
+
+    /// Returns the visits that end the run with their failures, where there are several.
+    fn failures(&self, visits: &[Visit]) -> Vec<VisitFailure> {
+        let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
+        if fatal().count() < 2 {
+            return Vec::new();
+        }
+        let failure = |visit: &Visit| {
+            let mut failure = visit.failure.clone().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
+            self.scrub(&mut failure);
+            let node = self.graph().node(visit.activation.node).name.clone();
+            VisitFailure { step: visit.activation.number, node, error: failure.message, unfit: visit.is_unfit }
+        };
+        fatal().map(failure).collect()
+    }
+
+    /// Ends the run at a node; `unfit` if it failed on what its calls returned.
+    async fn end_at(&mut self, node: u16, step: u64, failure: Failure, unfit: bool) -> RunError {
+        self.end_with(node, step, failure, unfit, Vec::new()).await
+    }
+
+    /// As [`Engine::end_at`], where several visits failed.
+    async fn end_with(
+        &mut self,
+        node: u16,
+        step: u64,
+        mut failure: Failure,
+        unfit: bool,
+        failures: Vec<VisitFailure>,
+    ) -> RunError {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(&mut failure, None);
+        }
+        let node = self.graph().node(node).name.clone();
+        let (error, code) = (Some(failure.message.clone()), failure.code.clone());
+        let end = End { error, code, node: Some(node.clone()), unfit, failures, ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
+            return error;
+        }
+        self.standing().position.root.last_error =
+            Some(LastError { node: node.clone(), error: failure.message.clone() });
+        RunError::Node {
+            run: self.facts.id.clone(),
+            node,
+            step,
+            failure: Box::new(failure),
+            state: Box::new(self.state_value()),
+        }
+    }
+
+    /// Ends the run because it takes too many steps (R130).
+    async fn exceed(&mut self) -> RunError {
+        let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
+        let message = exceeded(self.most_steps());
+        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
+        if let Err(error) = self.end_without_result(end).await {
+            return error;
+        }
+        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        self.tell_end(node, Status::Error, Some(&message)).await;
+        let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+        RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
+    }
+
+    async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
+        let (status, steps) = (end.status, end.steps);
+        if self.is_kept {
+            // What of the step is done is not done again if the run is taken up.
+            let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
+            records.push(self.seal("end", &end));
+            self.append(records, steps + 1, status).await?;
+        }
+        self.observe_end(status, end.error.as_deref());
+        Ok(())
+    }
+
+    /// Returns an end at this step of which there is nothing else to say.
+    fn end_of(&self, status: Status) -> End {
+        End::of(status, self.standing.position.steps)
+    }
+
+    /// Returns a snapshot of where the run stands, if one is due.
+    fn seal_snapshot(&mut self) -> Option<Sealed> {
+        let StepContext { run, standing } = &self.context;
+        let (code, vault) = (run.machine.graph(), run.vault.as_deref());
+        let (state, position) = (&*standing.state, &standing.position);
+        let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
+        writing.snapshot(SnapshotDraft { code, state, position, vault })
+    }
+
+    fn seal_step(&mut self, visits: &[Visit], candidate: &Candidate) -> Sealed {
+        let machine = Arc::clone(&self.machine);
+        let code = machine.graph();
+        let slots = std::mem::take(&mut self.slots);
+        let covered = |(visit, slot): (&Visit, &Slot)| self.covered(visit, slot, true);
+        let covered: Vec<Option<Covered>> = visits.iter().zip(&slots).map(covered).collect();
+        let made = visits.iter().zip(&slots).zip(&covered);
+        let step = Step {
+            visits: made.map(|((visit, slot), covered)| visit.written(code, slot, covered)).collect(),
+            next: targets(code, candidate.next()),
+            joins: open_joins(code, candidate.joins(&self.standing.position)),
+            limit: self.standing.position.limit,
+        };
+        let journal = self.journal.as_mut().expect("only a run with a journal seals records");
+        let sealed = journal.seal("step", step);
+        self.slots = slots;
+        sealed
+    }
+
+    fn seal(&mut self, kind: &'static str, entry: impl serde::Serialize) -> Sealed {
+        self.journal.as_mut().expect("only a run with a journal seals records").seal(kind, entry)
+    }
+
+    async fn append(&mut self, records: Vec<Sealed>, step: u64, status: Status) -> Result<(), RunError> {
+        let journal = self.journal.as_mut().expect("only a run with a journal appends records");
+        let written = journal.append(records, status).await;
+        written.map_err(|source| {
+            self.observe_end(Status::Running, Some(&source.to_string()));
+            RunError::Store { run: self.facts.id.clone(), step, source }
+        })
+    }
+
+    /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
+    fn covered(&self, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
+        let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
+        let secrets = &code.settings.secrets;
+        let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
+        let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
+        let result = cover(mask, Place::result(step), visit.outcome(slot).to_plain_value());
+        let change = |change: &Change| {
+            let name = &code.keys[change.key].name;
+            (name.clone(), cover(secrets.keys.get(name), Place::change(step, name), change.value.clone()))
+        };
+        // What of a list is secret is not known: all of it is sealed.
+        let list = match visit.way.edges() {
+            Edges::Over(list) => Some(cover(Some(&Mask::All), Place::list(step), Value::Array(list.to_vec()))),
+            _ => None,
+        };
+        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
+    }
+
+    /// Returns what a run returns as its journal holds it.
+    fn sealed_output(&self, steps: u64, output: &Value) -> Value {
+        let mask = self.graph().settings.secrets.output.as_ref();
+        match &self.vault {
+            Some(vault) => vault.seal(mask, Place::output(steps), output.clone()),
+            None => output.clone(),
+        }
+    }
+
+    fn note_new_keys(&self, visits: &mut [Visit]) {
+        for visit in visits {
+            let new = |change: &&Change| self.standing.state.get(change.key).is_null() && !change.value.is_null();
+            let name = |change: &Change| self.graph().keys[change.key].name.clone();
+            visit.new_keys = visit.changes.iter().filter(new).map(name).collect();
+            visit.new_keys.sort_unstable();
+        }
+    }
+
+    /// Returns visits as a history keeps them.
+    fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
+        let read = |(visit, slot): (&Visit, &Slot)| {
+            let covered = self.covered(visit, slot, false);
+            visit.written(self.graph(), slot, &covered).to_read()
+        };
+        visits.iter().zip(&self.slots).map(read).collect()
+    }
+
+    fn observe_visits(&self, visits: &[Visit]) {
+        let total = self.runtime.clock.monotonic().saturating_sub(self.began);
+        for visit in visits {
+            let node = self.graph().node(visit.activation.node);
+            self.observe(&Event::StepCompleted {
+                run: &self.facts.id,
+                step: visit.activation.number,
+                node: &node.name,
+                kind: node.kind.kind(),
+                elapsed: visit.elapsed,
+                total,
+                error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
+                edge: visit.way.edge(),
+                cached: visit.cached,
+                new_keys: &visit.new_keys,
+                warnings: &visit.warnings,
+            });
+        }
+    }
+
+    fn observe_end(&self, status: Status, error: Option<&str>) {
+        if self.is_observed() {
+            let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
+            let steps = self.standing.position.steps;
+            self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error });
+        }
+    }
+}
+
+impl StepContext {
+    fn slot(&self) -> Slot {
+        let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
+        Slot { lane: self.machine.lane(), call }
+    }
+
+    fn graph(&self) -> &CompiledGraph {
+        self.machine.graph()
+    }
+
+    fn is_observed(&self) -> bool {
+        !self.runtime.observers.is_empty()
+    }
+
+    fn observe(&self, event: &Event<'_>) {
+        self.runtime.observers.iter().for_each(|observer| observer.observe(event));
+    }
+
+    /// Returns what a node looks at.
+    fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
+        Env::new(self.machine.graph(), &self.standing.position, &*self.standing.state, at, now)
+    }
+
+    /// Visits the nodes of the frontier: one in the run's own future, several each in a future of its own, so many at a time as the
+    /// graph says.
+    async fn visit_all(&self, visits: &mut Vec<Visit>, slots: &mut Vec<Slot>) {
+        if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
+            return self.timed_visit(visit, slot, true).await;
+        }
+        let most = self.graph().branches_at_once(&self.standing.position.frontier).max(1);
+        let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
+        let branches = branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot));
+        let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;
+        made.sort_unstable_by_key(|(place, ..)| *place);
+        for (_, visit, slot) in made {
+            visits.push(visit);
+            slots.push(slot);
+        }
+    }
+
+    /// Visits the node of a branch. The future owns all that it looks at.
+    async fn branch(self, place: usize, mut visit: Visit, mut slot: Slot) -> (usize, Visit, Slot) {
+        self.timed_visit(&mut visit, &mut slot, false).await;
+        (place, visit, slot)
+    }
+
+    async fn timed_visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
+        let node = &self.graph().node(visit.activation.node).name;
+        let span = tracing::info_span!("graph.step", %node, step = visit.activation.number);
+        self.visit(visit, slot, is_alone).instrument(span).await;
+        if let Some(began) = began {
+            visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
+        }
+    }
+
+    /// Whether anybody asks how long a visit took.
+    fn is_timed(&self) -> bool {
+        self.is_kept || self.is_observed()
+    }
+
+    /// Cuts the secrets out of a failure.
+    fn scrub(&self, failure: &mut Failure) {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(failure, None);
+        }
+    }
+
+    /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
+    fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
+        if let Some(vault) = &self.vault {
+            vault.scrub_failure(&mut failure, mask);
+        }
+        failure
+    }
+
+    fn observe_start(&self, step: u64, node: u16) {
+        let node = self.graph().node(node);
+        let (name, kind) = (&node.name, node.kind.kind());
+        self.observe(&Event::StepStarted { run: &self.facts.id, step, node: name, kind });
+    }
+}
+
+impl Visit {
+    /// Begins another visit in the place of the last.
+    fn begin(&mut self, activation: Activation) {
+        self.activation = activation;
+        self.at = None;
+        self.called = false;
+        self.value = None;
+        self.results = None;
+        self.items.clear();
+        self.calls = 0;
+        self.run = None;
+        self.cached = false;
+        self.fresh.clear();
+        self.is_ended = false;
+        self.is_interrupted = false;
+        self.broken = None;
+        self.failure = None;
+        self.is_unfit = false;
+        self.changes.clear();
+        self.new_keys.clear();
+        self.way = Way::default();
+        self.elapsed = Duration::ZERO;
+        self.warnings.clear();
+    }
+
+    /// Looks at what the visit returned.
+    fn outcome<'a>(&'a self, slot: &'a Slot) -> View<'a> {
+        match (&self.value, &self.failure, &self.results) {
+            (Some(value), _, _) => value.view(),
+            (None, None, None) if self.called => slot.lane.outcome(),
+            _ => View::Null,
+        }
+    }
+
+    /// Returns what decides where the run stands behind it.
+    fn visited<'a>(&'a self, slot: &'a Slot) -> Visited<'a> {
+        Visited {
+            at: &self.activation,
+            calls: self.calls,
+            error: self.failure.as_ref().map(|failure| failure.message.as_str()),
+            items: &self.items,
+            way: &self.way,
+            returned: self.outcome(slot),
+            changes: &self.changes,
+        }
+    }
+
+    /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
+    fn written<'a>(
+        &'a self,
+        graph: &'a CompiledGraph,
+        slot: &'a Slot,
+        covered: &'a Option<Covered>,
+    ) -> WrittenVisit<'a> {
+        let node = graph.node(self.activation.node);
+        let failure = self.failure.as_deref();
+        // What the edges saw of a failure beside its text; those of a foreach see nothing of it.
+        let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
+        let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
+        WrittenVisit {
+            step: self.activation.number,
+            node: &node.name,
+            branch: path(self.activation.frame.as_ref()),
+            fan: self.activation.frame.as_ref().map_or(0, |frame| frame.fan.visit),
+            result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
+            calls: if self.calls > 1 { self.calls } else { 0 },
+            run: self.run.clone(),
+            items: self.items.clone(),
+            error: failure.map(|failure| failure.message.as_str()),
+            category: failure.map(|failure| failure.category.name()),
+            suppressed: self.way.is_suppressed(),
+            data: data.map(AsView::view),
+            cached: self.cached,
+            changes: match covered {
+                Some(covered) => Changes::Covered(&covered.changes),
+                None => Changes::Plain(graph, &self.changes),
+            },
+            edges: self.way.edges().as_slice().to_vec(),
+            over: match self.way.edges() {
+                Edges::Over(list) => Some(u32::try_from(list.len()).unwrap_or(u32::MAX)),
+                _ => None,
+            },
+            list: match (self.way.edges(), covered) {
+                (Edges::Over(_), Some(covered)) => covered.list.as_ref().map(AsView::view),
+                (Edges::Over(list), None) => Some(list.view()),
+                _ => None,
+            },
+            now: self.at.map(timestamp::unix_milliseconds),
+            ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
+            warnings: self.warnings.clone(),
+        }
+    }
+}
+
+/// Returns where a run stands, to be changed: nobody looks at it between two steps.
+fn alone(standing: &mut Arc<Standing>) -> &mut Standing {
+    Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
+}
+
+/// Whether the other tasks of the thread should have a turn behind so many steps, for the graph's tools may never wait.
+#[inline]
+fn is_others_turn(steps: u64, turn: &mut Instant) -> bool {
+    steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && is_turn_over(turn)
+}
+
+/// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
+#[inline(never)]
+fn is_turn_over(turn: &mut Instant) -> bool {
+    let had_turn = had_others_turn();
+    let is_over = turn.elapsed() >= TURN;
+    if is_over {
+        *turn = Instant::now();
+    }
+    is_over && !had_turn
+}
+
+/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
+pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
+    let mut map = Map::new();
+    let secrets = &code.settings.secrets;
+    map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
+    map.extend(keys(code, state).map(|(name, view)| {
+        let value = hidden(secrets.keys.get(&name), view.to_value());
+        (name, value)
+    }));
+    if let Some(error) = &position.root.last_error {
+        map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
+    }
+    if !position.root.retries.is_empty() {
+        map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
+    }
+    Value::Object(map)
+}
+
+fn keys<'s>(code: &'s CompiledGraph, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
+    let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
+    set.map(|(index, key)| (key.name.clone(), state.get(index)))
+}
+
+/// Takes what the calls of a step returned that is to be kept when it is committed; nothing of a node that could not use it.
+fn take_fresh(visits: &mut [Visit]) -> Vec<Fresh> {
+    visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
+}
+
+/// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
+struct Answer<'a>(Calling<'a>);
+
+impl Future for Answer<'_> {
+    type Output = Result<(), Box<Failure>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_call(&mut self.0, context)
+    }
+}
+
+#[inline]
+fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
+    match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
+        Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),
+        Err(panic) => {
+            let message = format!("the tool panicked: {}", panic_text(&*panic));
+            Poll::Ready(Err(Box::new(Failure::permanent(message))))
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how large the future is that a function of an engine returns.
+    fn size_of_future<F: Future>(_: impl FnOnce(Engine) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Holds for a future that a task can be made of.
+    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, Visit, Slot) -> F) {}
+
+    #[test]
+    fn the_visit_of_a_branch_owns_all_that_it_needs() {
+        can_be_spawned(StepContext::branch);
+    }
+
+    #[test]
+    fn a_run_that_waits_holds_a_small_future() {
+        let size = size_of_future(Engine::drive);
+        assert!(size <= 4_096, "{size} bytes, of which the engine has {}", size_of::<Engine>());
+    }
+}

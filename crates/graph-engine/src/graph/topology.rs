@@ -1,0 +1,112 @@
+//! The shape of a graph: its nodes and where they lead.
+
+use graph_model::capability::Grants;
+use graph_model::digest::Digest;
+use graph_model::name::GraphId;
+use graph_model::program::Kind;
+use graph_model::value::Value;
+
+use super::CompiledGraph;
+
+/// The shape of a graph, for whoever shows it, counts it, or follows a run in it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Topology {
+    /// The graph's id.
+    pub id: GraphId,
+    /// The SHA-256 of the graph that its signature covers.
+    pub digest: Digest,
+    /// The index of the node that a run begins at.
+    pub start: usize,
+    /// The keys of the state, each with its first value.
+    pub keys: Vec<(String, Option<Value>)>,
+    /// The nodes, in the order of the file.
+    pub nodes: Vec<Place>,
+}
+
+/// A node and where it leads. Nodes are named by their indices in [`Topology::nodes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The node's name.
+    pub name: String,
+    /// What it does.
+    pub kind: Kind,
+    /// The id of what it calls; empty where it calls nothing, or the id is known only at each call.
+    pub action: String,
+    /// Where its edges lead, in their order; none ends the way.
+    pub edges: Vec<Option<usize>>,
+    /// Where its failures lead, if the node says that.
+    pub on_error: Option<usize>,
+    /// The nodes whose branches it waits for.
+    pub waits_for: Vec<usize>,
+}
+
+impl CompiledGraph {
+    /// Returns the graph's id.
+    pub fn id(&self) -> &GraphId {
+        &self.id
+    }
+
+    /// Returns the SHA-256 of the graph that its signature covers.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns what the graph declares that it uses: what a caller must grant.
+    pub fn permissions(&self) -> &Grants {
+        &self.permissions
+    }
+
+    /// Returns the shape of the graph.
+    ///
+    /// ```
+    /// use graph_engine::machine::CompiledGraph;
+    ///
+    /// /// Draws a graph, a line an edge.
+    /// fn draw(graph: &CompiledGraph) -> String {
+    ///     let topology = graph.topology();
+    ///     let mut lines = Vec::new();
+    ///     for place in &topology.nodes {
+    ///         for to in &place.edges {
+    ///             let to = to.and_then(|to| topology.name(to)).unwrap_or("the end");
+    ///             lines.push(format!("{} -> {to}", place.name));
+    ///         }
+    ///     }
+    ///     lines.join("\n")
+    /// }
+    /// ```
+    pub fn topology(&self) -> Topology {
+        let place = |node: &super::Node| {
+            let kind = node.kind.kind();
+            let tool = kind.tool().and_then(|tool| self.tool(tool));
+            Place {
+                name: node.name.clone(),
+                kind,
+                action: tool.map_or_else(String::new, |tool| tool.name().to_owned()),
+                edges: node.targets().map(|to| to.map(usize::from)).collect(),
+                on_error: node.on_error.map(usize::from),
+                waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
+            }
+        };
+        Topology {
+            id: self.id.clone(),
+            digest: self.digest,
+            start: usize::from(self.start),
+            keys: self.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
+            nodes: self.nodes.iter().map(place).collect(),
+        }
+    }
+}
+
+impl Topology {
+    /// Returns the node that is called `name`.
+    pub fn node(&self, name: &str) -> Option<&Place> {
+        self.nodes.iter().find(|place| place.name == name)
+    }
+
+    /// Returns the name of the node with that index.
+    pub fn name(&self, at: usize) -> Option<&str> {
+        self.nodes.get(at).map(|place| place.name.as_str())
+    }
+}

@@ -1,0 +1,137 @@
+//! Runs compiled state graphs: what a step means, the engine that takes steps, its journal, and the traits of what a run needs.
+//!
+//! Programs depend on `graph-runtime`, which shows all of this and chooses the parts. Here is what stores, machines and observers are
+//! written against.
+
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod attest;
+mod audit;
+mod backoff;
+pub mod cache;
+mod call;
+pub mod classify;
+mod clock;
+mod edges;
+mod engine;
+mod error;
+mod gate;
+mod graph;
+pub mod hooks;
+pub mod machine;
+mod macros;
+pub mod observer;
+mod outcome;
+mod perform_items;
+pub mod record;
+mod run;
+mod runtime;
+mod schema;
+mod seal;
+mod single;
+mod step;
+mod stop;
+pub mod store;
+pub mod threads;
+pub mod travel;
+mod vault;
+
+pub use graph_model::capability::{Grants, Pattern};
+pub use graph_model::condition::When;
+pub use graph_model::digest::Digest;
+pub use graph_model::name::{GraphId, ItemId, RunId};
+pub use graph_model::number::Number;
+pub use graph_model::program::Edge;
+pub use graph_model::secret::Secret;
+pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
+pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
+
+pub use attest::{Attestation, AttestationError, attest};
+pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};
+pub use call::{Call, ToolSettings};
+pub use classify::Classifier;
+pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
+pub use edges::{Edges, Fired};
+pub use engine::Durability;
+pub use error::{
+    ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
+    SuppressedError,
+};
+pub use hooks::{Control, Hooks, Layer, Told};
+pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
+pub use observer::{Observer, Progress};
+pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
+pub use perform_items::PerformItems;
+pub use record::Status;
+pub use run::{Canceller, Finished, Run};
+pub use runtime::{BoxFuture, Builder, Options, Runtime};
+pub use seal::{SealKey, SealKeyError};
+pub use single::{Single, SingleError, Stepped};
+pub use stop::CancelToken;
+pub use store::{MemoryStore, Store};
+pub use threads::{Thread, Threads};
+
+/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime` performs
+/// them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Builtins;
+
+/// What our own benchmarks measure and no program calls.
+#[doc(hidden)]
+pub mod __measured {
+    pub use crate::step::settle_often;
+}
+
+/// What generated code calls. Nothing in here is for people, and what is in here without being public elsewhere is:
+///
+/// | item | why generated code needs it |
+/// |---|---|
+/// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
+/// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
+/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
+/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
+/// | `NoTools`, `no_such_tool` | the lane of a graph without tools; an index that only a journal of another graph has |
+/// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
+/// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
+///
+/// All else is public where it belongs, mostly in [`machine`](crate::machine), and is here so that generated code names one module and
+/// nothing that a program could shadow.
+#[doc(hidden)]
+pub mod __private {
+    pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
+    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put};
+    pub use serde;
+
+    pub use crate::graph::CompiledGraph;
+    pub use crate::machine::{Arguments, Calling, Cells, Lane};
+    pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
+    pub use crate::{
+        __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
+    };
+    pub use std::sync::Arc;
+
+    /// A compiled graph, resolved when it is first used.
+    pub type LazyGraph = std::sync::LazyLock<CompiledGraph>;
+
+    /// Looks at a value.
+    #[inline]
+    pub fn view<T: AsView>(value: &T) -> View<'_> {
+        value.view()
+    }
+
+    /// Stands in for a value that is about to be read.
+    #[inline]
+    pub fn blank<T: FromValue>() -> T {
+        T::blank()
+    }
+
+    /// Makes a value of JSON.
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn from_value<T: FromValue>(value: Value) -> Result<T, Mismatch> {
+        T::from_value(value)
+    }
+}

@@ -1,0 +1,296 @@
+//! Single steps: one node of a graph, tried by itself with a state of one's choice.
+
+use std::sync::Arc;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::value::{AsView, Map, Mismatch, Value};
+
+use crate::error::{Failure, LastError, RunError, StartError};
+use crate::graph::CompiledGraph;
+use crate::machine::{Cells, Machine};
+use crate::record::Status;
+use crate::runtime::{Inner, Options, Runtime};
+use crate::step::Position;
+use crate::store::StoreError;
+use crate::travel::{Past, Seen, TravelError, opened};
+
+/// Which node is executed, and with what.
+#[derive(Debug, Clone, Default)]
+pub struct Single {
+    /// The node.
+    pub node: String,
+    /// What the state is overlaid with, key by key: keys of the graph, `inputs`, `_last_error` and `_retries` (R264).
+    pub inject: Map<String, Value>,
+    /// What holds for this step: `options.run` is what its own id is made of, and `options.durability` says nothing.
+    pub options: Options,
+}
+
+/// What came of a single step (R265).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Stepped {
+    /// The step's own run id: that of the run whose state it had, or of a new run, and `-step` (R266).
+    pub run: RunId,
+    /// Whether the node did not fail.
+    pub success: bool,
+    /// How the run would stand: `running` where it would go on, also after a failure.
+    pub status: Status,
+    /// The state behind the step. For secrets there stands `[secret]`.
+    pub state: Value,
+    /// The node.
+    pub executed_node: String,
+    /// The node that would be visited next: after a failure, the one that deals with it. None where the run would end (R267).
+    pub next_node: Option<String>,
+    /// How many nodes were visited, this one counted: 1 of a fresh run.
+    pub step_count: u64,
+    /// What the run would return, if the node ends it. For secrets there stands `[secret]`.
+    pub output: Option<Value>,
+    /// Why the node failed.
+    pub failure: Option<Box<Failure>>,
+}
+
+impl Stepped {
+    /// Returns the result as one object: `success`, `status`, `graph_run_id`, `steps`, `state`, `executed_node`, `next_node`,
+    /// `step_count`, and `output` and `error` where there are any (R265, R313).
+    pub fn to_value(&self) -> Value {
+        let mut result = Map::new();
+        result.insert("success".into(), self.success.into());
+        result.insert("status".into(), self.status.name().into());
+        result.insert("graph_run_id".into(), self.run.as_str().into());
+        result.insert("steps".into(), self.step_count.into());
+        result.insert("executed_node".into(), self.executed_node.as_str().into());
+        result.insert("next_node".into(), self.next_node.as_deref().map_or(Value::Null, Value::from));
+        result.insert("step_count".into(), self.step_count.into());
+        if let Some(failure) = &self.failure {
+            result.insert("error".into(), failure.message.as_str().into());
+            result.insert("node".into(), self.executed_node.as_str().into());
+        }
+        if let Some(output) = &self.output {
+            result.insert("output".into(), output.clone());
+        }
+        result.insert("state".into(), self.state.clone());
+        Value::Object(result)
+    }
+}
+
+/// Why a node could not be executed by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SingleError {
+    /// The graph has no such node.
+    #[error("Target node '{0}' not found in graph")]
+    NoSuchNode(String),
+    /// What is injected does not fit the state.
+    #[error("the state cannot be overlaid with `{key}`: {mismatch}")]
+    Inject {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        mismatch: Mismatch,
+    },
+    /// What is injected is no key of the state.
+    #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
+    UnknownKey {
+        /// What was to be injected.
+        key: String,
+        /// The keys that there are.
+        known: Vec<String>,
+    },
+    /// The runtime has no store in which the run could be.
+    #[error("a runtime without a store has no runs whose state a node could be given")]
+    NoStore,
+    /// The run could not be read.
+    #[error("cannot read run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The run's journal was changed, or is another graph's.
+    #[error("cannot take the state of run `{run}`: {reason}")]
+    Travel {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: TravelError,
+    },
+    /// The graph cannot run here, or its inputs do not fit (R268).
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The step took longer than it may.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl Runtime {
+    /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). The node's retries count, and
+    /// the runs inside it; nothing is written down of any of it, and no hooks are told that a run began, went on or ended.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, or the graph cannot run with these inputs.
+    pub async fn step_once(
+        &self,
+        machine: Arc<dyn Machine>,
+        inputs: Value,
+        single: Single,
+    ) -> Result<Stepped, SingleError> {
+        let run = match &single.options.run {
+            Some(run) => run.clone(),
+            None => self.new_id(machine.graph())?,
+        };
+        self.step(machine, &run, inputs, None, single).await
+    }
+
+    /// As [`Runtime::step_once`], with the state of a run in the store as it stands now. That run is only read: not a byte of it
+    /// changes, and who is at work on it is not disturbed (R266).
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::step_once`]; and if there is no such run, or it is another graph's.
+    pub async fn step_once_in(
+        &self,
+        machine: Arc<dyn Machine>,
+        run: &RunId,
+        mut single: Single,
+    ) -> Result<Stepped, SingleError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SingleError::NoStore) };
+        let travel = |reason| SingleError::Travel { run: run.clone(), reason };
+        let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
+        let past = Past::open(&*machine, run, &records, &key.public(), self.inner.seal.as_ref());
+        let mut past = past.map_err(|error| travel(error.into()))?;
+        past.go_to(None).map_err(travel)?;
+        let Past { position, seen, start, .. } = past;
+        let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
+        // What the run's first caller did not let it use, the step may not either.
+        if let Some(capabilities) = start.capabilities {
+            let own = graph_model::capability::Grants::new(capabilities);
+            single.options.capabilities =
+                Some(single.options.capabilities.map_or_else(|| own.clone(), |given| given.narrowed(&own)));
+        }
+        single.options.depth = single.options.depth.into_iter().chain(start.depth).min();
+        let inputs = state.inputs().to_plain_value();
+        self.step(Arc::clone(&machine), run, inputs, Some((state, position)), single).await
+    }
+
+    async fn step(
+        &self,
+        machine: Arc<dyn Machine>,
+        origin: &RunId,
+        inputs: Value,
+        stands: Option<(Box<dyn Cells>, Position)>,
+        single: Single,
+    ) -> Result<Stepped, SingleError> {
+        let code = machine.graph();
+        let Single { node, mut inject, options } = single;
+        let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
+        let run = step_id(origin);
+        let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
+        let runtime = self.unkept();
+        let engine = runtime.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
+        let mut engine = engine.not_new();
+        let standing = engine.standing();
+        if let Some((state, position)) = stands {
+            // The inputs are those that were just checked; the keys are the run's.
+            let inputs = standing.state.inputs().to_plain_value();
+            let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
+            standing.state = opened(&*machine, inputs).map_err(misfit)?;
+            for key in 0..code.keys.len() {
+                let value = state.get(key).to_plain_value();
+                let name = || code.keys[key].name.clone();
+                standing.state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
+            }
+            standing.position = position;
+        }
+        overlay(code, &mut standing.state, &mut standing.position, inject)?;
+        standing.position.stand_at(at);
+        if let Some(vault) = &engine.vault {
+            for (index, key) in code.keys.iter().enumerate() {
+                vault.learn(
+                    code.settings.secrets.keys.get(&key.name),
+                    &engine.standing.state.get(index).to_plain_value(),
+                );
+            }
+        }
+        let done = engine.single().await?;
+        Ok(Stepped {
+            run,
+            success: done.failure.is_none(),
+            status: done.status,
+            state: done.state,
+            executed_node: done.node,
+            next_node: done.next,
+            step_count: done.steps,
+            output: done.output,
+            failure: done.failure,
+        })
+    }
+
+    /// Returns the same runtime without its store: what it does leaves nothing behind, nor do the runs inside.
+    fn unkept(&self) -> Self {
+        let inner = &self.inner;
+        let inner = Inner {
+            store: None,
+            key: None,
+            seal: inner.seal.clone(),
+            grants: inner.grants.clone(),
+            clock: Arc::clone(&inner.clock),
+            observers: inner.observers.clone(),
+            hooks: inner.hooks.clone(),
+            classifier: inner.classifier.clone(),
+            items: inner.items.clone(),
+            threads: inner.threads.clone(),
+            cache: None,
+            keeps_history: false,
+            tool_settings: inner.tool_settings.clone(),
+            gate: Arc::clone(&inner.gate),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+/// Lays what is injected over a state.
+fn overlay(
+    code: &CompiledGraph,
+    state: &mut Box<dyn Cells>,
+    position: &mut Position,
+    inject: Map<String, Value>,
+) -> Result<(), SingleError> {
+    let wrong = |key: &str, expected: &'static str, value: &Value| SingleError::Inject {
+        key: key.to_owned(),
+        mismatch: Mismatch::new(expected, value.view()),
+    };
+    for (name, value) in inject {
+        match name.as_str() {
+            LAST_ERROR => {
+                let error: Option<LastError> = serde_json::from_value(value.clone())
+                    .map_err(|_| wrong(&name, "an object with `node` and `error`", &value))?;
+                position.root.last_error = error;
+            }
+            RETRIES => match value {
+                Value::Object(retries) => position.root.retries = retries,
+                Value::Null => position.root.retries.clear(),
+                other => return Err(wrong(&name, "an object", &other)),
+            },
+            _ => {
+                let Some(index) = code.keys.iter().position(|key| key.name == name) else {
+                    let known = code.keys.iter().map(|key| key.name.clone()).collect();
+                    return Err(SingleError::UnknownKey { key: name, known });
+                };
+                state.set(index, value).map_err(|mismatch| SingleError::Inject { key: name, mismatch })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the id of a single step (R266).
+fn step_id(run: &RunId) -> RunId {
+    RunId::new(format!("{run}-step")).unwrap_or_else(|_| {
+        let digest = Digest::of(run.as_str()).to_hex();
+        RunId::new(format!("{}-step", &digest[..32])).expect("hex digits are letters of a run id")
+    })
+}

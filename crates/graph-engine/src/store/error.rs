@@ -1,0 +1,255 @@
+//! What can go wrong in a store.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use graph_model::name::RunId;
+
+use crate::record::Status;
+
+/// What went wrong in a store's own terms: an [`io::Error`](std::io::Error), an error of a database's driver.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// Why a store did not do what it was asked.
+///
+/// The kinds are those of any store. Each message says what happened, where, and how to mend it, and stands alone: it repeats no more
+/// of the [source](Error::source) than a reader needs. The kinds about the place where a store keeps its runs are made with the
+/// functions of their names; `place` is what a person finds it by: the path of a file, the address of a server.
+///
+/// ```
+/// use std::error::Error;
+/// use std::io;
+///
+/// use graph_engine::store::StoreError;
+///
+/// let torn = io::Error::new(io::ErrorKind::UnexpectedEof, "the line has no end");
+/// let error = StoreError::unreadable("runs/a.jsonl", format!("{torn}; restore it from a copy")).with_source(torn);
+/// assert_eq!(
+///     error.to_string(),
+///     "runs/a.jsonl is not a journal of this program, or is damaged: the line has no end; restore it from a copy",
+/// );
+/// assert!(error.source().is_some_and(|cause| cause.is::<io::Error>()));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such run.
+    #[error("there is no run `{0}`")]
+    NotFound(RunId),
+    /// There is such a run already.
+    #[error("there is a run `{0}` already")]
+    Exists(RunId),
+    /// The journal has other records than the caller knows.
+    #[error("the journal of run `{run}` has {found} records, not {expected}: somebody else wrote to it")]
+    Conflict {
+        /// The run.
+        run: RunId,
+        /// How many records the caller knows.
+        expected: u64,
+        /// How many there are.
+        found: u64,
+    },
+    /// Somebody else is at work on the run.
+    #[error("run `{run}` is at work elsewhere ({holder}); wait until it ends, or stop it there")]
+    Leased {
+        /// The run.
+        run: RunId,
+        /// Who holds it.
+        holder: String,
+    },
+    /// Somebody else took the run over.
+    #[error("run `{0}` was taken over by somebody else")]
+    LeaseLost(RunId),
+    /// The run has ended.
+    #[error("Run already in terminal state: {} (run `{run}`)", status.name())]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        status: Status,
+    },
+    /// The cursor of a page is no place in the store.
+    #[error("`{0}` is no place in the list of runs: begin with its first page")]
+    BadCursor(String),
+    /// The run has as many records as the store can keep of one.
+    #[error("the journal of run `{run}` is full: a store keeps at most {limit} records of a run")]
+    TooLong {
+        /// The run.
+        run: RunId,
+        /// How many records of a run the store can keep.
+        limit: u64,
+    },
+    /// There is no room left.
+    #[error("there is no space left on the disk for {place}; free some and try again")]
+    #[non_exhaustive]
+    Full {
+        /// Where the store keeps its runs.
+        place: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// The store may be read and not written.
+    #[error("{place} cannot be written: {reason}")]
+    #[non_exhaustive]
+    ReadOnly {
+        /// Where the store keeps its runs.
+        place: String,
+        /// What forbids it.
+        reason: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// Another program keeps the store locked. Nothing was written, and the same can be asked again.
+    #[error("{place} is locked by another program and stayed so; nothing was written, and it can be tried again")]
+    #[non_exhaustive]
+    Busy {
+        /// Where the store keeps its runs.
+        place: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// The disk or the connection failed. Whether something was written is not known until the store can be read again.
+    #[error("reading or writing {place} failed: {reason}")]
+    #[non_exhaustive]
+    Unavailable {
+        /// Where the store keeps its runs.
+        place: String,
+        /// How it failed, and what to do.
+        reason: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// What is there is not what the store wrote.
+    #[error("{place} is not a journal of this program, or is damaged: {reason}")]
+    #[non_exhaustive]
+    Unreadable {
+        /// Where the store keeps its runs, or one of them.
+        place: String,
+        /// What is wrong, and what to do.
+        reason: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// A newer version of the program wrote it.
+    #[error("{place} has form {found}, and this program knows forms up to {known}: use a newer version")]
+    #[non_exhaustive]
+    Newer {
+        /// Where the store keeps its runs.
+        place: String,
+        /// The number of the format that it has.
+        found: i64,
+        /// The newest format that is known.
+        known: i64,
+    },
+    /// The store cannot be opened.
+    #[error("cannot open {place}: {reason}")]
+    #[non_exhaustive]
+    Open {
+        /// Where the store keeps its runs.
+        place: String,
+        /// Why, and what to do.
+        reason: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs")]
+    None,
+    /// The store was not made for this.
+    #[error("this store cannot {0}")]
+    Unsupported(&'static str),
+    /// Anything else.
+    #[error("the store failed: {reason}")]
+    #[non_exhaustive]
+    Failed {
+        /// What happened.
+        reason: String,
+        /// What went wrong in the store's own terms.
+        source: Option<Cause>,
+    },
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// Makes a [`StoreError::Full`].
+    pub fn full(place: impl Display) -> Self {
+        Self::Full { place: place.to_string(), source: None }
+    }
+
+    /// Makes a [`StoreError::ReadOnly`]; `reason` says what forbids writing.
+    pub fn read_only(place: impl Display, reason: impl Into<String>) -> Self {
+        Self::ReadOnly { place: place.to_string(), reason: reason.into(), source: None }
+    }
+
+    /// Makes a [`StoreError::Busy`].
+    pub fn busy(place: impl Display) -> Self {
+        Self::Busy { place: place.to_string(), source: None }
+    }
+
+    /// Makes a [`StoreError::Unavailable`]; `reason` says how it failed and what to do.
+    pub fn unavailable(place: impl Display, reason: impl Into<String>) -> Self {
+        Self::Unavailable { place: place.to_string(), reason: reason.into(), source: None }
+    }
+
+    /// Makes a [`StoreError::Unreadable`]; `reason` says what is wrong and what to do.
+    pub fn unreadable(place: impl Display, reason: impl Into<String>) -> Self {
+        Self::Unreadable { place: place.to_string(), reason: reason.into(), source: None }
+    }
+
+    /// Makes a [`StoreError::Newer`].
+    pub fn newer(place: impl Display, found: i64, known: i64) -> Self {
+        Self::Newer { place: place.to_string(), found, known }
+    }
+
+    /// Makes a [`StoreError::Open`]; `reason` says why it cannot be opened and what to do.
+    pub fn open(place: impl Display, reason: impl Into<String>) -> Self {
+        Self::Open { place: place.to_string(), reason: reason.into(), source: None }
+    }
+
+    /// Makes a [`StoreError::Failed`].
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), source: None }
+    }
+
+    /// Returns the error as that of a store that is opened: there is none yet that could be written to, nor a run in it.
+    #[must_use]
+    pub fn while_opening(self) -> Self {
+        match self {
+            Self::Full { place, source } => {
+                Self::Open { place, reason: "there is no space left on the disk; free some".to_owned(), source }
+            }
+            Self::Unavailable { place, reason, source } => Self::Open { place, reason, source },
+            other => other,
+        }
+    }
+
+    /// Adds what went wrong in the store's own terms, for those kinds that the store's place is to blame for. The others have no
+    /// cause, and `cause` is dropped.
+    #[must_use]
+    pub fn with_source(mut self, cause: impl Into<Cause>) -> Self {
+        match &mut self {
+            Self::Full { source, .. }
+            | Self::ReadOnly { source, .. }
+            | Self::Busy { source, .. }
+            | Self::Unavailable { source, .. }
+            | Self::Unreadable { source, .. }
+            | Self::Open { source, .. }
+            | Self::Failed { source, .. } => *source = Some(cause.into()),
+            Self::NotFound(_)
+            | Self::Exists(_)
+            | Self::Conflict { .. }
+            | Self::Leased { .. }
+            | Self::LeaseLost(_)
+            | Self::Ended { .. }
+            | Self::BadCursor(_)
+            | Self::TooLong { .. }
+            | Self::Newer { .. }
+            | Self::None
+            | Self::Unsupported(_)
+            | Self::Closed => {}
+        }
+        self
+    }
+}

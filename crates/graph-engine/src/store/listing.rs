@@ -1,0 +1,197 @@
+//! Listings: some of a store's runs, a page at a time.
+
+use std::cmp::Reverse;
+use std::time::SystemTime;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use serde::Deserialize;
+
+use super::{RunSummary, StoreError};
+use crate::record::{Sealed, Status};
+
+/// Which runs are listed: those of which all holds that is said. Written with `..RunFilter::default()`, and taken apart whole by stores: a
+/// store that overlooks a condition would list too much, so it is not `#[non_exhaustive]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// The graph's id.
+    pub graph: Option<String>,
+    /// The version that the graph's author gave it.
+    pub version: Option<String>,
+    /// The graph's digest.
+    pub digest: Option<Digest>,
+    /// How they stand; any way if empty.
+    pub statuses: Vec<Status>,
+    /// What they are inside of.
+    pub within: Within,
+}
+
+/// What runs are inside of. Stores match it whole, so it is not `#[non_exhaustive]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Within {
+    /// Whatever it is, or nothing.
+    #[default]
+    Any,
+    /// No other run.
+    TopLevel,
+    /// This run, directly.
+    Run(RunId),
+}
+
+impl RunFilter {
+    /// Whether a run is one of those that are listed.
+    pub fn accepts(&self, run: &RunSummary) -> bool {
+        let within = match &self.within {
+            Within::Any => true,
+            Within::TopLevel => run.parent.is_none(),
+            Within::Run(parent) => run.parent.as_ref() == Some(parent),
+        };
+        within
+            && self.graph.as_ref().is_none_or(|graph| *graph == run.graph)
+            && self.version.as_ref().is_none_or(|version| Some(version) == run.version.as_ref())
+            && self.digest.as_ref().is_none_or(|digest| Some(digest) == run.digest.as_ref())
+            && (self.statuses.is_empty() || self.statuses.contains(&run.status))
+    }
+}
+
+/// Which part of a listing is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// How many runs at most.
+    pub size: usize,
+    /// Behind which run it begins; the newest if not named.
+    pub after: Option<Cursor>,
+}
+
+impl Default for Page {
+    /// The newest 100.
+    fn default() -> Self {
+        Self { size: 100, after: None }
+    }
+}
+
+/// A place in a listing, of a store's own making. It stays good while runs begin, end and are removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// A cursor that a store finds its place by again.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns its text, for whoever hands it to somebody else and reads it back with [`Cursor::new`].
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the number that it was made of, for a store whose cursors are numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if it is no number.
+    pub fn number(&self) -> Result<i64, StoreError> {
+        self.0.parse().map_err(|_| StoreError::BadCursor(self.0.clone()))
+    }
+}
+
+/// A part of a listing, the newest runs first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPage {
+    /// The runs.
+    pub runs: Vec<RunSummary>,
+    /// Where the next page begins; none where this is the last one.
+    pub next: Option<Cursor>,
+}
+
+impl RunPage {
+    /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest are those
+    /// that were [created](RunSummary::created) last; of runs of one moment, the one whose id comes first is first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if the page's cursor is not of this function's making.
+    pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
+        let after = page.after.as_ref().map(Place::read).transpose()?;
+        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < Place::of(run));
+        let mut found: Vec<RunSummary> = all.into_iter().filter(|run| is_behind(run) && filter.accepts(run)).collect();
+        found.sort_by_cached_key(Place::of);
+        let is_last = found.len() <= page.size;
+        found.truncate(page.size);
+        let next = found.last().filter(|_| !is_last).map(|last| Place::of(last).cursor());
+        Ok(Self { runs: found, next })
+    }
+}
+
+/// Where a run is in a list by age: the later one was created, the less.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Nanoseconds since 1970; 0 where that is not known.
+    created: Reverse<u128>,
+    run: RunId,
+}
+
+impl Place {
+    fn of(run: &RunSummary) -> Self {
+        let since = run.created.and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Self { created: Reverse(since.map_or(0, |since| since.as_nanos())), run: run.run.clone() }
+    }
+
+    fn read(Cursor(text): &Cursor) -> Result<Self, StoreError> {
+        let parts = text.split_once(' ');
+        let place = parts.and_then(|(created, run)| {
+            Some(Self { created: Reverse(created.parse().ok()?), run: RunId::new(run).ok()? })
+        });
+        place.ok_or_else(|| StoreError::BadCursor(text.clone()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor(format!("{} {}", self.created.0, self.run))
+    }
+}
+
+/// What a list shows of a run that its journal's first record says.
+///
+/// A store reads it when a run is created, and keeps it beside the journal so that a list reads no journals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunStart {
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// The graph's digest.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it.
+    pub version: Option<String>,
+}
+
+impl RunStart {
+    /// Reads the first of a journal's records. What cannot be read is not there: whoever verifies the journal says what is wrong.
+    pub fn of(records: &[Sealed]) -> Self {
+        #[derive(Deserialize)]
+        struct Start {
+            parent: Option<Parent>,
+            digest: Option<Digest>,
+            version: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Parent {
+            run: RunId,
+        }
+        let start = records.first().and_then(|first| serde_json::from_str::<Start>(&first.body).ok());
+        start.map_or_else(Self::default, |Start { parent, digest, version }| Self {
+            parent: parent.map(|parent| parent.run),
+            digest,
+            version,
+        })
+    }
+}
+
+/// Returns the [code](RunSummary::code) of the failure that a run ended with, as the last of the records says with which it ended.
+pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
+    #[derive(Deserialize)]
+    struct End {
+        code: Option<String>,
+    }
+    let last = records.last().filter(|_| status == Status::Error)?;
+    serde_json::from_str::<End>(&last.body).ok()?.code
+}

@@ -1,0 +1,308 @@
+//! Stores: where the journals of runs are kept.
+
+pub mod conformance;
+mod error;
+mod listing;
+mod memory;
+mod retention;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::timestamp;
+
+pub use error::{Cause, StoreError};
+pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, Within, failure_code};
+pub use memory::MemoryStore;
+pub use retention::Retention;
+
+use crate::record::{Sealed, Status};
+pub use crate::run::{may_block_run, others_had_turn};
+use crate::stop::Stop;
+
+/// What a store's methods return: a future that any task may wait for.
+pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A store of journals.
+///
+/// A store looks into no record, except for what a [summary](RunSummary) shows of the first and of the end. What it promises: a
+/// record that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
+pub trait Store: Send + Sync + fmt::Debug + 'static {
+    /// Begins a journal with its first records, and leases the run to the caller.
+    ///
+    /// When this returns `Ok`, a restarted process sees the records; on `Err` it sees all or none.
+    /// [`StoreError::Exists`] if there is such a run.
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease>;
+
+    /// Appends `records` to the run's journal and waits until they are durable.
+    ///
+    /// When this returns `Ok`, a restarted process sees all of them; on `Err` it sees all or none. `expected` is the number
+    /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
+    /// lease was taken over gets [`StoreError::LeaseLost`]. The [token](Sealed::end) of the record that was the last one is
+    /// forgotten in the same write, and that of the new last one kept.
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()>;
+
+    /// Returns the run's journal, all of it and in order.
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>>;
+
+    /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](Sealed::end);
+    /// none where there are no more than `from`.
+    ///
+    /// A store that can find a record by its number has a way of its own: this one reads the whole journal.
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+        Box::pin(async move {
+            let mut records = self.load(run).await?;
+            records.drain(..records.partition_point(|record| record.seq < from));
+            Ok(records)
+        })
+    }
+
+    /// Leases a run, so that nobody else appends to it.
+    ///
+    /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or from which nothing was heard for too long,
+    /// loses its lease: what it may still send is refused. A run that ended is held by nobody. Where the run was
+    /// [cancelled](Store::cancel) and has not ended so since, the lease's [wish](Lease::wish) is set.
+    ///
+    /// Of `create` and `lease` alike: if the future is dropped, the run is not leased, or the lease is given back.
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease>;
+
+    /// As [`Store::lease`], and forgets in the same write that somebody cancelled the run: the lease's wish is not set.
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        let _ = run;
+        unsupported("forget that a run was cancelled")
+    }
+
+    /// Returns some of the runs, the newest first, a page at a time.
+    ///
+    /// A cursor stays good while runs begin, end and are removed, also the run that it was made behind: the pages together have each
+    /// run once that was there from the first page to the last. [`StoreError::BadCursor`] if the page's cursor is no place in the
+    /// store. A store whose summaries are all at hand can use [`RunPage::of`].
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage>;
+
+    /// Returns all runs, the newest first: every page of [`Store::runs`]. For stores of which it is known that they are small.
+    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+        Box::pin(async move {
+            let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
+            loop {
+                let RunPage { runs, next } = self.runs(&filter, &page).await?;
+                all.extend(runs);
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => return Ok(all),
+                }
+            }
+        })
+    }
+
+    /// Returns what the list shows of one run.
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary>;
+
+    /// Asks that a run end as cancelled (R283). Whoever is at work on it, wherever that is, stops it as soon as it can; where nobody
+    /// is, whoever leases it next does. Asking twice is asking once.
+    ///
+    /// What was asked holds until the run has ended as cancelled or completed, also if its process dies before: it is as durable as
+    /// a record when this returns `Ok`. A run that ended as cancelled can be resumed, and is not cancelled any more then.
+    ///
+    /// [`StoreError::Ended`] if the run has ended.
+    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        let _ = run;
+        unsupported("pass on that a run should stop")
+    }
+
+    /// Removes a run for good, with the runs inside it: all of them are gone at once, also for who looks after a crash.
+    ///
+    /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a run that was removed is
+    /// worth nothing, also where there is a new run of that name.
+    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        let _ = run;
+        unsupported("remove runs")
+    }
+}
+
+/// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
+pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
+    Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
+}
+
+/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// The run.
+    pub run: RunId,
+    /// The graph's id.
+    pub graph: String,
+    /// How it stands.
+    pub status: Status,
+    /// How many records its journal has.
+    pub records: u64,
+    /// When it began; unknown of one that an older version began.
+    pub created: Option<SystemTime>,
+    /// When its status changed last.
+    pub updated: Option<SystemTime>,
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// Who is at work on it.
+    pub holder: Option<Holder>,
+    /// Whether somebody [cancelled](Store::cancel) it, and it has not ended so since.
+    pub is_cancelling: bool,
+    /// The graph's digest, as the journal's first record says.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it, as the journal's first record says.
+    pub version: Option<String>,
+    /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
+    pub code: Option<String>,
+}
+
+impl RunSummary {
+    /// What a list shows of a run of which nothing else is known.
+    pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
+        Self {
+            run,
+            graph: graph.into(),
+            status,
+            records: 0,
+            created: None,
+            updated: None,
+            parent: None,
+            holder: None,
+            is_cancelling: false,
+            digest: None,
+            version: None,
+            code: None,
+        }
+    }
+
+    /// The same with what the journal's first record says.
+    #[must_use]
+    pub fn with_start(self, start: RunStart) -> Self {
+        let RunStart { parent, digest, version } = start;
+        Self { parent, digest, version, ..self }
+    }
+}
+
+/// Who is at work on a run. A store begins with [`Holder::new`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The process's id on its host; unknown where it is of an older version.
+    pub process: Option<u32>,
+    /// The host.
+    pub host: String,
+    /// Since when it has been at work on the run.
+    pub since: Option<SystemTime>,
+}
+
+impl Holder {
+    /// A process on a host, of which it is not known since when it has been at work.
+    pub fn new(process: u32, host: impl Into<String>) -> Self {
+        Self { process: Some(process), host: host.into(), since: None }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Some(process) => write!(f, "process {process} on {}", self.host)?,
+            None => write!(f, "a program of an older version on {}", self.host)?,
+        }
+        self.since.map_or(Ok(()), |since| write!(f, ", since {}", timestamp::milliseconds(since)))
+    }
+}
+
+/// A wish that the holder of a lease stop its run: made by a store, heard by the run's engine.
+#[derive(Clone, Default)]
+pub struct Wish(Arc<Mutex<Wished>>);
+
+#[derive(Default)]
+struct Wished {
+    is_set: bool,
+    /// What the engine listens to, once there is one.
+    stop: Option<Stop>,
+}
+
+impl Wish {
+    /// Makes the wish.
+    pub fn set(&self) {
+        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wished.is_set = true;
+        if let Some(stop) = &wished.stop {
+            stop.set();
+        }
+    }
+
+    /// Whether it was made.
+    pub fn is_set(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_set
+    }
+
+    /// Stops what listens to `stop` when the wish is made, or at once if it was made before.
+    fn tell(&self, stop: &Stop) {
+        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if wished.is_set {
+            stop.set();
+        }
+        wished.stop = Some(stop.clone());
+    }
+}
+
+impl fmt::Debug for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wish({})", self.is_set())
+    }
+}
+
+/// The right to append to a run. Dropping it gives it back.
+pub struct Lease {
+    run: RunId,
+    token: u64,
+    wish: Wish,
+    release: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Lease {
+    /// A lease with that fencing token: a store gives a higher one each time a run is leased, and refuses what comes with a
+    /// lower one. `release` is called when the lease is dropped.
+    pub fn new(run: RunId, token: u64, release: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { run, token, wish: Wish::default(), release: Some(Box::new(release)) }
+    }
+
+    /// Returns the run.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    /// Returns the fencing token.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Returns the wish that the run stop, for a store to make when somebody [cancels](Store::cancel) the run.
+    pub fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    /// Hands wishes on to the run's engine.
+    pub(crate) fn stops(&self, stop: &Stop) {
+        self.wish.tell(stop);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            release();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lease({}, {})", self.run, self.token)
+    }
+}

@@ -1,0 +1,500 @@
+//! The vault of a run: which of its values are secret, and how they are kept from what others see and from what is written down.
+//!
+//! The graph says where secrets are, by the types that the compiler found. Where such a place is shown there stands `[secret]`;
+//! where it is written into a journal, the value is sealed: encrypted with a nonce of its own and bound to its run, step and
+//! place, so that a sealed value that is moved cannot be opened. Where else a secret turns up, in the text of an error or in
+//! what a tool printed, it is cut out as it is found.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64ct::{Base64, Encoding};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::secret::{HIDDEN, Mask, Secrets, wipe};
+use graph_model::value::{Map, Value};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::error::{Failure, StartError};
+use crate::graph::{CompiledGraph, Kind};
+use crate::record::{Entry, Journal, JournalError, Record, Start, Visit};
+use crate::seal::SealKey;
+
+/// What a sealed value is called where it stands.
+const SEALED: &str = "$sealed";
+const NONCE: usize = 24;
+/// Plain texts are filled up to a multiple of this, so that a sealed value tells little of how long it is.
+const BLOCK: usize = 64;
+/// The bytes that a text has at least that is cut out of others: shorter ones are in too many by chance.
+const LEAST: usize = 4;
+
+/// What a run knows of its secrets.
+pub(crate) struct Vault {
+    run: RunId,
+    key: Option<SealKey>,
+    /// From which nonces are drawn: random, and another one each time a run is begun or taken up.
+    seed: Zeroizing<[u8; 32]>,
+    drawn: AtomicU64,
+    /// The texts that are cut out of others, long ones first.
+    known: Mutex<Vec<Zeroizing<String>>>,
+}
+
+/// Where a sealed value stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The number of the visit; 0 before the first.
+    pub(crate) step: u64,
+    /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
+    pub(crate) part: &'static str,
+    /// The key, of changes and snapshots; the item, of calls; the node, of what was returned before.
+    pub(crate) key: &'a str,
+}
+
+impl Vault {
+    /// Opens the vault of a run; `None` where its graph has no secrets.
+    ///
+    /// # Errors
+    ///
+    /// If the run is written down, and there is no key to seal its secrets with; or if there is no randomness.
+    pub(crate) fn open(
+        code: &CompiledGraph,
+        run: &RunId,
+        key: Option<&SealKey>,
+        is_written: bool,
+    ) -> Result<Option<Arc<Self>>, StartError> {
+        if code.settings.secrets.is_empty() {
+            return Ok(None);
+        }
+        if is_written && key.is_none() {
+            return Err(StartError::NoSealKey { graph: code.id.to_string() });
+        }
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(seed.as_mut()).map_err(|error| StartError::NoRandomness(error.to_string()))?;
+        let (run, key) = (run.clone(), key.cloned());
+        Ok(Some(Arc::new(Self { run, key, seed, drawn: AtomicU64::new(0), known: Mutex::default() })))
+    }
+
+    /// Returns the fingerprint of the key that seals.
+    pub(crate) fn fingerprint(&self) -> Option<String> {
+        self.key.as_ref().map(SealKey::fingerprint)
+    }
+
+    /// Remembers the texts among the secrets in a value, to cut them out of what is shown.
+    pub(crate) fn learn(&self, mask: Option<&Mask>, value: &Value) {
+        let Some(mask) = mask else { return };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        mask.each(value, &mut |secret| texts(secret, &mut |text| remember(&mut known, text)));
+    }
+
+    /// Cuts secrets out of a text; says whether there were any.
+    pub(crate) fn scrub(&self, text: &mut String) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = false;
+        for secret in known.iter() {
+            if text.contains(secret.as_str()) {
+                let clean = text.replace(secret.as_str(), HIDDEN);
+                text.zeroize();
+                *text = clean;
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Cuts secrets out of the texts of a value where `mask` does not say that there are some; says whether there were any.
+    pub(crate) fn scrub_value(&self, value: &mut Value, mask: Option<&Mask>) -> bool {
+        match (mask, value) {
+            (None, Value::String(text)) => self.scrub(text),
+            (None | Some(Mask::Each(_)), Value::Array(list)) => {
+                let inner = inside(mask, "");
+                let mut found = false;
+                for value in list {
+                    found |= self.scrub_value(value, inner);
+                }
+                found
+            }
+            (None | Some(Mask::Each(_) | Mask::Fields(_)), Value::Object(map)) => {
+                let mut found = false;
+                for (name, value) in map.iter_mut() {
+                    found |= self.scrub_value(value, inside(mask, name));
+                }
+                self.scrub_names(map) || found
+            }
+            _ => false,
+        }
+    }
+
+    /// Cuts secrets out of the names of an object's fields.
+    fn scrub_names(&self, map: &mut Map<String, Value>) -> bool {
+        let clean = |name: &String| {
+            let mut clean = name.clone();
+            self.scrub(&mut clean).then_some(clean)
+        };
+        if map.keys().all(|name| clean(name).is_none()) {
+            return false;
+        }
+        *map = std::mem::take(map).into_iter().map(|(name, value)| (clean(&name).unwrap_or(name), value)).collect();
+        true
+    }
+
+    /// Cuts secrets out of a failure; `mask` says where they are in what the tool would have returned.
+    pub(crate) fn scrub_failure(&self, failure: &mut Failure, mask: Option<&Mask>) {
+        if let Some(data) = failure.data.take() {
+            self.learn(mask, &data);
+            let mut data = hidden(mask, data);
+            self.scrub_value(&mut data, None);
+            failure.data = Some(data);
+        }
+        self.scrub(&mut failure.message);
+        if let Some(code) = &mut failure.code {
+            self.scrub(code);
+        }
+    }
+
+    /// Seals the secrets in a value.
+    pub(crate) fn seal(&self, mask: Option<&Mask>, place: Place<'_>, mut value: Value) -> Value {
+        let Some(mask) = mask else { return value };
+        let sealed =
+            mask.try_each(&mut value, &|_| false, &mut |secret, way| -> Result<(), std::convert::Infallible> {
+                let text = self.seal_one(secret, &self.bound_to(place, way));
+                wipe(secret);
+                *secret = Value::Object(Map::from_iter([(SEALED.to_owned(), Value::from(text))]));
+                Ok(())
+            });
+        match sealed {
+            Ok(()) => value,
+        }
+    }
+
+    fn seal_one(&self, secret: &Value, bound: &str) -> String {
+        let mut plain = Zeroizing::new(secret.to_string());
+        let length = plain.len().next_multiple_of(BLOCK);
+        // White space behind a JSON value means nothing.
+        while plain.len() < length {
+            plain.push(' ');
+        }
+        let nonce = self.nonce();
+        let payload = Payload { msg: plain.as_bytes(), aad: bound.as_bytes() };
+        let sealed =
+            self.cipher().encrypt(&nonce, payload).expect("a value is shorter than what the cipher can encrypt");
+        Base64::encode_string(&[nonce.as_slice(), &sealed].concat())
+    }
+
+    /// Opens the secrets in a value that [`Vault::seal`] sealed at the same place, and remembers them.
+    ///
+    /// # Errors
+    ///
+    /// If one of them was not sealed, was changed or moved, or was sealed with another key.
+    pub(crate) fn unseal(&self, mask: Option<&Mask>, place: Place<'_>, value: &mut Value) -> Result<(), NotOpened> {
+        let Some(mask) = mask else { return Ok(()) };
+        mask.try_each(value, &is_sealed, &mut |secret, way| {
+            let text = secret.get(SEALED).and_then(Value::as_str).ok_or(NotOpened)?;
+            *secret = self.unseal_one(text, &self.bound_to(place, way))?;
+            Ok(())
+        })?;
+        self.learn(Some(mask), value);
+        Ok(())
+    }
+
+    fn unseal_one(&self, text: &str, bound: &str) -> Result<Value, NotOpened> {
+        let bytes = Base64::decode_vec(text).map_err(|_| NotOpened)?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE).ok_or(NotOpened)?;
+        let nonce = XNonce::try_from(nonce).map_err(|_| NotOpened)?;
+        let payload = Payload { msg: sealed, aad: bound.as_bytes() };
+        let plain = Zeroizing::new(self.cipher().decrypt(&nonce, payload).map_err(|_| NotOpened)?);
+        serde_json::from_slice(&plain).map_err(|_| NotOpened)
+    }
+
+    /// Returns the text that a sealed value is bound to: it opens nowhere else.
+    fn bound_to(&self, place: Place<'_>, way: &[String]) -> String {
+        serde_json::json!(["graph-runtime secret", self.run, place.step, place.part, place.key, way]).to_string()
+    }
+
+    fn cipher(&self) -> XChaCha20Poly1305 {
+        let key = self.key.as_ref().expect("a run that is written down has a key, if it has secrets");
+        XChaCha20Poly1305::new(&Key::from(*key.as_bytes()))
+    }
+
+    /// Draws a nonce that was not drawn before.
+    fn nonce(&self) -> XNonce {
+        let count = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let mut text = Zeroizing::new([0; 40]);
+        text[..32].copy_from_slice(self.seed.as_ref());
+        text[32..].copy_from_slice(&count.to_be_bytes());
+        let mut nonce = XNonce::default();
+        nonce.copy_from_slice(&Digest::of(&text[..]).as_bytes()[..NONCE]);
+        nonce
+    }
+
+    /// Opens all that is sealed in a journal.
+    ///
+    /// # Errors
+    ///
+    /// The first record in which something cannot be opened.
+    pub(crate) fn unseal_journal(&self, code: &CompiledGraph, journal: &mut Journal) -> Result<(), JournalError> {
+        self.unseal_start(code, &mut journal.start)?;
+        journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
+    }
+
+    /// Opens the secrets in the first record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_start(&self, code: &CompiledGraph, start: &mut Start) -> Result<(), JournalError> {
+        self.unseal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(|_| not_opened(0))
+    }
+
+    /// Opens the secrets in another record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_record(&self, code: &CompiledGraph, record: &mut Record) -> Result<(), JournalError> {
+        let secrets = &code.settings.secrets;
+        let opened = match &mut record.entry {
+            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
+            Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
+                let mask = called_mask(code, &done.node);
+                self.unseal(mask, Place::call(done.step, &item_text(done.item)), &mut done.result)
+            }),
+            Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
+            Entry::End(end) => self.unseal(secrets.output.as_ref(), Place::output(end.steps), &mut end.output),
+            Entry::Start(_) | Entry::Resume(_) => Ok(()),
+        };
+        opened.map_err(|_| not_opened(record.seq))
+    }
+
+    fn unseal_visit(&self, code: &CompiledGraph, visit: &mut Visit) -> Result<(), NotOpened> {
+        let step = visit.step;
+        self.unseal(result_mask(code, &visit.node), Place::result(step), &mut visit.result)?;
+        for (key, value) in &mut visit.changes {
+            self.unseal(code.settings.secrets.keys.get(key), Place::change(step, key), value)?;
+        }
+        visit.list.as_mut().map_or(Ok(()), |list| self.unseal(Some(&Mask::All), Place::list(step), list))
+    }
+}
+
+fn not_opened(seq: u64) -> JournalError {
+    let reason = "a secret in it cannot be opened with this runtime's seal key".to_owned();
+    JournalError::Misfit { seq, reason }
+}
+
+/// A secret cannot be opened.
+#[derive(Debug)]
+pub(crate) struct NotOpened;
+
+impl<'a> Place<'a> {
+    /// The inputs of a run.
+    pub(crate) const INPUTS: Place<'static> = Place { step: 0, part: "inputs", key: "" };
+
+    /// What a visit returned.
+    pub(crate) fn result(step: u64) -> Self {
+        Self { step, part: "result", key: "" }
+    }
+
+    /// What a visit wrote to a key.
+    pub(crate) fn change(step: u64, key: &'a str) -> Self {
+        Self { step, part: "changes", key }
+    }
+
+    /// The list that a visit fanned out over.
+    pub(crate) fn list(step: u64) -> Self {
+        Self { step, part: "list", key: "" }
+    }
+
+    /// What a call returned that finished before its step was done; `item` as [`item_text`] writes it.
+    pub(crate) fn call(step: u64, item: &'a str) -> Self {
+        Self { step, part: "call", key: item }
+    }
+
+    /// What a snapshot says of a key after so many visits.
+    pub(crate) fn kept(steps: u64, key: &'a str) -> Self {
+        Self { step: steps, part: "snapshot", key }
+    }
+
+    /// What a snapshot says, after so many visits, that the last visit of a node returned.
+    pub(crate) fn seen(steps: u64, node: &'a str) -> Self {
+        Self { step: steps, part: "previous", key: node }
+    }
+
+    /// What a run returned after so many visits.
+    pub(crate) fn output(steps: u64) -> Self {
+        Self { step: steps, part: "output", key: "" }
+    }
+}
+
+/// Returns where secrets are in what a node's tool returned.
+pub(crate) fn result_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
+    tool_mask(&code.settings.secrets, code.node_named(node).map(|node| &code.node(node).kind)?)
+}
+
+/// Returns where secrets are in what a node's tool returns. What a foreach collects is in a key.
+pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &Kind) -> Option<&'c Mask> {
+    secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
+}
+
+/// Returns where secrets are in what a node's calls return, of a foreach too.
+pub(crate) fn called_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
+    code.settings.secrets.tools.get(&code.node(code.node_named(node)?).kind.calls()?)
+}
+
+/// Returns how the place of a call names its item: nothing where the node is no foreach.
+pub(crate) fn item_text(item: Option<u64>) -> String {
+    item.map(|item| item.to_string()).unwrap_or_default()
+}
+
+/// Returns a value with `[secret]` in the places of secrets.
+pub(crate) fn hidden(mask: Option<&Mask>, value: Value) -> Value {
+    match mask {
+        Some(mask) => mask.hide(value),
+        None => value,
+    }
+}
+
+/// Puts `[secret]` in the places of a visit's secrets.
+pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
+    visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
+    for (key, value) in &mut visit.changes {
+        *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
+    }
+    // What of a list is secret is not known: all of it is hidden.
+    if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
+        *list = hidden(Some(&Mask::All), std::mem::take(list));
+    }
+}
+
+/// Puts `[secret]` in the places of sealed values, whatever graph they are of.
+pub fn hide_sealed(value: &mut Value) {
+    match value {
+        sealed if is_sealed(sealed) => *sealed = Value::from(HIDDEN),
+        Value::Array(list) => list.iter_mut().for_each(hide_sealed),
+        Value::Object(map) => map.values_mut().for_each(hide_sealed),
+        _ => {}
+    }
+}
+
+pub(crate) fn is_sealed(value: &Value) -> bool {
+    matches!(value, Value::Object(map) if map.len() == 1 && map.get(SEALED).is_some_and(Value::is_string))
+}
+
+/// Returns the mask of an element or a field.
+fn inside<'m>(mask: Option<&'m Mask>, name: &str) -> Option<&'m Mask> {
+    match mask? {
+        Mask::Each(inner) => Some(inner),
+        Mask::Fields(fields) => fields.get(name),
+        all @ Mask::All => Some(all),
+    }
+}
+
+/// Calls `visit` with each text in a value.
+fn texts(value: &Value, visit: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Array(list) => list.iter().for_each(|value| texts(value, visit)),
+        Value::Object(map) => map.values().for_each(|value| texts(value, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Adds a text, and the forms in which it is met: without the white space around it, and as it stands in JSON.
+fn remember(known: &mut Vec<Zeroizing<String>>, text: &str) {
+    let quoted = Zeroizing::new(Value::from(text.trim()).to_string());
+    let escaped = &quoted[1..quoted.len() - 1];
+    for form in [text, text.trim(), escaped] {
+        if form.len() >= LEAST && form != HIDDEN && !known.iter().any(|one| one.as_str() == form) {
+            let at = known.partition_point(|one| one.len() >= form.len());
+            known.insert(at, Zeroizing::new(form.to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn vault(key: u8) -> Vault {
+        Vault {
+            run: RunId::new("run").unwrap(),
+            key: Some(SealKey::from_bytes([key; 32])),
+            seed: Zeroizing::new([key; 32]),
+            drawn: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    fn token() -> Mask {
+        Mask::Fields(BTreeMap::from([("token".to_owned(), Mask::All)]))
+    }
+
+    #[test]
+    fn a_sealed_secret_opens_where_it_was_sealed_and_nowhere_else() {
+        let (sealing, mask, value) = (vault(1), token(), json!({"token": {"a": [1, "x"]}, "user": "ann"}));
+        let sealed = sealing.seal(Some(&mask), Place::result(3), value.clone());
+        assert_eq!((&sealed["user"], is_sealed(&sealed["token"])), (&json!("ann"), true));
+        let mut opened = sealed.clone();
+        sealing.unseal(Some(&mask), Place::result(3), &mut opened).unwrap();
+        assert_eq!(opened, value);
+        let of_another_run = Vault { run: RunId::new("other").unwrap(), ..vault(1) };
+        for (by, place) in [
+            (&sealing, Place::result(4)),
+            (&sealing, Place::output(3)),
+            (&sealing, Place::change(3, "token")),
+            (&of_another_run, Place::result(3)),
+            (&vault(2), Place::result(3)),
+        ] {
+            assert!(by.unseal(Some(&mask), place, &mut sealed.clone()).is_err(), "{place:?}");
+        }
+        // Moved to another field of the same value.
+        let other = Mask::Fields(BTreeMap::from([("other".to_owned(), Mask::All)]));
+        assert!(sealing.unseal(Some(&other), Place::result(3), &mut json!({"other": sealed["token"]})).is_err());
+    }
+
+    #[test]
+    fn what_should_be_sealed_and_is_not_is_refused() {
+        let mut plain = json!({"token": "plain"});
+        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut plain).is_err());
+        let mut nothing = json!({"user": "ann", "token": null});
+        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut nothing).is_ok());
+    }
+
+    #[test]
+    fn the_same_secret_is_never_sealed_the_same_way_and_its_length_is_not_told() {
+        let vault = vault(1);
+        let seal = |text: &str| vault.seal(Some(&Mask::All), Place::INPUTS, json!(text))[SEALED].to_string();
+        let sealed: Vec<String> = ["a", "a", "a longer one"].map(seal).into();
+        assert!(sealed[0] != sealed[1] && sealed[1].len() == sealed[2].len(), "{sealed:?}");
+    }
+
+    #[test]
+    fn secrets_are_cut_out_as_they_are_found_the_longest_first() {
+        let vault = vault(1);
+        vault.learn(Some(&Mask::All), &json!(["hunter", " hunter2\n", "say \"hi\"", "abc", 1234]));
+        for (text, expected) in [
+            ("it was hunter2, and hunter", "it was [secret], and [secret]"),
+            ("abc and 1234", "abc and 1234"),
+            ("{\"said\":\"say \\\"hi\\\"\"}", "{\"said\":\"[secret]\"}"),
+            ("Hunter", "Hunter"),
+        ] {
+            let mut text = text.to_owned();
+            vault.scrub(&mut text);
+            assert_eq!(text, expected);
+        }
+        let mut value = json!({"token": "hunter2", "hunter2": [{"said": "x hunter2"}], "n": 1});
+        assert!(vault.scrub_value(&mut value, Some(&token())));
+        assert_eq!(value, json!({"token": "hunter2", "[secret]": [{"said": "x [secret]"}], "n": 1}));
+    }
+
+    #[test]
+    fn a_history_shows_that_there_was_a_secret() {
+        let mut value = vault(1).seal(Some(&token()), Place::result(1), json!({"token": "x", "user": "ann"}));
+        hide_sealed(&mut value);
+        assert_eq!(value, json!({"token": "[secret]", "user": "ann"}));
+    }
+}

@@ -1,0 +1,81 @@
+//! The node cache of a project: a file for each entry, `.ai/state/objects/cache/nodes/<key>.json` (R298).
+
+use std::future::ready;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::FilesError;
+use crate::disk::Disk;
+use graph_engine::cache::{Cache, Caching, Digest};
+
+const DIRECTORY: &str = ".ai/state/objects/cache/nodes";
+
+/// A cache of nodes in the `.ai` of a project. Several processes may use it at once; each file is replaced as a whole.
+///
+/// The files are not waited for to reach the disk: what the loss of power leaves half written is not what was signed, and computed
+/// again.
+#[derive(Debug, Clone)]
+pub struct ProjectCache {
+    disk: Arc<Disk>,
+}
+
+impl ProjectCache {
+    /// Keeps entries in the `.ai` of the project at `root`. No link below `root` is followed. Nothing is written until there
+    /// is something to keep.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such directory.
+    pub fn in_directory(root: impl AsRef<Path>) -> Result<Self, FilesError> {
+        Ok(Self { disk: Arc::new(Disk::open(root.as_ref())?) })
+    }
+
+    /// Returns the keys of all entries, in their order.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be read.
+    pub fn keys(&self) -> Result<Vec<Digest>, FilesError> {
+        let key = |name: String| name.strip_suffix(".json")?.parse().ok();
+        let mut keys: Vec<Digest> = self.disk.names(DIRECTORY)?.into_iter().filter_map(key).collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Returns the text of an entry, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn text(&self, key: &Digest) -> Result<Option<String>, FilesError> {
+        let unreadable = |error: std::string::FromUtf8Error| FilesError::Unreadable {
+            path: self.disk.path(&file(key)),
+            reason: error.to_string(),
+        };
+        self.disk.read(&file(key))?.map(String::from_utf8).transpose().map_err(unreadable)
+    }
+
+    /// Removes an entry; one that is not there is removed already.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be removed.
+    pub fn remove(&self, key: &Digest) -> Result<(), FilesError> {
+        self.disk.remove(&file(key))
+    }
+}
+
+impl Cache for ProjectCache {
+    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+        Box::pin(ready(self.text(key).map_err(io::Error::other)))
+    }
+
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+        Box::pin(ready(self.disk.replace(&file(key), entry.as_bytes()).map_err(io::Error::other)))
+    }
+}
+
+fn file(key: &Digest) -> String {
+    format!("{DIRECTORY}/{key}.json")
+}

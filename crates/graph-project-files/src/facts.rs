@@ -1,0 +1,442 @@
+//! What a run's records add up to: its state, how it stands, what there is to tell of it, and the objects that prove it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::program::{Kind, LAST_ERROR, RETRIES};
+use graph_model::timestamp;
+use graph_model::value::{Map, Value};
+use serde_json::json;
+
+use crate::objects::Object;
+use crate::transcript::{Moment, STATE_CHECKPOINT, whole_second};
+use graph_engine::machine::{Place, Topology};
+use graph_engine::record::hide_sealed;
+use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
+
+/// After every step a snapshot, up to this many steps; then after every second, fourth … so that what is written stays in
+/// proportion to the steps: each snapshot lists the receipts of all.
+const SNAPSHOTS: u64 = 128;
+
+/// A run as its records tell it so far. For secrets there stands `[secret]`.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) outline: Topology,
+    pub(crate) run: RunId,
+    /// The version of the runtime that the files are of.
+    pub(crate) version: String,
+    pub(crate) parent: Option<Parent>,
+    /// Whether it began in another run.
+    is_fork: bool,
+    pub(crate) started_at: String,
+    /// When the last record was written.
+    pub(crate) at: String,
+    /// How often its status changed.
+    pub(crate) turns: u64,
+    /// When its status last changed.
+    pub(crate) turned_at: String,
+    /// When it last ended.
+    pub(crate) completed_at: Option<String>,
+    pub(crate) status: Status,
+    /// How many nodes were visited.
+    pub(crate) steps: u64,
+    /// The last execution snapshot.
+    pub(crate) snapshot: Option<Digest>,
+    pub(crate) end: Option<End>,
+    pub(crate) suppressed: Vec<Value>,
+    /// What is to be visited next.
+    frontier: Vec<String>,
+    /// The node that was visited last.
+    last: String,
+    inputs: Value,
+    keys: HashMap<String, Value>,
+    last_error: Option<Value>,
+    retries: Map<String, Value>,
+    receipts: Vec<Digest>,
+    state_hash: Digest,
+}
+
+/// What a record adds to the files.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) moments: Vec<Moment>,
+    pub(crate) objects: Vec<Object>,
+}
+
+impl Facts {
+    pub(crate) fn new(run: RunId, outline: Topology, version: String) -> Self {
+        Self {
+            run,
+            version,
+            parent: None,
+            is_fork: false,
+            started_at: String::new(),
+            at: String::new(),
+            turns: 0,
+            turned_at: String::new(),
+            completed_at: None,
+            status: Status::Running,
+            steps: 0,
+            snapshot: None,
+            end: None,
+            suppressed: Vec::new(),
+            frontier: Vec::new(),
+            last: String::new(),
+            inputs: Value::Null,
+            keys: HashMap::new(),
+            last_error: None,
+            retries: Map::new(),
+            receipts: Vec::new(),
+            state_hash: Digest::of(""),
+            outline,
+        }
+    }
+
+    /// Takes a record into account, and returns what it adds.
+    pub(crate) fn take(&mut self, record: Record) -> Told {
+        let mut told = Told::default();
+        // What these say is told with the step, or was told with those before; but for where a run begins that began in another.
+        let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
+        if is_told && !(self.is_fork && record.seq == 1) {
+            return told;
+        }
+        self.at = record.at;
+        match record.entry {
+            Entry::Snapshot(snapshot) => self.fork(snapshot, &mut told),
+            Entry::Start(start) => self.start(start, &mut told),
+            Entry::Step(step) => self.step(step, &mut told),
+            Entry::Resume(resume) => {
+                self.status = Status::Running;
+                self.turn();
+                self.end = None;
+                self.tell(&mut told, "graph_resumed", json!({"steps": resume.steps}));
+                self.announce(&mut told);
+            }
+            Entry::End(end) => self.finish(end, &mut told),
+            _ => {}
+        }
+        let state = Object::new("state_snapshot", [("state", Value::Object(self.state()))]);
+        self.state_hash = state.hash;
+        if self.status != Status::Running || self.takes_snapshot() {
+            let execution = self.execution_snapshot();
+            self.snapshot = Some(execution.hash);
+            told.objects.extend([state, execution]);
+        }
+        let payload = json!({
+            "step": self.steps,
+            "current_node": self.current_node(),
+            "state_hash": self.state_hash.to_hex(),
+        });
+        self.tell(&mut told, STATE_CHECKPOINT, payload);
+        told
+    }
+
+    fn turn(&mut self) {
+        self.turns += 1;
+        self.turned_at.clone_from(&self.at);
+    }
+
+    fn takes_snapshot(&self) -> bool {
+        let stride = self.steps.div_ceil(SNAPSHOTS).next_power_of_two();
+        self.steps.is_multiple_of(stride)
+    }
+
+    fn tell(&self, told: &mut Told, kind: &'static str, payload: Value) {
+        told.moments.push(Moment { at: self.at.clone(), kind, payload });
+    }
+
+    fn start(&mut self, mut start: Start, told: &mut Told) {
+        hide_sealed(&mut start.inputs);
+        self.started_at = self.at.clone();
+        self.turn();
+        self.inputs = start.inputs;
+        self.parent = start.parent;
+        self.is_fork = start.from.is_some();
+        let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
+        self.keys = self.outline.keys.iter().filter_map(initial).collect();
+        let first = self.outline.name(self.outline.start).unwrap_or_default().to_owned();
+        let payload =
+            json!({"graph_id": self.outline.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
+        self.tell(told, "graph_started", payload);
+        self.last.clone_from(&first);
+        self.frontier = vec![first];
+        if !self.is_fork {
+            self.announce(told);
+        }
+    }
+
+    /// Begins where another run stood.
+    fn fork(&mut self, snapshot: Snapshot, told: &mut Told) {
+        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
+        let mut keys = Value::Object(keys);
+        hide_sealed(&mut keys);
+        if let Value::Object(keys) = keys {
+            self.keys = keys.into_iter().collect();
+        }
+        (self.steps, self.last, self.retries) = (steps, last, retries);
+        self.frontier = next.into_iter().map(|target| target.node).collect();
+        self.last_error = last_error.map(|error| json!(error));
+        self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
+        self.announce(told);
+    }
+
+    /// Tells which nodes are visited next: it is known as soon as the step before is committed, and told before anything is
+    /// called (R223).
+    fn announce(&self, told: &mut Told) {
+        for (step, node) in (self.steps + 1..).zip(&self.frontier) {
+            let place = self.outline.node(node);
+            let payload = match place.and_then(|place| word(place.kind)) {
+                Some(word) => json!({"step": step, "node": node, "node_type": word}),
+                None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
+            };
+            self.tell(told, "step_started", payload);
+        }
+    }
+
+    fn step(&mut self, step: Step, told: &mut Told) {
+        let is_alone = step.visits.len() == 1;
+        let before = self.state_hash;
+        self.frontier = step.next.into_iter().map(|target| target.node).collect();
+        for visit in step.visits {
+            let next = match self.frontier.first() {
+                next if is_alone => next.cloned(),
+                _ => self.led_to(&visit),
+            };
+            self.visit(visit, before, next, told);
+        }
+        self.announce(told);
+    }
+
+    /// Returns where a visit led, of several that were made together.
+    fn led_to(&self, visit: &Visit) -> Option<String> {
+        let place = self.outline.node(&visit.node)?;
+        let to = match visit.edge() {
+            Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
+            None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed),
+        };
+        self.outline.name(to?).map(str::to_owned)
+    }
+
+    fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut Told) {
+        hide_sealed(&mut visit.result);
+        visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
+        self.steps += 1;
+        self.last.clone_from(&visit.node);
+        if visit.calls > 1 {
+            self.retries.insert(visit.node.clone(), Value::from(visit.calls - 1));
+        } else {
+            self.retries.shift_remove(&visit.node);
+        }
+        if let Some(error) = &visit.error {
+            let one = |error: String| json!({"step": visit.step, "node": visit.node, "error": error});
+            if visit.suppressed && visit.items.is_empty() {
+                self.suppressed.push(one(error.clone()));
+            } else if visit.suppressed {
+                let item =
+                    |item: &graph_engine::record::ItemFailure| one(format!("item {}: {}", item.item, item.error));
+                self.suppressed.extend(visit.items.iter().map(item));
+            }
+            self.last_error = Some(json!({"node": visit.node, "error": error}));
+        }
+        let (kind, action) = match self.outline.node(&visit.node) {
+            Some(Place { kind, action, .. }) => (*kind, action.clone()),
+            None => (Kind::Gate, String::new()),
+        };
+        let receipt = kind.tool().is_some().then(|| {
+            let input = self.input_hash(&visit, before);
+            // A failure that led to another node has no result, and no receipt (R198).
+            let is_routed = visit.error.is_some() && !visit.suppressed;
+            (input, (!is_routed).then(|| self.receipt(&visit, kind, input, told)))
+        });
+        let payload = completed(&visit, kind, &action, receipt, next.as_deref());
+        let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
+        self.tell(told, name, payload);
+        for (name, value) in visit.changes {
+            self.keys.insert(name, value);
+        }
+    }
+
+    /// Returns what stands for all that a visit depends on: the graph, the node, what it was activated with, and the state before
+    /// it. Two visits with the same hash had the same inputs but for the time (R197).
+    fn input_hash(&self, visit: &Visit, before: Digest) -> Digest {
+        let fields = [
+            ("argument", Value::Null),
+            ("config_snapshot_hash", Value::from("")),
+            ("graph_hash", Value::from(self.outline.digest.to_hex())),
+            ("node_name", Value::from(visit.node.as_str())),
+            ("state_hash", Value::from(before.to_hex())),
+        ];
+        Object::new("node_input", fields).hash
+    }
+
+    /// Makes the objects of a visit's result and receipt, and returns the result's hash.
+    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, told: &mut Told) -> Digest {
+        let result = match (&visit.error, kind) {
+            (_, Kind::Foreach(_)) => visit.changes.values().next().cloned().unwrap_or_default(),
+            (Some(error), _) => json!({"error": error, "status": "error"}),
+            (None, _) => visit.result.clone(),
+        };
+        let result = Object::new("node_result", [("result", result)]);
+        let mut fields = vec![
+            ("cache_hit", Value::Bool(visit.cached)),
+            ("elapsed_ms", Value::from(visit.ms)),
+            ("node_input_hash", Value::from(input.to_hex())),
+            ("node_result_hash", Value::from(result.hash.to_hex())),
+            ("timestamp", Value::from(whole_second(&self.at))),
+        ];
+        if let Some(error) = &visit.error {
+            fields.push(("error", Value::from(error.as_str())));
+        }
+        let receipt = Object::new("node_receipt", fields);
+        self.receipts.push(receipt.hash);
+        let hash = result.hash;
+        told.objects.extend([result, receipt]);
+        hash
+    }
+
+    fn finish(&mut self, mut end: End, told: &mut Told) {
+        hide_sealed(&mut end.output);
+        self.status = end.status;
+        self.turn();
+        self.completed_at = Some(self.at.clone());
+        let (steps, elapsed_s) = (end.steps, self.elapsed().as_secs_f64());
+        let (kind, payload) = match end.status {
+            Status::Error => {
+                let payload = json!({"error": end.error, "node": end.node, "steps": steps, "elapsed_s": elapsed_s});
+                ("graph_error", payload)
+            }
+            Status::Cancelled => {
+                ("graph_cancelled", json!({"steps": steps, "elapsed_s": elapsed_s, "signal": end.signal}))
+            }
+            _ => ("graph_completed", json!({"status": end.status.name(), "steps": steps, "elapsed_s": elapsed_s})),
+        };
+        self.end = Some(end);
+        self.tell(told, kind, payload);
+    }
+
+    /// Returns how long it is from the run's start to the last record.
+    pub(crate) fn elapsed(&self) -> Duration {
+        match (timestamp::parse(&self.started_at), timestamp::parse(&self.at)) {
+            (Some(start), Some(at)) => at.duration_since(start).unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns the node at which the run goes on; of one that is completed, the node at which it ended.
+    pub(crate) fn current_node(&self) -> &str {
+        let next = self.frontier.first().map_or(self.last.as_str(), String::as_str);
+        match (self.status, &self.end) {
+            (Status::Completed | Status::CompletedWithErrors, _) => &self.last,
+            (_, Some(End { node: Some(node), .. })) => node,
+            _ => next,
+        }
+    }
+
+    /// Returns how many receipts there are.
+    pub(crate) fn receipts(&self) -> usize {
+        self.receipts.len()
+    }
+
+    /// Returns the state as the result of the run has it: inputs, the keys that are set, and what the engine keeps (R209).
+    pub(crate) fn state(&self) -> Map<String, Value> {
+        let mut state = Map::new();
+        state.insert("inputs".to_owned(), self.inputs.clone());
+        for (name, _) in &self.outline.keys {
+            if let Some(value) = self.keys.get(name).filter(|value| !value.is_null()) {
+                state.insert(name.clone(), value.clone());
+            }
+        }
+        let fatal = self.end.as_ref().and_then(|end| Some(json!({"node": end.node.as_ref()?, "error": end.error})));
+        if let Some(error) = fatal.or_else(|| self.last_error.clone()) {
+            state.insert(LAST_ERROR.to_owned(), error);
+        }
+        if !self.retries.is_empty() {
+            state.insert(RETRIES.to_owned(), Value::Object(self.retries.clone()));
+        }
+        state
+    }
+
+    fn execution_snapshot(&self) -> Object {
+        let receipts = self.receipts.iter().map(|hash| Value::from(hash.to_hex()));
+        let mut fields = vec![
+            ("graph_id", Value::from(self.outline.id.as_str())),
+            ("graph_run_id", Value::from(self.run.as_str())),
+            ("node_receipts", receipts.collect()),
+            ("project_manifest_hash", Value::from("")),
+            ("state_hash", Value::from(self.state_hash.to_hex())),
+            ("status", Value::from(self.status.name())),
+            ("step", Value::from(self.steps)),
+            ("system_version", Value::from(self.version.as_str())),
+            ("user_manifest_hash", Value::from("")),
+        ];
+        let errors = self.errors();
+        if !errors.is_empty() {
+            fields.push(("errors", Value::Array(errors)));
+        }
+        Object::new("execution_snapshot", fields)
+    }
+
+    /// Returns what went wrong (R199).
+    fn errors(&self) -> Vec<Value> {
+        let Some(End { error: Some(message), node, status, signal, .. }) = &self.end else {
+            return self.suppressed.clone();
+        };
+        let code = match (status, node) {
+            (Status::Cancelled, _) => "cancelled",
+            (_, Some(_)) => "node_error",
+            (_, None) if message.starts_with("Max steps exceeded") => "max_steps_exceeded",
+            (_, None) => "run_error",
+        };
+        let message = signal.map_or_else(|| message.clone(), |signal| format!("Signal {signal}"));
+        let mut error = json!({"code": code, "message": message, "phase": "execution"});
+        if let (Some(node), Some(error)) = (node, error.as_object_mut()) {
+            error.insert("node".to_owned(), Value::from(node.as_str()));
+        }
+        vec![error]
+    }
+}
+
+/// Returns the word that events have for what a node does; none for what is told by its action.
+fn word(kind: Kind) -> Option<&'static str> {
+    (!matches!(kind, Kind::Action(_))).then(|| kind.name())
+}
+
+/// Returns what there is to tell of a visit (R220).
+fn completed(
+    visit: &Visit,
+    kind: Kind,
+    action: &str,
+    receipt: Option<(Digest, Option<Digest>)>,
+    next: Option<&str>,
+) -> Value {
+    let elapsed_s = Duration::from_millis(visit.ms).as_secs_f64();
+    let said = visit.result.get("status").and_then(Value::as_str);
+    let status = match (&visit.error, kind, said) {
+        (Some(_), ..) => "error",
+        (None, Kind::Return, _) => "completed",
+        (None, Kind::Action(_), Some(status)) => status,
+        (None, ..) => "ok",
+    };
+    let thread =
+        visit.run.as_ref().map(RunId::as_str).or_else(|| visit.result.get("thread_id").and_then(Value::as_str));
+    let mut payload = Map::new();
+    let mut put = |name: &str, value: Value| {
+        payload.insert(name.to_owned(), value);
+    };
+    put("step", Value::from(visit.step));
+    put("node", Value::from(visit.node.as_str()));
+    put("action_id", Value::from(action));
+    put("status", Value::from(status));
+    put("elapsed_s", Value::from(elapsed_s));
+    put("next_node", Value::from(next));
+    if let Some((input, result)) = receipt {
+        put("thread_id", Value::from(thread.unwrap_or_default()));
+        put("cache_hit", Value::Bool(visit.cached));
+        put("node_input_hash", Value::from(input.to_hex()));
+        put("node_result_hash", Value::from(result.map_or_else(String::new, |hash| hash.to_hex())));
+    }
+    put("error", Value::from(visit.error.as_deref()));
+    Value::Object(payload)
+}

@@ -1,0 +1,162 @@
+//! The state item: how a run stands, and its state, as a signed page of knowledge.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use graph_model::digest::Digest;
+use graph_model::name::{GraphId, RunId};
+use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, Signer};
+use graph_model::timestamp;
+use graph_model::value::Value;
+use serde::Deserialize;
+
+use super::FilesError;
+use super::facts::Facts;
+use super::transcript::{Bound, whole_second};
+use graph_engine::record::Status;
+
+/// Returns where a run's state item is (R206).
+pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
+    format!(".ai/knowledge/graphs/{graph}/{run}.md")
+}
+
+/// Writes the state item of a run (R207), signed with `key`.
+pub(crate) fn text(facts: &Facts, bound: Option<&Bound>, key: &dyn Signer) -> String {
+    let Facts { outline, run, parent, steps, .. } = facts;
+    let graph = &outline.id;
+    let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
+    let parent = parent.as_ref().map_or_else(String::new, |parent| scalar(parent.run.as_str()));
+    let (status, node) = (facts.status.name(), scalar(facts.current_node()));
+    let (started, updated) = (whole_second(&facts.started_at), whole_second(&facts.at));
+    let bound = bound.map_or_else(String::new, |Bound { bytes, hash }| {
+        format!("transcript_bytes: {bytes}\ntranscript_hash: \"{hash}\"\n")
+    });
+    let state =
+        serde_json::to_string_pretty(&facts.state()).expect("a state has only texts as keys and finite numbers");
+    let text = format!(
+        "{OPEN}id: graphs/{graph}/{run}\n\
+         title: \"State: {graph} ({run})\"\n\
+         entry_type: graph_state\n\
+         category: graphs/{graph}\n\
+         version: \"1.0.0\"\n\
+         graph_id: {graph_id}\n\
+         graph_run_id: {run_id}\n\
+         parent_thread_id: {parent}\n\
+         status: {status}\n\
+         current_node: {node}\n\
+         step_count: {steps}\n\
+         started_at: {started}\n\
+         updated_at: {updated}\n\
+         {bound}tags: [graph_state]\n{CLOSE}{}",
+        ascii(&state)
+    );
+    sign(&text, &facts.at, key)
+}
+
+const OPEN: &str = "```yaml\n";
+const CLOSE: &str = "```\n\n";
+
+/// Signs a page of knowledge, at the time of the record that it was made from: the same record gives the same bytes.
+pub(crate) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
+    let at = timestamp::parse(at).unwrap_or(SystemTime::UNIX_EPOCH);
+    signature::sign(ItemKind::Knowledge, text, key, at).expect("what is covered of a page of knowledge is all of it")
+}
+
+/// Writes a name as a YAML scalar that is read as that text.
+pub(crate) fn scalar(text: &str) -> String {
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'));
+    let is_word =
+        ["true", "false", "yes", "no", "on", "off", "null", "y", "n"].contains(&text.to_ascii_lowercase().as_str());
+    if is_plain && !is_word { text.to_owned() } else { Value::from(text).to_string() }
+}
+
+/// Escapes what is not ASCII in a JSON text, where it stands in texts only.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\n' | ' '..='~' => text.push(character),
+            other => {
+                for unit in other.encode_utf16(&mut [0; 2]) {
+                    write!(text, "\\u{unit:04x}").expect("writing into a string cannot fail");
+                }
+            }
+        }
+    }
+    text
+}
+
+/// A state item whose signature holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateItem {
+    /// The graph.
+    pub graph: GraphId,
+    /// The run.
+    pub run: RunId,
+    /// How it stands.
+    pub status: Status,
+    /// Where it goes on; of a run that is completed, where it ended.
+    pub current_node: String,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// The state, with the run's inputs in it.
+    pub state: Value,
+    /// Up to where the transcript was signed when this was written.
+    pub transcript: Bound,
+    /// Whose key signed it.
+    pub signer: Fingerprint,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    graph_id: String,
+    graph_run_id: String,
+    status: Status,
+    current_node: String,
+    step_count: u64,
+    transcript_bytes: u64,
+    transcript_hash: String,
+}
+
+/// Verifies and reads a state item (R212).
+///
+/// # Errors
+///
+/// If it is not signed by a trusted key, was altered, or is no state item.
+pub fn read_state_item(text: &str, keys: &KeyRing) -> Result<StateItem, FilesError> {
+    let text = &*signature::normalise(text);
+    let verified = signature::verify(ItemKind::Knowledge, text, keys).map_err(FilesError::Item)?;
+    let signer = verified.envelope.fingerprint.clone();
+    let opened = signature::open(ItemKind::Knowledge, text).map_err(FilesError::Item)?;
+    let malformed = |reason: String| FilesError::NoStateItem { reason };
+    let parts = opened.content.strip_prefix(OPEN).and_then(|rest| rest.split_once(&format!("\n{CLOSE}")));
+    let (header, state) = parts.ok_or_else(|| malformed("it has no header in a fence".to_owned()))?;
+    let header: Header = serde_yaml::from_str(header).map_err(|error| malformed(error.to_string()))?;
+    let hash: Digest = header.transcript_hash.parse().map_err(|_| malformed("its hash is none".to_owned()))?;
+    Ok(StateItem {
+        graph: GraphId::new(header.graph_id).map_err(|error| malformed(error.to_string()))?,
+        run: RunId::new(header.graph_run_id).map_err(|error| malformed(error.to_string()))?,
+        status: header.status,
+        current_node: header.current_node,
+        steps: header.step_count,
+        state: serde_json::from_str(state).map_err(|error| malformed(error.to_string()))?,
+        transcript: Bound { bytes: header.transcript_bytes, hash },
+        signer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_header_is_read_as_that_name() {
+        for name in ["count_files", "a: b", "yes", "1", "# x", "\"", "ü😀", "", "a\\b", "null", "[x]", "a/b", "1e5"]
+        {
+            let yaml = format!("node: {}\n", scalar(name));
+            let read: std::collections::BTreeMap<String, String> = serde_yaml::from_str(&yaml).unwrap();
+            assert_eq!(read["node"], name, "{yaml}");
+        }
+    }
+}

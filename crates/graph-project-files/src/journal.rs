@@ -1,0 +1,171 @@
+//! The journal as a file: a line of JSON for each record, and at the end one with the token that only the last record has.
+
+use std::borrow::Cow;
+
+use graph_model::digest::{hex, unhex};
+use graph_model::name::RunId;
+use serde::{Deserialize, Serialize};
+
+use super::FilesError;
+use super::disk::Disk;
+use graph_engine::record::Sealed;
+
+/// Where a directory is for each run.
+pub(crate) const THREADS: &str = ".ai/state/threads";
+
+/// Returns where a run's journal is.
+pub(crate) fn file(run: &RunId) -> String {
+    format!("{THREADS}/{run}/journal.jsonl")
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordLine<'a> {
+    #[serde(borrow)]
+    body: Cow<'a, str>,
+    #[serde(borrow)]
+    signature: Cow<'a, str>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndLine<'a> {
+    #[serde(borrow)]
+    end: Cow<'a, str>,
+}
+
+/// A journal that is being written to its file.
+#[derive(Debug, Default)]
+pub(crate) struct JournalFile {
+    /// Where the last record's line ends that is in the file; the token stands behind it.
+    length: u64,
+    /// The lines that are not in the file yet.
+    pending: Vec<u8>,
+    /// The token of the last record.
+    end: Option<[u8; 32]>,
+}
+
+impl JournalFile {
+    /// Adds a record.
+    pub(crate) fn take(&mut self, sealed: &Sealed) {
+        let signature = hex(&sealed.signature);
+        line(&mut self.pending, &RecordLine { body: Cow::Borrowed(&sealed.body), signature: Cow::Owned(signature) });
+        self.end = sealed.end;
+    }
+
+    /// Writes what the file lacks. What cannot be written now is written with what comes next.
+    pub(crate) fn write(&mut self, disk: &Disk, run: &RunId, is_whole: bool) -> Result<(), FilesError> {
+        let records = self.pending.len();
+        if let Some(end) = &self.end {
+            line(&mut self.pending, &EndLine { end: Cow::Owned(hex(end)) });
+        }
+        let written = if is_whole && self.length == 0 {
+            disk.replace(&file(run), &self.pending)
+        } else {
+            // The token of the record that was the last one before goes.
+            disk.append(&file(run), self.length, &self.pending).map(drop)
+        };
+        self.pending.truncate(records);
+        written?;
+        self.length += records as u64;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+fn line(lines: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(&mut *lines, value).expect("a line has only texts");
+    lines.push(b'\n');
+}
+
+/// Reads a journal's file. Nothing of it is verified.
+///
+/// # Errors
+///
+/// Why it is no such file, and in which line, from 1.
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let Some(text) = text.strip_suffix('\n') else { return Err(CUT.to_owned()) };
+    let lines: Vec<&str> = text.split('\n').collect();
+    let Some((last, records)) = lines.split_last() else { return Err(CUT.to_owned()) };
+    let in_line = |at: usize| move |reason: String| format!("line {}: {reason}", at + 1);
+    let mut sealed = Vec::with_capacity(records.len());
+    for (at, line) in records.iter().enumerate() {
+        let RecordLine { body, signature } =
+            serde_json::from_str(line).map_err(|error| error.to_string()).map_err(in_line(at))?;
+        let signature =
+            unhex(&signature).ok_or_else(|| "its signature is not 128 hex digits".to_owned()).map_err(in_line(at))?;
+        sealed.push(Sealed { seq: at as u64, body: body.into_owned(), signature, end: None });
+    }
+    let end: Result<EndLine<'_>, _> = serde_json::from_str(last);
+    let end = end.ok().and_then(|EndLine { end }| unhex(&end)).ok_or(CUT)?;
+    match sealed.last_mut() {
+        Some(record) => record.end = Some(end),
+        None => return Err("it has no record".to_owned()),
+    }
+    Ok(sealed)
+}
+
+const CUT: &str = "it does not end with the token of its last record: it was cut short, or is being written";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(body: &str) -> String {
+        format!("{{\"body\":{body:?},\"signature\":\"{}\"}}\n", "0a".repeat(64))
+    }
+
+    fn end() -> String {
+        format!("{{\"end\":\"{}\"}}\n", "0b".repeat(32))
+    }
+
+    #[test]
+    fn a_journal_is_read_as_it_was_written_and_only_its_last_record_has_the_token() {
+        let mut file = JournalFile::default();
+        let sealed = |seq: u64, body: &str| Sealed {
+            seq,
+            body: body.to_owned(),
+            signature: [10; 64],
+            end: Some([u8::try_from(seq).expect("there are few") + 10; 32]),
+        };
+        let all = [sealed(0, "{\"a\":\"é\\n\u{2028}\"}"), sealed(1, "{}")];
+        all.iter().for_each(|sealed| file.take(sealed));
+        line(&mut file.pending, &EndLine { end: Cow::Owned("0b".repeat(32)) });
+        let read = read(&file.pending).expect("it is whole");
+        assert_eq!(read, [Sealed { end: None, ..all[0].clone() }, all[1].clone()]);
+        assert_eq!(file.end, all[1].end);
+    }
+
+    #[test]
+    fn what_is_no_journal_is_refused_with_the_line() {
+        let (one, end) = (record("{}"), end());
+        assert_eq!(read(format!("{one}{end}").as_bytes()).map(|records| records.len()), Ok(1));
+        let short = one.replacen("0a", "0", 1);
+        let upper = one.replace("0a", "0A");
+        let more = one.replace("{\"body\"", "{\"seq\":0,\"body\"");
+        let twice = one.replace("{\"body\"", "{\"body\":\"\",\"body\"");
+        for (text, why) in [
+            (String::new(), CUT),
+            ("\n".to_owned(), CUT),
+            (one.clone(), CUT),
+            (format!("{one}{}", end.trim_end()), CUT),
+            (format!("{one}{end}\n"), "line 2: unknown field `end`"),
+            (format!("{one}{}", end.replace("0b", "0B")), CUT),
+            (end.clone(), "it has no record"),
+            (format!("{short}{end}"), "line 1: its signature is not 128 hex digits"),
+            (format!("{one}{upper}{end}"), "line 2: its signature is not 128 hex digits"),
+            (format!("{more}{end}"), "line 1: unknown field `seq`"),
+            (format!("{twice}{end}"), "line 1: duplicate field `body`"),
+            (format!("{one}\n{end}"), "line 2: EOF while parsing a value"),
+            (format!("{one}{end}{end}"), "line 2: unknown field `end`"),
+            (format!("\u{feff}{one}{end}"), "line 1: expected value"),
+            (format!("{one}[{end}"), CUT),
+            (format!("{}{end}", "[".repeat(100_000) + "\n"), "line 1: "),
+        ] {
+            let found = read(text.as_bytes()).expect_err(&text);
+            assert!(found.starts_with(why), "{found}");
+        }
+        assert!(read(b"\xff\n").expect_err("it is no text").starts_with("invalid utf-8"));
+    }
+}

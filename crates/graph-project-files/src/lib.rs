@@ -1,0 +1,408 @@
+//! The files that a project keeps of its runs, under `.ai`: the journal, signed transcript, signed state item, signed run page,
+//! objects by their content, and the registry.
+//!
+//! They are views. A run's journal is the truth: everything here is made of its records and nothing else, so that what is written
+//! while the run is at work and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A file that cannot be
+//! written stops no run.
+
+mod cache;
+mod disk;
+mod facts;
+mod item;
+mod journal;
+mod objects;
+mod page;
+#[cfg(feature = "sqlite")]
+mod registry;
+mod store;
+mod transcript;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::signature::{SecretKey, SignatureError, Signer};
+
+pub use graph_model::name::GraphId;
+pub use graph_model::signature::{KeyRing, PublicKey};
+
+pub use cache::ProjectCache;
+pub use item::{StateItem, read_state_item};
+pub use objects::{Objects, Trace};
+#[cfg(feature = "sqlite")]
+pub use registry::{Entry, Registry};
+pub use store::{FilesAudit, FilesAuditError, ProjectStore};
+pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
+
+use disk::Disk;
+use facts::Facts;
+use graph_engine::machine::CompiledGraph;
+use graph_engine::observer::{Event, Observer};
+use graph_engine::record::{self, JournalError, Record, Sealed, verified_start};
+use graph_engine::store::{Store, StoreError};
+use journal::JournalFile;
+use page::Page;
+use transcript::Transcript;
+
+/// Keeps the files of a project's runs. Clones are the same: one is given to
+/// [`Builder::observer`](graph_engine::Builder::observer), another asked what went wrong.
+///
+/// Only runs in a store have records, and so files. Files are written between two steps, before the next begins. They are not
+/// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) makes them anew.
+#[derive(Clone)]
+pub struct ProjectFiles {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    disk: Arc<Disk>,
+    key: SecretKey,
+    /// The runs at work.
+    runs: Mutex<HashMap<RunId, Arc<Mutex<Keeper>>>>,
+    /// The first thing that went wrong with each run's files.
+    problems: Mutex<BTreeMap<RunId, Arc<FilesError>>>,
+    /// Opened when it is first needed.
+    #[cfg(feature = "sqlite")]
+    registry: Mutex<Option<Registry>>,
+}
+
+/// What is known of a run whose files are kept.
+struct Keeper {
+    facts: Facts,
+    journal: JournalFile,
+    transcript: Transcript,
+    page: Page,
+}
+
+/// What is wrong with a project's files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// A file or directory cannot be reached.
+    #[error("cannot {verb} {}", path.display())]
+    Io {
+        /// What was tried.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is not there.
+    #[error("there is no {}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An object's bytes do not have the hash that it is called by.
+    #[error("{} was altered: its SHA-256 is {found}", path.display())]
+    Altered {
+        /// The file.
+        path: PathBuf,
+        /// The hash of what is there.
+        found: Digest,
+    },
+    /// A file does not hold what it must.
+    #[error("{} cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The state item is not what a trusted key signed.
+    #[error("the state item does not hold")]
+    Item(#[source] SignatureError),
+    /// The item is no state item.
+    #[error("it is no state item: {reason}")]
+    NoStateItem {
+        /// Why.
+        reason: String,
+    },
+    /// The state item is another run's.
+    #[error("{} is the state item of run `{found}`", path.display())]
+    AnotherRun {
+        /// The file.
+        path: PathBuf,
+        /// The run that it names.
+        found: RunId,
+    },
+    /// The transcript is not what a trusted key signed.
+    #[error("the transcript does not hold")]
+    Transcript(#[source] TranscriptError),
+    /// The journal is not what the engine wrote.
+    #[error("the run's journal does not hold")]
+    Journal(#[source] JournalError),
+    /// The run is another graph's.
+    #[error("run `{run}` is of {found}, not of {expected}")]
+    AnotherGraph {
+        /// The run.
+        run: RunId,
+        /// The graph that was given.
+        expected: String,
+        /// The graph that the journal names.
+        found: String,
+    },
+    /// Records came of a run whose beginning was not seen.
+    #[error("run `{0}` was seen from its middle on; rebuild its files")]
+    Middle(RunId),
+    /// The registry cannot be opened, read or written.
+    #[cfg(feature = "sqlite")]
+    #[error("the registry {} fails", path.display())]
+    Registry {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The store failed.
+    #[error("the run's journal cannot be loaded")]
+    Store(#[source] StoreError),
+}
+
+impl ProjectFiles {
+    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No link below `root` is
+    /// followed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such directory.
+    pub fn in_directory(root: impl AsRef<Path>, key: SecretKey) -> Result<Self, FilesError> {
+        let disk = Arc::new(Disk::open(root.as_ref())?);
+        let inner = Inner {
+            disk,
+            key,
+            runs: Mutex::default(),
+            problems: Mutex::default(),
+            #[cfg(feature = "sqlite")]
+            registry: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Writes the files of a run anew from its journal, which must be signed with the key whose public half `journal_key` is;
+    /// `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be at work.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, its journal was changed or is another graph's, or a file cannot be written: then the others are.
+    pub async fn rebuild(
+        &self,
+        store: &dyn Store,
+        journal_key: &PublicKey,
+        run: &RunId,
+        graph: &CompiledGraph,
+    ) -> Result<(), FilesError> {
+        let sealed = load(store, journal_key, run, graph).await?;
+        let result = self.inner.take(run, graph, &sealed, None);
+        locked(&self.inner.runs).remove(run);
+        if result.is_ok() {
+            locked(&self.inner.problems).remove(run);
+        }
+        result
+    }
+
+    /// Returns the journals of the project's runs, and what else of their files can be read.
+    pub fn store(&self) -> ProjectStore {
+        ProjectStore::of(Arc::clone(&self.inner.disk))
+    }
+
+    /// Returns the objects that the project's runs are kept in.
+    pub fn objects(&self) -> Objects {
+        Objects { disk: Arc::clone(&self.inner.disk) }
+    }
+
+    /// Opens the registry of the project's threads.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    #[cfg(feature = "sqlite")]
+    pub fn registry(&self) -> Result<Registry, FilesError> {
+        self.inner.registry()
+    }
+
+    /// Returns the first thing that went wrong with each run's files, but for those that were rebuilt since.
+    pub fn problems(&self) -> BTreeMap<RunId, Arc<FilesError>> {
+        locked(&self.inner.problems).clone()
+    }
+}
+
+impl fmt::Debug for ProjectFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProjectFiles").field("disk", &self.inner.disk).finish_non_exhaustive()
+    }
+}
+
+impl Observer for ProjectFiles {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Recorded { run, graph, records, .. } => {
+                if let Err(error) = self.inner.take(run, graph, records, Some(std::process::id())) {
+                    self.inner.note(run, error);
+                }
+                // Of a run that had ended when it was resumed nothing else is heard.
+                if records.last().is_some_and(is_end) {
+                    locked(&self.inner.runs).remove(*run);
+                }
+            }
+            Event::RunEnded { run, .. } => {
+                locked(&self.inner.runs).remove(*run);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Inner {
+    /// Takes records of a run into its files; `pid` is the process that wrote them just now.
+    fn take(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
+        let is_whole = records.first().is_some_and(|record| record.seq == 0);
+        let keeper = {
+            let mut runs = locked(&self.runs);
+            if is_whole {
+                let keeper = Keeper::new(run, graph, env!("CARGO_PKG_VERSION").to_owned());
+                runs.insert(run.clone(), Arc::new(Mutex::new(keeper)));
+            }
+            runs.get(run).cloned().ok_or_else(|| FilesError::Middle(run.clone()))?
+        };
+        let mut keeper = locked(&keeper);
+        let before = keeper.facts.turns;
+        let written = keeper.take(&self.key, &self.disk, records);
+        if keeper.facts.turns > before {
+            let registered = self.register(&keeper.facts, pid);
+            return written.and(registered);
+        }
+        written
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn registry(&self) -> Result<Registry, FilesError> {
+        let mut registry = locked(&self.registry);
+        match &*registry {
+            Some(registry) => Ok(registry.clone()),
+            None => Ok(registry.insert(Registry::open(&self.disk)?).clone()),
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn register(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
+        self.registry()?.note(facts, pid)
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn register(&self, _: &Facts, _: Option<u32>) -> Result<(), FilesError> {
+        Ok(())
+    }
+
+    /// Keeps the first thing that went wrong with a run's files.
+    fn note(&self, run: &RunId, error: FilesError) {
+        let mut problems = locked(&self.problems);
+        if !problems.contains_key(run) {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%run, %error, cause, "a run's files could not be kept; its journal is whole");
+            problems.insert(run.clone(), Arc::new(error));
+        }
+    }
+}
+
+impl Keeper {
+    fn new(run: &RunId, graph: &CompiledGraph, version: String) -> Self {
+        let facts = Facts::new(run.clone(), graph.topology(), version);
+        Self { facts, journal: JournalFile::default(), transcript: Transcript::default(), page: Page::default() }
+    }
+
+    /// Takes records into account and writes what they change (R224): journal, transcript, objects and ref, state item, page.
+    /// Returns the first thing that went wrong; the rest is written all the same.
+    fn take(&mut self, signer: &dyn Signer, disk: &Arc<Disk>, records: &[Sealed]) -> Result<(), FilesError> {
+        let is_whole = records.first().is_some_and(|record| record.seq == 0);
+        let objects = Objects { disk: Arc::clone(disk) };
+        let mut first = Ok(());
+        let mut check = |result: Result<(), FilesError>| {
+            if first.is_ok() {
+                first = result;
+            }
+        };
+        records.iter().for_each(|sealed| self.journal.take(sealed));
+        check(self.journal.write(disk, &self.facts.run, is_whole));
+        for sealed in records {
+            let record: Record = match serde_json::from_str(&sealed.body) {
+                Ok(record) => record,
+                Err(error) => {
+                    let (seq, reason) = (sealed.seq, error.to_string());
+                    check(Err(FilesError::Journal(JournalError::Unreadable { seq, reason })));
+                    continue;
+                }
+            };
+            let told = self.facts.take(record);
+            if told.moments.is_empty() {
+                continue;
+            }
+            told.objects.iter().for_each(|object| check(objects.put_object(object)));
+            for moment in &told.moments {
+                self.transcript.tell(&self.facts.run, moment);
+                self.page.tell(&self.facts.outline, moment);
+            }
+            self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, signer);
+        }
+        check(self.write_transcript(disk, is_whole));
+        if let Some(snapshot) = &self.facts.snapshot {
+            check(objects.refer(&self.facts.run, snapshot));
+        }
+        let item = item::text(&self.facts, self.transcript.bound(), signer);
+        check(disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
+        let page = self.page.text(&self.facts, signer);
+        check(disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
+        first
+    }
+
+    /// Writes what the transcript's file lacks. What cannot be written now is written with what comes next.
+    fn write_transcript(&mut self, disk: &Disk, is_whole: bool) -> Result<(), FilesError> {
+        let file = transcript_file(&self.facts.run);
+        let (length, pending) = self.transcript.pending();
+        if is_whole && length == 0 {
+            disk.bring_to(&file, pending)?;
+        } else {
+            let bytes = disk.append(&file, length, pending)?;
+            if bytes > 0 {
+                let path = disk.path(&file);
+                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
+            }
+        }
+        self.transcript.written();
+        Ok(())
+    }
+}
+
+/// Loads a run's journal, which must be whole and the graph's.
+async fn load(
+    store: &dyn Store,
+    journal_key: &PublicKey,
+    run: &RunId,
+    graph: &CompiledGraph,
+) -> Result<Vec<Sealed>, FilesError> {
+    let sealed = store.load(run).await.map_err(FilesError::Store)?;
+    let start = verified_start(run, &sealed, journal_key).map_err(FilesError::Journal)?;
+    let found = format!("{} ({})", start.graph, start.digest);
+    let expected = format!("{} ({})", graph.id(), graph.digest());
+    if found == expected { Ok(sealed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
+}
+
+/// Whether a record says that its run has ended.
+fn is_end(sealed: &Sealed) -> bool {
+    matches!(serde_json::from_str(&sealed.body), Ok(Record { entry: record::Entry::End(_), .. }))
+}
+
+/// Returns where a run's transcript is (R217).
+fn transcript_file(run: &RunId) -> String {
+    format!(".ai/state/threads/{run}/transcript.jsonl")
+}
+
+/// Locks what no panic leaves half done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,175 @@
+//! Objects by their content: written once under the SHA-256 of their bytes, which every read checks; and refs to them.
+
+use std::sync::Arc;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::value::{Map, Value, canonical_json};
+
+use crate::FilesError;
+use crate::disk::Disk;
+
+const ROOT: &str = ".ai/state/objects";
+
+/// An object that is to be written.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) hash: Digest,
+    text: String,
+}
+
+impl Object {
+    /// Makes an object of that kind, in the first form (R193).
+    pub(crate) fn new<'f>(kind: &str, fields: impl IntoIterator<Item = (&'f str, Value)>) -> Self {
+        let mut map: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        map.insert("kind".to_owned(), Value::from(kind));
+        map.insert("schema".to_owned(), Value::from(1));
+        let text = canonical_json(&Value::Object(map));
+        Self { hash: Digest::of(&text), text }
+    }
+}
+
+/// The objects of a project: what its runs' snapshots, receipts and results are (R191).
+#[derive(Debug, Clone)]
+pub struct Objects {
+    pub(crate) disk: Arc<Disk>,
+}
+
+/// What a run's objects are, followed from its ref (R196).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The execution snapshot that the ref names.
+    pub snapshot: Value,
+    /// The state at that time.
+    pub state: Value,
+    /// Each receipt with its result, in order.
+    pub receipts: Vec<(Value, Value)>,
+}
+
+impl Objects {
+    /// Writes a value, and returns the hash that it is found by.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn put(&self, value: &Value) -> Result<Digest, FilesError> {
+        let text = canonical_json(value);
+        let hash = Digest::of(&text);
+        self.write(&object_file(&hash), text.as_bytes())?;
+        Ok(hash)
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    ///
+    /// If there is none with that hash, its bytes do not have the hash, or it cannot be read.
+    pub fn get(&self, hash: &Digest) -> Result<Value, FilesError> {
+        let file = object_file(hash);
+        let bytes = self.read(&file, hash)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| FilesError::Unreadable { path: self.disk.path(&file), reason: error.to_string() })
+    }
+
+    /// Writes bytes as they are, and returns the hash that they are found by.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, FilesError> {
+        let hash = Digest::of(bytes);
+        self.write(&blob_file(&hash), bytes)?;
+        Ok(hash)
+    }
+
+    /// Reads bytes as they were written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Objects::get`].
+    pub fn blob(&self, hash: &Digest) -> Result<Vec<u8>, FilesError> {
+        self.read(&blob_file(hash), hash)
+    }
+
+    /// Returns the execution snapshot that a run's ref names; none where the run has no ref (R195).
+    ///
+    /// # Errors
+    ///
+    /// If the ref cannot be read.
+    pub fn reference(&self, run: &RunId) -> Result<Option<Digest>, FilesError> {
+        let file = ref_file(run);
+        let Some(bytes) = self.disk.read(&file)? else { return Ok(None) };
+        let unreadable = |reason: String| FilesError::Unreadable { path: self.disk.path(&file), reason };
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let hash = value.get("hash").and_then(Value::as_str).unwrap_or_default();
+        hash.parse().map(Some).map_err(|error: graph_model::digest::NotADigest| unreadable(error.to_string()))
+    }
+
+    /// Follows a run's ref to its state and to every receipt and result (R196); none where the run has no ref.
+    ///
+    /// # Errors
+    ///
+    /// If any of them is missing or altered.
+    pub fn trace(&self, run: &RunId) -> Result<Option<Trace>, FilesError> {
+        let Some(hash) = self.reference(run)? else { return Ok(None) };
+        let snapshot = self.get(&hash)?;
+        let state = self.linked(&hash, snapshot.get("state_hash"))?;
+        let receipts = snapshot.get("node_receipts").and_then(Value::as_array).into_iter().flatten();
+        let receipts = receipts.map(|receipt| {
+            let receipt = self.linked(&hash, Some(receipt))?;
+            let result = self.linked(&hash, receipt.get("node_result_hash"))?;
+            Ok((receipt, result))
+        });
+        let receipts = receipts.collect::<Result<_, FilesError>>()?;
+        Ok(Some(Trace { snapshot, state, receipts }))
+    }
+
+    fn linked(&self, from: &Digest, to: Option<&Value>) -> Result<Value, FilesError> {
+        match to.and_then(Value::as_str).map(str::parse) {
+            Some(Ok(hash)) => self.get(&hash),
+            _ => {
+                let (path, reason) =
+                    (self.disk.path(&object_file(from)), "it names no object where it must".to_owned());
+                Err(FilesError::Unreadable { path, reason })
+            }
+        }
+    }
+
+    pub(crate) fn put_object(&self, object: &Object) -> Result<(), FilesError> {
+        self.write(&object_file(&object.hash), object.text.as_bytes())
+    }
+
+    /// Makes a run's ref name a snapshot.
+    pub(crate) fn refer(&self, run: &RunId, hash: &Digest) -> Result<(), FilesError> {
+        self.disk.replace(&ref_file(run), format!("{{\"hash\": \"{hash}\"}}").as_bytes())
+    }
+
+    /// Writes a file once. One that is there and was altered is put right.
+    fn write(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
+        match self.disk.read(file) {
+            Ok(Some(there)) if there == bytes => Ok(()),
+            _ => self.disk.replace(file, bytes),
+        }
+    }
+
+    fn read(&self, file: &str, hash: &Digest) -> Result<Vec<u8>, FilesError> {
+        let path = || self.disk.path(file);
+        let bytes = self.disk.read(file)?.ok_or_else(|| FilesError::Missing { path: path() })?;
+        let found = Digest::of(&bytes);
+        if found == *hash { Ok(bytes) } else { Err(FilesError::Altered { path: path(), found }) }
+    }
+}
+
+fn object_file(hash: &Digest) -> String {
+    let hex = hash.to_hex();
+    format!("{ROOT}/objects/{}/{}/{hex}.json", &hex[..2], &hex[2..4])
+}
+
+fn blob_file(hash: &Digest) -> String {
+    let hex = hash.to_hex();
+    format!("{ROOT}/blobs/{}/{}/{hex}", &hex[..2], &hex[2..4])
+}
+
+fn ref_file(run: &RunId) -> String {
+    format!("{ROOT}/refs/graphs/{run}.json")
+}

@@ -1,0 +1,354 @@
+//! The run page: what became of each node, the graph with the ways that were taken, and what happened, for people.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write;
+use std::time::Duration;
+
+use graph_model::name::{GraphId, RunId};
+use graph_model::program::Kind;
+use graph_model::signature::Signer;
+use graph_model::value::Value;
+
+use crate::facts::Facts;
+use crate::item::{scalar, sign};
+use crate::transcript::Moment;
+use graph_engine::machine::{Place, Topology};
+use graph_engine::record::Status;
+
+/// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
+const LINES: usize = 300;
+
+/// Returns where a run's page is (R232).
+pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
+    format!(".ai/knowledge/agent/threads/{graph}/{run}.md")
+}
+
+/// What a page tells, besides what the facts say.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    rows: Vec<Row>,
+    history: VecDeque<String>,
+    /// The lines that there was no room for.
+    dropped: u64,
+    /// How often each way was taken; to no node is to the end.
+    fired: HashMap<(usize, Option<usize>), u64>,
+}
+
+/// What became of a node at its last visit.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    mark: Mark,
+    step: u64,
+    /// How often it was visited.
+    times: u64,
+    elapsed: f64,
+    details: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Mark {
+    #[default]
+    Pending,
+    Running,
+    Completed,
+    Failed,
+}
+
+impl Mark {
+    fn icon(self) -> &'static str {
+        match self {
+            Self::Pending => "⏳",
+            Self::Running => "🔄",
+            Self::Completed => "✅",
+            Self::Failed => "❌",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Page {
+    /// Takes an event into account.
+    pub(crate) fn tell(&mut self, outline: &Topology, moment: &Moment) {
+        self.rows.resize(outline.nodes.len(), Row::default());
+        let payload = &moment.payload;
+        let node = text(payload, "node");
+        let at = outline.nodes.iter().position(|place| place.name == node);
+        let line = match moment.kind {
+            "graph_started" => format!("**Started** {} — entry: {}", moment.at, code(text(payload, "start_node"))),
+            "graph_resumed" => {
+                self.settle(None);
+                format!("**Resumed** {} — after {} steps", moment.at, payload["steps"])
+            }
+            "step_started" => {
+                if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
+                    (row.mark, row.step) = (Mark::Running, number(payload, "step"));
+                }
+                let what = match (text(payload, "action_id"), text(payload, "node_type")) {
+                    ("", "") => "action",
+                    ("", kind) => kind,
+                    (action, _) => action,
+                };
+                format!("### Step {} — {} → {}", payload["step"], code(node), plain(what))
+            }
+            "step_completed" | "foreach_completed" => self.completed(outline, moment, at),
+            "graph_error" | "graph_cancelled" | "graph_completed" => {
+                self.settle(at.filter(|_| moment.kind == "graph_error"));
+                match (moment.kind, text(payload, "error")) {
+                    ("graph_error", error) => format!("❌ error: {}", plain(error)),
+                    ("graph_cancelled", _) => "⏹ cancelled".to_owned(),
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+        self.history.push_back(line);
+        if self.history.len() > LINES {
+            self.history.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// No node is at work any more; the one at fault failed (R237).
+    fn settle(&mut self, failed: Option<usize>) {
+        for row in self.rows.iter_mut().filter(|row| row.mark == Mark::Running) {
+            // Of a node that was visited before, the last visit stands.
+            row.mark = if row.times > 0 { Mark::Completed } else { Mark::Pending };
+        }
+        if let Some(row) = failed.and_then(|at| self.rows.get_mut(at)) {
+            row.mark = Mark::Failed;
+        }
+    }
+
+    fn completed(&mut self, outline: &Topology, moment: &Moment, at: Option<usize>) -> String {
+        let payload = &moment.payload;
+        let error = payload.get("error").and_then(Value::as_str);
+        let next = payload.get("next_node").and_then(Value::as_str);
+        let elapsed = payload["elapsed_s"].as_f64().unwrap_or_default();
+        if let Some(at) = at {
+            let to = next.and_then(|next| outline.nodes.iter().position(|place| place.name == next));
+            *self.fired.entry((at, to)).or_default() += 1;
+            let short = |name: &str| text(payload, name).get(..16).map(str::to_owned);
+            let mut details = Vec::new();
+            if !text(payload, "thread_id").is_empty() {
+                details.push(format!("thread: {}", code(text(payload, "thread_id")).replace('|', "\\|")));
+            }
+            details.extend(short("node_input_hash").map(|hash| format!("in: `{hash}`")));
+            details.extend(short("node_result_hash").map(|hash| format!("out: `{hash}`")));
+            details.extend(error.map(plain));
+            let mark = if error.is_some() { Mark::Failed } else { Mark::Completed };
+            let times = self.rows[at].times + 1;
+            if times > 1 {
+                details.push(format!("{times} visits"));
+            }
+            self.rows[at] = Row { mark, step: number(payload, "step"), times, elapsed, details };
+        }
+        let next = next.map_or_else(String::new, |next| format!(" → {}", code(next)));
+        let kind = at.map(|at| outline.nodes[at].kind);
+        match (error, kind) {
+            (Some(error), _) => format!("❌ error ({}): {}{next}", duration(elapsed), plain(error)),
+            (None, Some(Kind::Foreach(_))) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
+            (None, Some(Kind::Return)) => "⏹ return".to_owned(),
+            (None, _) => format!("✅ completed ({}){next}", duration(elapsed)),
+        }
+    }
+
+    /// Writes the page (R236), signed with `key`.
+    pub(crate) fn text(&self, facts: &Facts, key: &dyn Signer) -> String {
+        let Facts { outline, run, started_at, at, status, steps, version, .. } = facts;
+        let (graph, status, elapsed) = (&outline.id, status.name(), duration(facts.elapsed().as_secs_f64()));
+        let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
+        let rows: String = outline.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
+        let history: Vec<&str> = self.history.iter().map(String::as_str).collect();
+        let dropped = match self.dropped {
+            0 => String::new(),
+            dropped => format!("*{dropped} earlier lines are left out; the transcript has all of them.*\n\n"),
+        };
+        let text = format!(
+            "```yaml\n\
+             id: {run_id}\n\
+             title: \"Graph: {graph}\"\n\
+             entry_type: graph_transcript\n\
+             category: agent/threads/{graph}\n\
+             version: \"1.0.0\"\n\
+             author: rye\n\
+             created_at: {started_at}\n\
+             graph_id: {graph_id}\n\
+             graph_run_id: {run_id}\n\
+             status: {status}\n\
+             step_count: {steps}\n\
+             duration: {elapsed}\n\
+             tags: [graph, {status}]\n\
+             ```\n\n\
+             # {graph}\n\n\
+             **Status:** {status} | **Step:** {steps} | **Elapsed:** {elapsed}\n\n\
+             | # | Node | Status | Duration | Action | Details |\n\
+             |---|------|--------|----------|--------|---------|\n\
+             {rows}\n\
+             ```mermaid\n{}```\n\n\
+             ---\n\n\
+             {dropped}{}\n\n\
+             ---\n\n\
+             **{}** — {steps} steps, {elapsed}, {at}\n\n\
+             system_version: {version} | receipts: {}\n",
+            self.drawing(outline),
+            history.join("\n\n"),
+            label(facts.status),
+            facts.receipts(),
+        );
+        sign(&text, at, key)
+    }
+
+    fn row(&self, at: usize, place: &Place) -> String {
+        let row = self.rows.get(at).cloned().unwrap_or_default();
+        let step = if row.mark == Mark::Pending { "—".to_owned() } else { row.step.to_string() };
+        let (node, icon, action) = (plain(&place.name), row.mark.icon(), plain(&place.action));
+        match row.mark {
+            Mark::Completed | Mark::Failed => {
+                let (elapsed, details) = (duration(row.elapsed), row.details.join(" "));
+                format!("| {step} | {node} | {icon} | {elapsed} | {action} | {details} |\n")
+            }
+            Mark::Pending | Mark::Running => format!("| {step} | {node} | {icon} | — | {action} | |\n"),
+        }
+    }
+
+    /// Draws the graph in Mermaid: each node with what became of it, each way that was taken with how often.
+    fn drawing(&self, outline: &Topology) -> String {
+        let mut drawing = "flowchart TD\n".to_owned();
+        let mut line = |line: std::fmt::Arguments<'_>| {
+            writeln!(drawing, "    {line}").expect("writing into a string cannot fail");
+        };
+        for (at, place) in outline.nodes.iter().enumerate() {
+            let (open, close) = match place.kind {
+                Kind::Action(_) => ("[", "]"),
+                Kind::Foreach(_) => ("[[", "]]"),
+                Kind::Return => ("([", "])"),
+                _ => ("{", "}"),
+            };
+            let mark = self.rows.get(at).map_or(Mark::Pending, |row| row.mark).word();
+            line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
+        }
+        let mut ends = false;
+        for (at, place) in outline.nodes.iter().enumerate() {
+            let mut ways: Vec<(Option<usize>, bool)> = Vec::new();
+            let edges = place.edges.iter().map(|to| (*to, false));
+            for way in edges.chain(place.on_error.map(|to| (Some(to), true))) {
+                if !ways.iter().any(|(to, _)| *to == way.0) {
+                    ways.push(way);
+                }
+            }
+            // Where nothing follows, the run ends without an edge.
+            if place.kind != Kind::Return
+                && !ways.iter().any(|(to, _)| to.is_none())
+                && self.fired.contains_key(&(at, None))
+            {
+                ways.push((None, false));
+            }
+            for (to, is_mend) in ways {
+                ends |= to.is_none();
+                let target = to.map_or_else(|| "ended".to_owned(), |to| format!("n{to}"));
+                match (self.fired.get(&(at, to)), is_mend) {
+                    (Some(times), _) => line(format_args!("n{at} ==>|\"{times}×\"| {target}")),
+                    (None, true) => line(format_args!("n{at} -.->|\"on error\"| {target}")),
+                    (None, false) => line(format_args!("n{at} -.-> {target}")),
+                }
+            }
+        }
+        if ends {
+            line(format_args!("ended((\" \"))"));
+        }
+        line(format_args!("classDef completed fill:#d4edda,stroke:#28a745"));
+        line(format_args!("classDef running fill:#cce5ff,stroke:#0d6efd"));
+        line(format_args!("classDef pending fill:#f8f9fa,stroke:#adb5bd"));
+        line(format_args!("classDef failed fill:#f8d7da,stroke:#dc3545"));
+        drawing
+    }
+}
+
+fn label(status: Status) -> &'static str {
+    match status {
+        Status::Running => "🔄 Running",
+        Status::Completed => "✅ Completed",
+        Status::CompletedWithErrors => "⚠️ Completed with errors",
+        Status::Error => "❌ Error",
+        Status::Cancelled => "⏹ Cancelled",
+        other => other.name(),
+    }
+}
+
+fn text<'v>(payload: &'v Value, name: &str) -> &'v str {
+    payload.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(payload: &Value, name: &str) -> u64 {
+    payload.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// A length of time as a page shows it: `0.2s`, from a minute on `1.5m`.
+fn duration(seconds: f64) -> String {
+    if Duration::try_from_secs_f64(seconds).is_ok_and(|time| time >= Duration::from_mins(1)) {
+        format!("{:.1}m", seconds / 60.0)
+    } else {
+        format!("{seconds:.1}s")
+    }
+}
+
+/// Writes somebody's text so that it is nothing but text on one line of Markdown, also in a table.
+fn plain(text: &str) -> String {
+    /// Of a long error, its beginning tells enough; the transcript has all of it.
+    const MOST: usize = 300;
+    let mut plain = String::new();
+    for (count, character) in text.chars().enumerate() {
+        match character {
+            _ if count == MOST => {
+                plain.push('…');
+                break;
+            }
+            '<' => plain.push_str("&lt;"),
+            '&' => plain.push_str("&amp;"),
+            '|' | '`' | '*' | '[' | ']' | '\\' | '#' | '~' | '!' => {
+                plain.push('\\');
+                plain.push(character);
+            }
+            c if c.is_control() => plain.push(' '),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Writes somebody's text as code in a line.
+fn code(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| {
+            if c == '`' {
+                '\''
+            } else if c.is_control() {
+                ' '
+            } else {
+                c
+            }
+        })
+        .collect();
+    format!("`{text}`")
+}
+
+/// Writes a name between the quotation marks of a drawing.
+fn drawn(name: &str) -> String {
+    let mut drawn = String::new();
+    for character in name.chars() {
+        match character {
+            c if c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | ',' | '/' | ':') => drawn.push(c),
+            c => write!(drawn, "#{};", u32::from(c)).expect("writing into a string cannot fail"),
+        }
+    }
+    drawn
+}

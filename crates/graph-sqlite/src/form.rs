@@ -1,0 +1,366 @@
+//! The tables: opening a file, making the tables in a new one, and bringing an older one to the newest form.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+
+use super::{Patience, explain, read_only};
+use graph_engine::store::StoreError;
+
+/// Marks the file as ours: "grph".
+pub(super) const APPLICATION: i64 = 0x6772_7068;
+/// The newest form of the tables.
+pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
+/// The form that brought who is inside of what, and who is at work.
+const FACTS: i64 = 3;
+/// The lower half of a key: a record's number is smaller. In form 2, that of a row behind the records, which held the token.
+pub(super) const END: i64 = 0xffff_ffff;
+
+/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last page of
+/// each run at work, of a few thousand. What is not kept is read again with every step.
+const CACHE: i64 = -16_384;
+/// How many pages the log has at most before it is written into the file, as long as runs write one at a time. A log that grows costs
+/// more than twice as much for each step as one that is written over, so it is kept short.
+const SHORT_LOG: i64 = 1_000;
+/// The same where many runs write at once. A step of each of 250 runs needs as many pages: with a short log every fourth transaction
+/// would wait for the file.
+const LONG_LOG: i64 = 4_000;
+
+/// Lets the log grow, since many runs write at once.
+pub(super) fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.pragma_update(None, "wal_autocheckpoint", LONG_LOG)
+}
+
+pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
+
+/// What brings a file from each form to the next, beginning with a new file, whose form is 0. What a file lacks is done in one
+/// transaction with the number that says so: what dies on the way leaves the form that was there.
+pub(super) const MIGRATIONS: [Migration; 4] = [tables, ends, facts, listing];
+
+/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
+/// writes there and nowhere else, and what it writes is the last of the run's: each page more is four kilobytes more to wait for.
+fn tables(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "CREATE TABLE runs (
+            number INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            graph TEXT NOT NULL,
+            status TEXT NOT NULL,
+            token INTEGER NOT NULL,
+            holder TEXT NOT NULL
+        ) STRICT;
+        CREATE TABLE records (
+            key INTEGER PRIMARY KEY,
+            body TEXT NOT NULL,
+            signature BLOB NOT NULL,
+            run INTEGER GENERATED ALWAYS AS (key >> 32) VIRTUAL,
+            seq INTEGER GENERATED ALWAYS AS (key & 4294967295) VIRTUAL
+        ) STRICT;",
+    )?;
+    transaction.pragma_update(None, "application_id", APPLICATION)
+}
+
+/// Form 2 has the row behind a run's records. Journals of form 1 are of a version that is not read any more, and say so
+/// themselves.
+fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    // Early files of form 1 counted the records in the table of runs.
+    let counts = "SELECT count(*) FROM pragma_table_info('runs') WHERE name = 'records'";
+    if transaction.query_row(counts, [], |row| row.get::<_, i64>(0))? > 0 {
+        transaction.execute_batch("ALTER TABLE runs DROP COLUMN records")?;
+    }
+    transaction.execute_batch(
+        "INSERT OR IGNORE INTO records (key, body, signature)
+            SELECT number << 32 | 4294967295,
+                   (SELECT count(*) FROM records WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294), x''
+            FROM runs;",
+    )
+}
+
+/// Form 3 says of a run what it is inside of, and when it began and changed; who is at work and when that was heard of last;
+/// and who wishes that a run stop. And the token of the last record is in its row: with a row behind the records, none is the last of
+/// the tree, and SQLite splits pages in the middle for each few of them.
+fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN parent TEXT;
+        ALTER TABLE runs ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN leased INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN stop INTEGER NOT NULL DEFAULT 0;
+        CREATE INDEX runs_inside ON runs (parent) WHERE parent IS NOT NULL;
+        CREATE INDEX runs_to_stop ON runs (holder) WHERE stop <> 0;
+        CREATE TABLE holders (
+            name TEXT PRIMARY KEY,
+            process INTEGER NOT NULL,
+            host TEXT NOT NULL,
+            machine TEXT NOT NULL,
+            beat INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE marks (
+            name TEXT PRIMARY KEY,
+            value INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;",
+    )?;
+    transaction.execute_batch(
+        "ALTER TABLE records ADD COLUMN token BLOB;
+        UPDATE records SET token =
+            coalesce((SELECT signature FROM records behind WHERE behind.key = records.key | 4294967295), x'')
+            WHERE key IN (SELECT max(key) FROM records WHERE key & 4294967295 <> 4294967295 GROUP BY key >> 32);
+        DELETE FROM records WHERE key & 4294967295 = 4294967295;",
+    )?;
+    // What the rows lack the journals say. One that cannot be read is for whoever verifies it.
+    transaction.execute_batch(
+        "UPDATE runs SET
+            parent = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.parent.run') END
+                FROM records WHERE key = number << 32),
+            created = coalesce((SELECT CASE WHEN json_valid(body)
+                THEN CAST(round(unixepoch(json_extract(body, '$.at'), 'subsec') * 1000) AS INTEGER) END
+                FROM records WHERE key = number << 32), 0),
+            updated = coalesce((SELECT CASE WHEN json_valid(body)
+                THEN CAST(round(unixepoch(json_extract(body, '$.at'), 'subsec') * 1000) AS INTEGER) END
+                FROM records WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294
+                ORDER BY key DESC LIMIT 1), 0),
+            holder = CASE status WHEN 'running' THEN holder ELSE '' END;",
+    )
+}
+
+/// Form 4 says of a run which graph it is of, by version and digest, and the code of the failure that it ended with; and finds the
+/// runs of a graph and those that have not ended. A run that somebody wished to stop is one from then on, and not until it is
+/// leased again: `stop` is not the token of a holder any more.
+fn listing(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN digest TEXT;
+        ALTER TABLE runs ADD COLUMN version TEXT;
+        ALTER TABLE runs ADD COLUMN code TEXT;
+        CREATE INDEX runs_of_graph ON runs (graph, number);
+        CREATE INDEX runs_unfinished ON runs (number) WHERE status = 'running';
+        UPDATE runs SET
+            stop = CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END,
+            digest = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.digest') END
+                FROM records WHERE key = number << 32),
+            version = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.version') END
+                FROM records WHERE key = number << 32);",
+    )
+}
+
+/// Makes the connection that writes see to it that a run's last record alone has a token: one that is inserted takes it from the
+/// one before, and one that does not follow the last is not inserted, which is no error. So a step is written in one statement:
+/// each more is a good part of what it costs beside the disk.
+pub(super) fn forget_ends(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch(
+        "PRAGMA temp_store = MEMORY;
+        CREATE TEMP TRIGGER forget_ends BEFORE INSERT ON main.records WHEN NEW.key & 4294967295 > 0 BEGIN
+            UPDATE records SET token = NULL WHERE key = NEW.key - 1 AND token IS NOT NULL;
+            SELECT RAISE(IGNORE) WHERE changes() = 0;
+        END",
+    )
+}
+
+/// Makes a file that only its owner may read and write, if there is none: it has the inputs and results of all runs. What SQLite
+/// makes beside it has the same mode. The mode of a file that is there is its owner's to choose.
+pub(super) fn make(path: &Path) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
+            Err(read_only(path).with_source(error))
+        }
+        Err(error) => Err(StoreError::open(path.display(), error.to_string()).with_source(error)),
+    }
+}
+
+/// Opens a file to write to it.
+pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(error, path))?;
+    connection.busy_timeout(patience).map_err(|error| explain(error, path))?;
+    Ok(connection)
+}
+
+/// Opens a file to read it only.
+pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    let explain = |error: rusqlite::Error| explain(error, path);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    connection.busy_timeout(patience).map_err(explain)?;
+    let form = match form_of(&connection) {
+        Err(error) if needs_to_write(&error) && is_whole(path) => return connect_unchanging(path),
+        form => form.map_err(explain)?,
+    };
+    fit_to_read(&connection, form, path)?;
+    Ok(connection)
+}
+
+/// Whether reading failed because SQLite wants to make a file beside the database, as it does with a write-ahead log, and
+/// cannot.
+fn needs_to_write(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// Whether the file holds everything, so that nothing is in a log beside it.
+fn is_whole(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).map_or(true, |log| log.len() == 0)
+}
+
+/// Opens a file in a place where nothing can be written, and so changed meanwhile.
+pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> {
+    let explain = |error: rusqlite::Error| explain(error, path);
+    let mut uri = "file:".to_owned();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for byte in absolute.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri, flags).map_err(explain)?;
+    let form = form_of(&connection).map_err(explain)?;
+    fit_to_read(&connection, form, path)?;
+    Ok(connection)
+}
+
+/// Refuses what is no store or of a newer form, and lets a file of an older form be read as if it were of the newest.
+fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), StoreError> {
+    known(form, path)?;
+    if form.application != APPLICATION {
+        return Err(foreign(path));
+    }
+    own_only(connection, path)?;
+    if form.number == FACTS {
+        // A name without its schema means the temporary one first.
+        connection
+            .execute_batch(
+                "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
+                    CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
+                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;",
+            )
+            .map_err(|error| explain(error, path))?;
+    } else if form.number < FACTS {
+        connection
+            .execute_batch(
+                "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
+                    0 AS created, 0 AS updated, 0 AS leased, 0 AS stop,
+                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;
+                CREATE TEMP VIEW records AS SELECT key, body, signature,
+                    (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
+                        AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token
+                    FROM main.records it WHERE it.key & 4294967295 <> 4294967295;
+                CREATE TEMP TABLE holders (name TEXT, process INTEGER, host TEXT, machine TEXT, beat INTEGER);",
+            )
+            .map_err(|error| explain(error, path))?;
+    }
+    Ok(())
+}
+
+/// What a file says that it is.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    application: i64,
+    number: i64,
+    /// How many tables and indexes there are.
+    tables: i64,
+}
+
+fn form_of(connection: &Connection) -> Result<Form, rusqlite::Error> {
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get(0));
+    let tables = connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |row| row.get(0))?;
+    Ok(Form { application: pragma("application_id")?, number: pragma("user_version")?, tables })
+}
+
+fn known(form: Form, path: &Path) -> Result<(), StoreError> {
+    if form.number > FORM && form.application == APPLICATION {
+        return Err(StoreError::newer(path.display(), form.number, FORM));
+    }
+    Ok(())
+}
+
+/// Refuses a file with triggers or views, which no version of this program makes in one: they would change what is written, or what
+/// is read.
+fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let first = "SELECT type, name FROM main.sqlite_schema WHERE type IN ('trigger', 'view') ORDER BY name LIMIT 1";
+    let found = connection
+        .query_row(first, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+        .optional()
+        .map_err(|error| explain(error, path))?;
+    let Some((kind, name)) = found else { return Ok(()) };
+    let reason =
+        format!("it has the {kind} `{name}`, which no store has; whoever put it there can change what is in the store");
+    Err(StoreError::unreadable(path.display(), reason))
+}
+
+fn foreign(path: &Path) -> StoreError {
+    StoreError::unreadable(path.display(), "it is a database of another program")
+}
+
+/// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
+fn no_such_form(error: rusqlite::Error, form: Form, path: &Path) -> StoreError {
+    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
+        return explain(error, path);
+    }
+    let reason = format!(
+        "its `user_version` says that it is of form {}, and its tables are not ({error}); restore it from a copy, or set the \
+         `user_version` back to what it was",
+        form.number
+    );
+    StoreError::unreadable(path.display(), reason).with_source(error)
+}
+
+/// Sets the modes, and brings the file to the newest form.
+pub(super) fn prepare(connection: &mut Connection, path: &Path, patience: &Patience) -> Result<(), StoreError> {
+    prepare_with(connection, path, patience, &MIGRATIONS)
+}
+
+/// As [`prepare`], with the first of the migrations only.
+pub(super) fn prepare_with(
+    connection: &mut Connection,
+    path: &Path,
+    patience: &Patience,
+    migrations: &[Migration],
+) -> Result<(), StoreError> {
+    let explain = |error: rusqlite::Error| explain(error, path);
+    // SQLite opens what it cannot write for reading, and says so only at the first write.
+    if connection.is_readonly("main").map_err(explain)? {
+        return Err(read_only(path));
+    }
+    let is_ready = |form: Form| -> Result<bool, StoreError> {
+        known(form, path)?;
+        match (form.tables, form.application) {
+            (0, _) => Ok(false),
+            (_, APPLICATION) => Ok(form.number >= migrations.len() as i64),
+            _ => Err(foreign(path)),
+        }
+    };
+    let is_new = !is_ready(patience.wait(path, || form_of(connection)).map_err(explain)?)?;
+    own_only(connection, path)?;
+    patience.wait(path, || connection.pragma_update(None, "journal_mode", "WAL")).map_err(explain)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
+    connection.pragma_update(None, "cache_size", CACHE).map_err(explain)?;
+    connection.pragma_update(None, "wal_autocheckpoint", SHORT_LOG).map_err(explain)?;
+    if !is_new {
+        return Ok(());
+    }
+    let begin = || Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
+    let transaction = patience.wait(path, begin).map_err(explain)?;
+    // Another process may have done it while this one waited.
+    let form = form_of(&transaction).map_err(explain)?;
+    if !is_ready(form)? {
+        let done = if form.tables == 0 { 0 } else { usize::try_from(form.number).unwrap_or_default() };
+        for migration in &migrations[done..] {
+            migration(&transaction).map_err(|error| no_such_form(error, form, path))?;
+        }
+        transaction.pragma_update(None, "user_version", migrations.len()).map_err(explain)?;
+        transaction.commit().map_err(explain)?;
+    }
+    Ok(())
+}

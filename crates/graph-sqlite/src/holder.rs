@@ -1,0 +1,124 @@
+//! Who is at work: a locked file beside the database, and a row in it that says who and when they were heard of last.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use graph_model::digest::hex;
+
+use super::read_only;
+use graph_engine::store::StoreError;
+
+/// What this store is known by as long as it is open.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) name: String,
+    path: PathBuf,
+    /// Open, and locked where the file system has locks; the operating system unlocks it when the process ends.
+    _lock: File,
+}
+
+/// Whether the file of a holder is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lock {
+    Held,
+    Free,
+    /// The file system has no locks.
+    Unknown,
+}
+
+pub(super) fn lock_path(database: &Path, holder: &str) -> PathBuf {
+    let mut name = database.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{holder}.lock"));
+    database.with_file_name(name)
+}
+
+impl Own {
+    pub(super) fn new(database: &Path) -> Result<Self, StoreError> {
+        let problem = |error: io::Error| match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                read_only(database).with_source(error)
+            }
+            _ => {
+                StoreError::open(database.display(), format!("no lock file could be made: {error}")).with_source(error)
+            }
+        };
+        sweep(database);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| problem(io::Error::other(error.to_string())))?;
+        let name = hex(&random);
+        let path = lock_path(database, &name);
+        let lock = File::create_new(&path).map_err(problem)?;
+        match lock.try_lock() {
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            locked => locked.map_err(|error| problem(error.into()))?,
+        }
+        Ok(Self { name, path, _lock: lock })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "the lock file could not be removed");
+        }
+    }
+}
+
+/// Whether the store that has this name is still open somewhere on this machine.
+pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
+    let file = match File::open(lock_path(database, name)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Lock::Free,
+        // Somebody else's file may be one that may not be opened, and says nothing then.
+        Err(_) => return Lock::Unknown,
+    };
+    // Shared, so that two who look do not take each other for the holder.
+    match file.try_lock_shared() {
+        Ok(()) => Lock::Free,
+        Err(TryLockError::WouldBlock) => Lock::Held,
+        Err(TryLockError::Error(_)) => Lock::Unknown,
+    }
+}
+
+/// Removes the files of stores whose processes are gone.
+fn sweep(database: &Path) {
+    let Some(stem) = database.file_name().and_then(|name| name.to_str()) else { return };
+    let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let holder = name.to_str().and_then(|name| name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(".lock"));
+        // A file that was made a moment ago may not be locked yet: leave it for the next sweep.
+        let is_old = entry
+            .metadata()
+            .and_then(|data| data.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60)));
+        if let Some(holder) = holder
+            && is_old
+            && lock_of(database, holder) == Lock::Free
+            && let Err(error) = fs::remove_file(entry.path())
+        {
+            tracing::debug!(%error, path = %entry.path().display(), "a lock file that nobody holds could not be removed");
+        }
+    }
+}
+
+/// Where this process is, as a person calls it.
+pub(super) fn host() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    if name.is_empty() { "an unnamed host".to_owned() } else { name }
+}
+
+/// What all processes have in common whose locks see each other: the system that was booted. Containers may have other host names
+/// and the same system.
+pub(super) fn machine() -> String {
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => id.trim().to_owned(),
+        Err(_) => host(),
+    }
+}

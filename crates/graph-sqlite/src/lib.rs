@@ -1,0 +1,629 @@
+//! The store in a file: SQLite, with one writer that commits what concurrent runs append together.
+//!
+//! Write-ahead log with `synchronous=FULL`: what `append` returned `Ok` for survives the loss of power. One connection
+//! writes. A run that finds it free writes by itself, for being woken by another thread can take as long as the disk; while
+//! it is in use, further appends queue up for a thread that takes all of them into the next transaction.
+//!
+//! Who holds a run is told by a lock of the operating system on a file beside the database: it is gone when its process is,
+//! however that ended, so a run can be taken over at once. A process that hangs, or whose lock cannot be seen from here, is told
+//! by the time when it said last that it is alive. The fencing token makes sure that a holder which was taken for dead writes
+//! nothing more.
+
+mod form;
+mod holder;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError as TryLockFailed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use graph_model::name::RunId;
+use graph_model::timestamp::unix_milliseconds;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
+use graph_engine::store::{may_block_run, others_had_turn};
+use graph_engine::{Clock, SystemClock};
+use read::{Eyes, Found};
+use write::{Done, Held, Request, Work, Writer, locked};
+
+/// A store in a file.
+///
+/// When the last of its clones is dropped, the one that drops it waits until what was asked is written, and no store that has the
+/// file open any more means that all of it is in that one file.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    /// The connection that reads; the writer has its own. Who waits for it does so without a thread.
+    reader: Arc<tokio::sync::Mutex<Connection>>,
+    machine: String,
+    options: SqliteOptions,
+    /// Nothing where the file is only read.
+    writing: Option<Writing>,
+    /// The runs that this store leased and that were not given back.
+    held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    requests: Sender<Request>,
+    /// How many requests were sent and not taken yet.
+    queued: Arc<AtomicUsize>,
+    writer: Arc<Mutex<Writer>>,
+    /// Answers the requests, and ends when nobody can send any more.
+    thread: JoinHandle<()>,
+    own: holder::Own,
+}
+
+/// How a store in a file is opened.
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    lease_ttl: Duration,
+    patience: Patience,
+    clock: Arc<dyn Clock>,
+}
+
+/// How long a store waits for a file that another program keeps locked, and whom it tells.
+#[derive(Clone)]
+struct Patience {
+    most: Duration,
+    tell: Arc<Tell>,
+}
+
+/// Hears of a file that is waited for, and for how long.
+type Tell = dyn Fn(&Path, Duration) + Send + Sync;
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Patience({:?})", self.most)
+    }
+}
+
+impl Patience {
+    /// How long SQLite itself waits before it says that the file is locked.
+    fn slice(&self) -> Duration {
+        self.most / 12
+    }
+
+    /// Does something again as long as another program keeps the file locked and there is time left.
+    fn wait<T>(&self, path: &Path, mut work: impl FnMut() -> Result<T, rusqlite::Error>) -> Result<T, rusqlite::Error> {
+        let began = Instant::now();
+        loop {
+            let done = work();
+            if !done.as_ref().err().is_some_and(is_busy) {
+                return done;
+            }
+            let waited = began.elapsed();
+            if waited >= self.most {
+                return done;
+            }
+            (self.tell)(path, waited);
+        }
+    }
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            lease_ttl: Duration::from_secs(30),
+            patience: Patience {
+                most: Duration::from_secs(60),
+                tell: Arc::new(|path, waited| {
+                    let seconds = waited.as_secs();
+                    tracing::warn!(path = %path.display(), seconds, "a store is locked by another program, and waited for");
+                }),
+            },
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl SqliteOptions {
+    /// How long nothing may be heard of the holder of a run before another may take the run over. 30 s if not named. All who open
+    /// a file must name the same: a holder says that it is alive three times in what it was told itself.
+    #[must_use]
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.lease_ttl = ttl;
+        self
+    }
+
+    /// How long another program may keep the file locked before that is [`StoreError::Busy`]. A minute if not named: a run that
+    /// waits is better than one that has to be resumed. See [`on_wait`](Self::on_wait).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience.most = patience;
+        self
+    }
+
+    /// Is told the file and how long it was waited for, each time when another twelfth of the patience is over, 5 s if that is not
+    /// named. A warning in the log if not named.
+    #[must_use]
+    pub fn on_wait(mut self, tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
+        self.patience.tell = Arc::new(tell);
+        self
+    }
+
+    /// Tells the time of leases. The computer's clock if not named.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the store in the file at `path`, which is made if it does not exist, and brought to the newest form if it is of an
+    /// older one.
+    ///
+    /// # Errors
+    ///
+    /// If the directory does not exist, the file cannot be written, is locked, is not a store, or is of a newer form.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
+        let path = path.as_ref().to_owned();
+        tokio::task::spawn_blocking(move || SqliteStore::open_blocking(path, self))
+            .await
+            .map_err(|_| StoreError::Closed)?
+    }
+
+    /// Opens the store in the file at `path` to read it only, which needs no right to write there. What would change something
+    /// is [`StoreError::ReadOnly`].
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, or it cannot be read, is not a store, or is of a newer form.
+    pub async fn open_read_only(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
+        let path = path.as_ref().to_owned();
+        let open = move || {
+            check_place(&path)?;
+            if !path.exists() {
+                return Err(StoreError::open(path.display(), "there is no such file"));
+            }
+            let reader = form::connect_to_read(&path, self.patience.most)?;
+            Ok(SqliteStore::around(path, reader, None, Arc::default(), self))
+        };
+        tokio::task::spawn_blocking(open).await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+/// Says what no database can be at.
+fn check_place(path: &Path) -> Result<(), StoreError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let problem = |reason: &str| Err(StoreError::open(path.display(), reason));
+    match () {
+        () if path.is_dir() => problem("it is a directory"),
+        () if !parent.is_dir() => problem("its directory does not exist"),
+        () => Ok(()),
+    }
+}
+
+impl SqliteStore {
+    /// Begins to say how a store is opened.
+    pub fn options() -> SqliteOptions {
+        SqliteOptions::default()
+    }
+
+    /// Opens the store in the file at `path`, which is made if it does not exist, and brought to the newest form if it is of an
+    /// older one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SqliteOptions::open`].
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::options().open(path).await
+    }
+
+    /// Opens the store in the file at `path` to read it only.
+    ///
+    /// # Errors
+    ///
+    /// As [`SqliteOptions::open_read_only`].
+    pub async fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::options().open_read_only(path).await
+    }
+
+    fn open_blocking(path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
+        check_place(&path)?;
+        let opened = || {
+            form::make(&path)?;
+            let mut writer = form::connect(&path, options.patience.slice())?;
+            form::prepare(&mut writer, &path, &options.patience)?;
+            form::forget_ends(&writer).map_err(|error| explain(error, &path))?;
+            Ok(writer)
+        };
+        let writer = opened().map_err(StoreError::while_opening)?;
+        Self::writing(path, writer, options)
+    }
+
+    /// Starts a store around the connection that writes.
+    fn writing(path: PathBuf, connection: Connection, options: SqliteOptions) -> Result<Self, StoreError> {
+        let problem = |error: io::Error| {
+            StoreError::open(path.display(), format!("no thread could be started: {error}")).with_source(error)
+        };
+        let reader = form::connect(&path, options.patience.most)?;
+        let own = holder::Own::new(&path)?;
+        let (requests, inbox) = channel();
+        let writer = Writer {
+            connection,
+            path: path.clone(),
+            holder: own.name.clone(),
+            host: holder::host(),
+            machine: holder::machine(),
+            clock: Arc::clone(&options.clock),
+            ttl: options.lease_ttl,
+            patience: options.patience.clone(),
+            beat: None,
+            has_long_log: false,
+            numbers: HashMap::new(),
+        };
+        let (writer, queued, held) = (Arc::new(Mutex::new(writer)), Arc::default(), Arc::default());
+        let answer = {
+            let (writer, queued, held) = (Arc::clone(&writer), Arc::clone(&queued), Arc::clone(&held));
+            move || write::answer(&writer, &inbox, &queued, &held)
+        };
+        let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
+        let thread = thread.map_err(problem)?;
+        let writing = Writing { requests, queued, writer, thread, own };
+        Ok(Self::around(path, reader, Some(writing), held, options))
+    }
+
+    fn around(
+        path: PathBuf,
+        reader: Connection,
+        writing: Option<Writing>,
+        held: Arc<Held>,
+        options: SqliteOptions,
+    ) -> Self {
+        let (reader, machine) = (Arc::new(tokio::sync::Mutex::new(reader)), holder::machine());
+        Self { shared: Arc::new(Shared { path, reader, machine, options, writing, held }) }
+    }
+
+    async fn ask(&self, work: Work) -> Result<Done, StoreError> {
+        let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
+        if let Some(done) = writing.write_here(&work) {
+            return done;
+        }
+        let (answer, answered) = oneshot::channel();
+        writing.send(work, Some(answer))?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Reads on another thread than the caller's: a query waits for the disk.
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Shared, &Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let reader = Arc::clone(&shared.reader).lock_owned().await;
+        let read = move || query(&shared, &reader);
+        tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Asks for a lease; none where somebody was quicker.
+    ///
+    /// Whoever asks may stop waiting: the lease is given back then. So it is waited for in a task of its own.
+    async fn leased(&self, run: &RunId, work: Work) -> Result<Option<Lease>, StoreError> {
+        let (store, run) = (self.clone(), run.clone());
+        let leased = async move {
+            Ok(match store.ask(work).await? {
+                Done::Leased { token, stops } => {
+                    let lease = store.lease_to(&run, token);
+                    if stops {
+                        lease.wish().set();
+                    }
+                    Some(lease)
+                }
+                _ => None,
+            })
+        };
+        tokio::spawn(leased.in_current_span()).await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn lease_run(&self, run: &RunId, ignores_cancel: bool) -> Result<Lease, StoreError> {
+        loop {
+            let (seen, found) = self.look(run).await?;
+            if let Some(holder) = &found.holder {
+                return Err(self.shared.leased(run, holder));
+            }
+            // Whoever was quicker is seen in the next round.
+            if let Some(lease) = self.leased(run, Work::Lease { run: run.clone(), seen, ignores_cancel }).await? {
+                return Ok(lease);
+            }
+        }
+    }
+
+    fn lease_to(&self, run: &RunId, token: u64) -> Lease {
+        let (store, id) = (self.clone(), run.clone());
+        let lease = Lease::new(run.clone(), token, move || store.release(id, token));
+        locked(&self.shared.held).insert(run.clone(), (token, lease.wish().clone()));
+        lease
+    }
+
+    /// Gives a lease back. Nobody waits until that is written: this store knows at once, and others see that its lock is gone
+    /// where it is closed before.
+    fn release(&self, run: RunId, token: u64) {
+        if self.forget(&run, token)
+            && let Some(writing) = &self.shared.writing
+            && let Err(error) = writing.send(Work::Release { run, token }, None)
+        {
+            tracing::debug!(%error, "a lease could not be given back");
+        }
+    }
+
+    /// Holds a run no longer; false if this store did not.
+    fn forget(&self, run: &RunId, token: u64) -> bool {
+        let mut held = locked(&self.shared.held);
+        let is_held = held.get(run).is_some_and(|(current, _)| *current == token);
+        if is_held {
+            held.remove(run);
+        }
+        is_held
+    }
+
+    /// Returns what the file says of a run, and who holds it.
+    async fn look(&self, run: &RunId) -> Result<(u64, RunSummary), StoreError> {
+        let id = run.clone();
+        self.read(move |shared, connection| {
+            let found = read::find(connection, &id, &shared.path)?;
+            shared.with_eyes(|eyes| Ok((found.token, found.summary(eyes)?)))
+        })
+        .await
+    }
+
+    /// Makes the file smaller by what is free in it, and returns whether it did. Not while somebody is at work on a run of it,
+    /// who would have to wait meanwhile; what is free is used for what comes, if it stays in the file.
+    ///
+    /// # Errors
+    ///
+    /// If there is not the space for a copy, or the file cannot be written.
+    pub async fn shrink(&self) -> Result<bool, StoreError> {
+        // What a process left that died while it removed something.
+        while let Done::Raced = self.ask(Work::Sweep).await? {}
+        let (filter, mut page) = (RunFilter::default(), Page::default());
+        loop {
+            let RunPage { runs, next } = self.runs(&filter, &page).await?;
+            if runs.iter().any(|run| run.holder.is_some()) {
+                return Ok(false);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
+        let writer = Arc::clone(&writing.writer);
+        tokio::task::spawn_blocking(move || locked(&writer).shrink()).await.map_err(|_| StoreError::Closed)??;
+        Ok(true)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let Some(Writing { requests, writer, thread, own, .. }) = self.writing.take() else { return };
+        drop((requests, writer));
+        if thread.join().is_err() {
+            tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
+        }
+        // Until here the store was at work.
+        drop(own);
+    }
+}
+
+impl Shared {
+    fn with_eyes<T>(&self, look: impl FnOnce(&mut Eyes<'_>) -> T) -> T {
+        let held = locked(&self.held);
+        look(&mut Eyes {
+            path: &self.path,
+            machine: &self.machine,
+            now: unix_milliseconds(self.options.clock.now()),
+            ttl: i64::try_from(self.options.lease_ttl.as_millis()).unwrap_or(i64::MAX),
+            own: self.writing.as_ref().map_or("", |writing| writing.own.name.as_str()),
+            holds: &|run| held.contains_key(run),
+            locks: HashMap::new(),
+        })
+    }
+
+    /// Says who holds a run.
+    fn leased(&self, run: &RunId, holder: &graph_engine::store::Holder) -> StoreError {
+        let ours = locked(&self.held).contains_key(run) && holder.process == Some(std::process::id());
+        let holder = if ours { format!("this process: {holder}") } else { holder.to_string() };
+        StoreError::Leased { run: run.clone(), holder }
+    }
+}
+
+impl Writing {
+    fn send(&self, work: Work, answer: Option<oneshot::Sender<Result<Done, StoreError>>>) -> Result<(), StoreError> {
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        self.requests.send(Request { work, answer }).map_err(|_| StoreError::Closed)
+    }
+
+    /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
+    fn write_here(&self, work: &Work) -> Option<Result<Done, StoreError>> {
+        // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
+        if !matches!(work, Work::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
+            return None;
+        }
+        let mut writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockFailed::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockFailed::WouldBlock) => return None,
+        };
+        let done = tokio::task::block_in_place(|| writer.write_one(work));
+        others_had_turn();
+        Some(done)
+    }
+}
+
+impl Store for SqliteStore {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+        Box::pin(async move {
+            let (start, graph) = (RunStart::of(&records), graph.to_owned());
+            let work = Work::Create { run: run.clone(), graph, start, records };
+            self.leased(run, work).await?.ok_or(StoreError::Closed)
+        })
+    }
+
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+        Box::pin(async move {
+            let (run, token) = (lease.run().clone(), lease.token());
+            if let Done::Appended { stops: true } =
+                self.ask(Work::Append { run, token, expected, records, status }).await?
+            {
+                lease.wish().set();
+            }
+            if status != Status::Running {
+                self.forget(lease.run(), token);
+            }
+            Ok(())
+        })
+    }
+
+    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+        self.load_from(run, 0)
+    }
+
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+        let id = run.clone();
+        Box::pin(self.read(move |shared, connection| read::load(connection, &id, from, &shared.path)))
+    }
+
+    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        Box::pin(self.lease_run(run, false))
+    }
+
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+        Box::pin(self.lease_run(run, true))
+    }
+
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+        Box::pin(async move {
+            let (filter, size) = (filter.clone(), page.size);
+            let before = page.after.as_ref().map(Cursor::number).transpose()?;
+            self.read(move |shared, connection| {
+                // One more says whether there is another page.
+                let mut found = read::page(connection, &filter, before, size.saturating_add(1), &shared.path)?;
+                let is_last = found.len() <= size;
+                found.truncate(size);
+                let next = found.last().filter(|_| !is_last).map(|last| Cursor::new(last.number.to_string()));
+                let runs = shared.with_eyes(|eyes| {
+                    found.into_iter().map(|found| found.summary(eyes)).collect::<Result<Vec<_>, _>>()
+                })?;
+                Ok(RunPage { runs, next })
+            })
+            .await
+        })
+    }
+
+    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+        Box::pin(async move { Ok(self.look(run).await?.1) })
+    }
+
+    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        Box::pin(async move {
+            loop {
+                let (token, found) = self.look(run).await?;
+                match (found.holder, found.status) {
+                    (Some(_), _) | (None, Status::Running) => {}
+                    (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
+                }
+                // What ended meanwhile is seen in the next round.
+                if let Done::Well = self.ask(Work::Stop { run: run.clone(), token }).await? {
+                    if let Some((held, wish)) = locked(&self.shared.held).get(run)
+                        && *held == token
+                    {
+                        wish.set();
+                    }
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+        Box::pin(async move {
+            loop {
+                let id = run.clone();
+                let seen = self
+                    .read(move |shared, connection| {
+                        let tree = read::tree(connection, &id).map_err(|error| explain(error, &shared.path))?;
+                        let seen: Vec<(i64, u64)> = tree.iter().map(|found| (found.number, found.token)).collect();
+                        let summary = |found: Found| shared.with_eyes(|eyes| found.summary(eyes));
+                        let tree = tree.into_iter().map(summary).collect::<Result<Vec<_>, _>>()?;
+                        match tree.iter().find_map(|found| Some((&found.run, found.holder.as_ref()?))) {
+                            Some((run, holder)) => Err(shared.leased(run, holder)),
+                            None if seen.is_empty() => Err(StoreError::NotFound(id)),
+                            None => Ok(seen),
+                        }
+                    })
+                    .await?;
+                if let Done::Well = self.ask(Work::Hide { run: run.clone(), seen }).await? {
+                    break;
+                }
+            }
+            // Bit by bit, so that what runs append does not wait for long. What is left by a process that dies is deleted with
+            // the next run that is removed.
+            while let Done::Raced = self.ask(Work::Sweep).await? {}
+            Ok(())
+        })
+    }
+}
+
+/// Says of a file that it cannot be written.
+fn read_only(path: &Path) -> StoreError {
+    StoreError::read_only(path.display(), "it, its directory or its disk is read-only")
+}
+
+/// Whether another program keeps the file locked.
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed))
+}
+
+/// Says in the words of any store what SQLite says in its own. What several requests failed by is shared.
+fn explain(error: impl Into<Arc<rusqlite::Error>>, path: &Path) -> StoreError {
+    let error = error.into();
+    let place = path.display();
+    let explained = match error.sqlite_error_code() {
+        _ if is_busy(&error) => StoreError::busy(place),
+        Some(ErrorCode::DiskFull) => StoreError::full(place),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
+        Some(ErrorCode::NotADatabase) => StoreError::unreadable(place, error.to_string()),
+        Some(ErrorCode::DatabaseCorrupt) => damaged(&error, path),
+        Some(ErrorCode::CannotOpen) => StoreError::open(place, error.to_string()),
+        Some(ErrorCode::SystemIoFailure) => {
+            StoreError::unavailable(place, format!("{error}; see to the disk, then try again"))
+        }
+        Some(_) => StoreError::failed(format!("{place}: {error}")),
+        None => match &*error {
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..) => damaged(&error, path),
+            _ => StoreError::failed(error.to_string()),
+        },
+    };
+    explained.with_source(error)
+}
+
+/// Says of a file that it is damaged, and how to save what is in it.
+fn damaged(error: &rusqlite::Error, path: &Path) -> StoreError {
+    let place = path.display();
+    let reason = format!(
+        "{error}; let nobody write to it, keep a copy, and put a backup in its place, or save what can be read with \
+         `sqlite3 {place} .recover`"
+    );
+    StoreError::unreadable(place, reason)
+}

@@ -1,0 +1,245 @@
+//! What is asked of the file without changing it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use graph_model::name::RunId;
+use graph_model::timestamp::from_unix_milliseconds;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::form::END;
+use super::{explain, holder};
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
+
+/// What the table says of a run.
+pub(super) struct Found {
+    pub(super) number: i64,
+    pub(super) run: String,
+    graph: String,
+    status: String,
+    pub(super) token: u64,
+    /// The name of the store that holds it; nothing if none does.
+    pub(super) holder: String,
+    parent: Option<String>,
+    created: i64,
+    updated: i64,
+    leased: i64,
+    stop: i64,
+    digest: Option<String>,
+    version: Option<String>,
+    code: Option<String>,
+    process: Option<u32>,
+    host: Option<String>,
+    machine: Option<String>,
+    beat: Option<i64>,
+    records: u64,
+}
+
+const COLUMNS: &str =
+    "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code,
+    h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+        WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
+    FROM runs LEFT JOIN holders h ON h.name = runs.holder";
+
+impl Found {
+    fn of(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
+        Ok(Self {
+            number: row.get(0)?,
+            run: row.get(1)?,
+            graph: row.get(2)?,
+            status: row.get(3)?,
+            token: row.get(4)?,
+            holder: row.get(5)?,
+            parent: row.get(6)?,
+            created: row.get(7)?,
+            updated: row.get(8)?,
+            leased: row.get(9)?,
+            stop: row.get(10)?,
+            digest: row.get(11)?,
+            version: row.get(12)?,
+            code: row.get(13)?,
+            process: row.get(14)?,
+            host: row.get(15)?,
+            machine: row.get(16)?,
+            beat: row.get(17)?,
+            records: row.get(18)?,
+        })
+    }
+
+    pub(super) fn status(&self, path: &Path) -> Result<Status, StoreError> {
+        serde_json::from_value(self.status.as_str().into()).map_err(|error| corrupt(path, error.to_string()))
+    }
+
+    pub(super) fn summary(self, eyes: &mut Eyes<'_>) -> Result<RunSummary, StoreError> {
+        let id = |id: String| RunId::new(id).map_err(|error| corrupt(eyes.path, error.to_string()));
+        let status = self.status(eyes.path)?;
+        let (run, parent) = (id(self.run.clone())?, self.parent.clone().map(id).transpose()?);
+        let holder = eyes.holder_of(&run, &self);
+        let (created, updated) = (time(self.created), time(self.updated));
+        let mut summary = RunSummary::new(run, self.graph, status);
+        summary.records = self.records;
+        (summary.created, summary.updated) = (created, updated);
+        (summary.parent, summary.holder) = (parent, holder);
+        summary.is_cancelling = self.stop != 0;
+        // One that is none is for whoever verifies the journal, which says it too.
+        summary.digest = self.digest.and_then(|digest| digest.parse().ok());
+        (summary.version, summary.code) = (self.version, self.code);
+        Ok(summary)
+    }
+}
+
+/// What the file says of when; nothing if an older version wrote it.
+fn time(milliseconds: i64) -> Option<SystemTime> {
+    (milliseconds > 0).then(|| from_unix_milliseconds(milliseconds))
+}
+
+fn corrupt(path: &Path, reason: String) -> StoreError {
+    StoreError::unreadable(path.display(), reason)
+}
+
+/// What is needed to tell whether a holder is alive.
+pub(super) struct Eyes<'a> {
+    pub(super) path: &'a Path,
+    pub(super) machine: &'a str,
+    /// Now, in milliseconds.
+    pub(super) now: i64,
+    /// How long a holder may not be heard of, in milliseconds.
+    pub(super) ttl: i64,
+    /// This store's own name.
+    pub(super) own: &'a str,
+    /// Whether this store holds a run.
+    pub(super) holds: &'a dyn Fn(&RunId) -> bool,
+    /// What was seen of the others' locks.
+    pub(super) locks: HashMap<String, holder::Lock>,
+}
+
+impl Eyes<'_> {
+    /// Returns who holds a run, if they are alive.
+    ///
+    /// A lock of this machine tells whether its process is there. Where none is seen, the time counts when somebody was heard of last.
+    pub(super) fn holder_of(&mut self, run: &RunId, found: &Found) -> Option<Holder> {
+        let is_alive = match &found.holder {
+            name if name.is_empty() => false,
+            name if name == self.own => (self.holds)(run),
+            name => {
+                let path = self.path;
+                let mut lock = || *self.locks.entry(name.clone()).or_insert_with(|| holder::lock_of(path, name));
+                let is_here = found.machine.as_deref() == Some(self.machine);
+                match (found.beat, lock()) {
+                    // The operating system knows better than any clock, which somebody may set.
+                    (_, holder::Lock::Held) => true,
+                    // A program that knows locks only holds it.
+                    (None, _) => false,
+                    (Some(_), holder::Lock::Free) if is_here => false,
+                    (Some(beat), _) => self.now.saturating_sub(beat) <= self.ttl,
+                }
+            }
+        };
+        is_alive.then(|| {
+            let host = found.host.clone().unwrap_or_else(|| "this host".to_owned());
+            let mut holder = Holder::new(0, host);
+            (holder.process, holder.since) = (found.process, time(found.leased));
+            holder
+        })
+    }
+}
+
+pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path) -> Result<Vec<Sealed>, StoreError> {
+    let number: i64 = connection
+        .prepare_cached("SELECT number FROM runs WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
+        .map_err(|error| explain(error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))?;
+    let mut statement = connection
+        .prepare_cached("SELECT key, body, signature, token FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
+        .map_err(|error| explain(error, path))?;
+    let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
+    let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
+        let (mut records, mut rows) = (Vec::new(), statement.query([first, last])?);
+        while let Some(row) = rows.next()? {
+            let seq = u64::try_from(row.get::<_, i64>(0)? & END).unwrap_or_default();
+            let token: Option<Vec<u8>> = row.get(3)?;
+            let end = token.and_then(|token| token.try_into().ok());
+            records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end });
+        }
+        Ok(records)
+    };
+    read().map_err(|error| explain(error, path))
+}
+
+pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<Found, StoreError> {
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE id = ?1"))
+        .and_then(|mut statement| statement.query_row([run.as_str()], Found::of).optional())
+        .map_err(|error| explain(error, path))?
+        .ok_or_else(|| StoreError::NotFound(run.clone()))
+}
+
+/// Returns as many of the runs that a filter accepts as `size` says, the newest first, from the one before number `before` on.
+pub(super) fn page(
+    connection: &Connection,
+    filter: &RunFilter,
+    before: Option<i64>,
+    size: usize,
+    path: &Path,
+) -> Result<Vec<Found>, StoreError> {
+    let (text, values) = query(filter, before, size);
+    connection
+        .prepare_cached(&text)
+        .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
+        .map_err(|error| explain(error, path))
+}
+
+/// Writes the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the order of numbers is that of the
+/// list, and a query reads from the cursor on until the page is full.
+pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (String, Vec<Value>) {
+    let RunFilter { graph, version, digest, statuses, within } = filter;
+    let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
+    let mut compare = |column: &str, operator: &str, value: Value| {
+        values.push(value);
+        conditions.push(format!("{column} {operator} ?{}", values.len()));
+    };
+    if let Some(before) = before {
+        compare("number", "<", Value::Integer(before));
+    }
+    if let Some(graph) = graph {
+        compare("graph", "=", Value::Text(graph.clone()));
+    }
+    if let Some(version) = version {
+        compare("version", "=", Value::Text(version.clone()));
+    }
+    if let Some(digest) = digest {
+        compare("digest", "=", Value::Text(digest.to_hex()));
+    }
+    match within {
+        Within::Any => {}
+        Within::TopLevel => conditions.push("parent IS NULL".to_owned()),
+        Within::Run(parent) => compare("parent", "=", Value::Text(parent.to_string())),
+    }
+    // Words of our own, in the text: an index that has only runs of one status is used where the text says so.
+    let words: Vec<String> = statuses.iter().map(|status| format!("'{}'", status.name())).collect();
+    match words.as_slice() {
+        [] => {}
+        [word] => conditions.push(format!("status = {word}")),
+        words => conditions.push(format!("status IN ({})", words.join(", "))),
+    }
+    values.push(Value::Integer(i64::try_from(size).unwrap_or(i64::MAX)));
+    let (conditions, limit) = (conditions.join(" AND "), values.len());
+    (format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"), values)
+}
+
+/// Returns a run and all runs inside it, the run first.
+pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<Found>, rusqlite::Error> {
+    // Runs that are inside each other are a mistake of whoever wrote them, and no reason to go round for ever: `UNION`
+    // drops what was found before.
+    let numbers = "WITH RECURSIVE tree (at, name) AS (
+            SELECT number, id FROM runs WHERE id = ?1
+            UNION SELECT number, id FROM runs JOIN tree ON parent = name
+        ) SELECT at FROM tree";
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} WHERE number IN ({numbers}) ORDER BY id <> ?1, number"))
+        .and_then(|mut statement| statement.query_map(params![run.as_str()], Found::of)?.collect())
+}

@@ -1,0 +1,581 @@
+//! What changes the file: requests, and the one connection that does them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use graph_model::name::RunId;
+use graph_model::timestamp::unix_milliseconds;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::form::{END, lengthen_log};
+use super::{Patience, explain, is_busy, read};
+use graph_engine::Clock;
+use graph_engine::record::{Sealed, Status};
+use graph_engine::store::{RunStart, StoreError, Wish, failure_code};
+
+/// What the writer is asked to do, and whom to answer.
+pub(super) struct Request {
+    pub(super) work: Work,
+    /// Nobody, where nobody waits for it.
+    pub(super) answer: Option<oneshot::Sender<Result<Done, StoreError>>>,
+}
+
+pub(super) enum Work {
+    Create {
+        run: RunId,
+        graph: String,
+        start: RunStart,
+        records: Vec<Sealed>,
+    },
+    Append {
+        run: RunId,
+        token: u64,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    },
+    /// Leases a run whose token still is the one that was seen.
+    Lease {
+        run: RunId,
+        seen: u64,
+        /// Whether it is forgotten that the run is to end as cancelled.
+        ignores_cancel: bool,
+    },
+    /// Gives a lease back.
+    Release {
+        run: RunId,
+        token: u64,
+    },
+    /// Writes down that the run is to end as cancelled, whose token still is the one that was seen.
+    Stop {
+        run: RunId,
+        token: u64,
+    },
+    /// Takes a run and those inside it out of sight, if they still are those that were seen, with these tokens.
+    Hide {
+        run: RunId,
+        seen: Vec<(i64, u64)>,
+    },
+    /// Deletes some of what is out of sight.
+    Sweep,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Done {
+    /// Leased.
+    Leased {
+        token: u64,
+        /// Whether somebody wishes that the run stop.
+        stops: bool,
+    },
+    /// Appended.
+    Appended {
+        /// Whether somebody wishes that the run stop.
+        stops: bool,
+    },
+    /// Done as asked.
+    Well,
+    /// Nothing, since somebody else changed what was seen.
+    Raced,
+}
+
+/// How many requests one transaction takes at most.
+const BATCH: usize = 256;
+/// From how many requests in one transaction on the log may grow.
+const MANY: usize = 16;
+/// How many records one transaction deletes at most.
+const SWEEP: usize = 256;
+
+/// The runs that a store leased and that were not given back, each with its token and with how to tell its engine to stop.
+pub(super) type Held = Mutex<HashMap<RunId, (u64, Wish)>>;
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The connection that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    /// The store's name among the holders.
+    pub(super) holder: String,
+    pub(super) host: String,
+    pub(super) machine: String,
+    pub(super) clock: Arc<dyn Clock>,
+    /// How long a holder may not be heard of.
+    pub(super) ttl: Duration,
+    pub(super) patience: Patience,
+    /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
+    pub(super) beat: Option<i64>,
+    /// Whether the log may grow, since many runs wrote at once.
+    pub(super) has_long_log: bool,
+    /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
+    pub(super) numbers: HashMap<RunId, i64>,
+}
+
+/// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
+pub(super) fn answer(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize, held: &Held) {
+    let pace = Duration::from_secs(1).min(locked(writer).ttl / 3);
+    loop {
+        match inbox.recv_timeout(pace) {
+            Ok(first) => {
+                let mut writer = locked(writer);
+                let mut batch = vec![first];
+                while batch.len() < BATCH {
+                    match inbox.try_recv() {
+                        Ok(next) => batch.push(next),
+                        Err(_) => break,
+                    }
+                }
+                queued.fetch_sub(batch.len(), Ordering::SeqCst);
+                writer.commit(batch);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if !locked(held).is_empty() {
+                    locked(writer).tend(held);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                locked(writer).leave();
+                return;
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn now(&self) -> i64 {
+        unix_milliseconds(self.clock.now())
+    }
+
+    /// Whether it is time to say that this store is alive.
+    fn is_due(&self, now: i64) -> bool {
+        let pace = i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX) / 3;
+        self.beat.is_none_or(|beat| now.saturating_sub(beat) >= pace || now < beat)
+    }
+
+    /// Says that this store is alive, and tells the runs that somebody wishes to stop.
+    fn tend(&mut self, held: &Held) {
+        let now = self.now();
+        if self.is_due(now) {
+            let beaten = self.transact(&[]);
+            if let Err(error) = beaten {
+                tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
+            }
+        }
+        let wished = self.connection.prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0").and_then(
+            |mut statement| statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>(),
+        );
+        match wished {
+            Ok(wished) => {
+                let held = locked(held);
+                for run in wished {
+                    if let Some((_, wish)) = RunId::new(run).ok().and_then(|run| held.get(&run)) {
+                        wish.set();
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, path = %self.path.display(), "which runs should stop cannot be read"),
+        }
+    }
+
+    /// Takes this store out of the holders.
+    fn leave(&mut self) {
+        if self.beat.is_none() {
+            return;
+        }
+        // A courtesy, for which whoever closes the store does not wait long.
+        let short = self.connection.busy_timeout(Duration::from_millis(100));
+        let left = short.and_then(|()| self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]));
+        if let Err(error) = left {
+            tracing::debug!(%error, path = %self.path.display(), "a store that was closed is still listed as a holder");
+        }
+    }
+
+    /// Does a batch in one transaction. If that fails for want of space, each request is tried alone, so that one which cannot be
+    /// done does not stand in the way of those that can.
+    fn commit(&mut self, batch: Vec<Request>) {
+        let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
+        let results = match self.transact(&works) {
+            Ok(results) => results,
+            Err(error) => {
+                let error = Arc::new(error);
+                match explain(Arc::clone(&error), &self.path) {
+                    // What would fail each of them alike is not waited for so many times.
+                    StoreError::Busy { .. }
+                    | StoreError::ReadOnly { .. }
+                    | StoreError::Unreadable { .. }
+                    | StoreError::Unavailable { .. } => {
+                        works.iter().map(|_| Err(explain(Arc::clone(&error), &self.path))).collect()
+                    }
+                    alone if works.len() == 1 => vec![Err(alone)],
+                    _ => works.iter().map(|work| self.write_one(work)).collect(),
+                }
+            }
+        };
+        for (request, result) in batch.into_iter().zip(results) {
+            // Whoever asked may have stopped waiting; what was written stays written.
+            if let Some(answer) = request.answer {
+                drop(answer.send(result));
+            } else if let Err(error) = result {
+                tracing::debug!(%error, path = %self.path.display(), "a lease that was given back is not free yet");
+            }
+        }
+    }
+
+    /// Does one request in a transaction of its own.
+    pub(super) fn write_one(&mut self, work: &Work) -> Result<Done, StoreError> {
+        match self.transact(&[work]) {
+            Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
+            Err(error) => Err(explain(error, &self.path)),
+        }
+    }
+
+    /// Appends a record in one statement, as nearly all are: it is one, the lease still is this one, and of the run's row nothing
+    /// changes. False if that is not so: nothing was written then.
+    fn append_one(&self, work: &Work) -> Result<bool, rusqlite::Error> {
+        let Work::Append { run, token, expected, records, status: Status::Running } = work else { return Ok(false) };
+        let (Some(number), [record]) = (self.numbers.get(run), records.as_slice()) else { return Ok(false) };
+        if *expected == 0 || !has_room(*expected, records) || !is_next(*expected, records) {
+            return Ok(false);
+        }
+        let appended = self
+            .connection
+            .prepare_cached(
+                // No record is before -1, so none is inserted.
+                "INSERT INTO records (key, body, signature, token) VALUES (
+                    coalesce((SELECT ?1 FROM runs
+                        WHERE number = ?5 AND id = ?6 AND token = ?7 AND stop = 0 AND status = 'running'), -1),
+                    ?2, ?3, ?4)",
+            )?
+            .execute(params![
+                key(*number, record),
+                record.body,
+                record.signature,
+                end(record),
+                number,
+                run.as_str(),
+                token
+            ])?;
+        Ok(appended == 1)
+    }
+
+    fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+        match self.transact_once(works) {
+            Err(error) if is_busy(&error) => {
+                let (patience, path) = (self.patience.clone(), self.path.clone());
+                patience.wait(&path, || self.transact_once(works))
+            }
+            done => done,
+        }
+    }
+
+    fn transact_once(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+        let now = self.now();
+        let is_due = self.is_due(now);
+        if works.len() >= MANY && !self.has_long_log {
+            lengthen_log(&self.connection)?;
+            self.has_long_log = true;
+        }
+        if let [work] = works
+            && !is_due
+            && self.append_one(work)?
+        {
+            return Ok(vec![Ok(Done::Appended { stops: false })]);
+        }
+        let beats = is_due
+            && (self.beat.is_some()
+                || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
+        let Self { connection, path, holder, host, machine, numbers, .. } = self;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let at = At { transaction: &transaction, path, holder, now };
+        let results = works.iter().map(|work| at.do_one(work, numbers)).collect::<Result<Vec<_>, _>>()?;
+        if beats {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO holders (name, process, host, machine, beat) VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT (name) DO UPDATE SET beat = ?5",
+                )?
+                .execute(params![&*holder, std::process::id(), &*host, &*machine, now])?;
+        }
+        transaction.commit()?;
+        if beats {
+            self.beat = Some(now);
+        }
+        Ok(results)
+    }
+
+    /// Gives what is free in the file back to the disk, and forgets stores that died and held nothing that is still there.
+    pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+        let long_ago = self.now().saturating_sub(i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX));
+        self.connection
+            // One that is alive and holds nothing says again that it is when it leases a run.
+            .execute("DELETE FROM holders WHERE beat < ?1 AND name NOT IN (SELECT holder FROM runs)", [long_ago])
+            .and_then(|_| self.connection.execute_batch("VACUUM"))
+            // What the log holds is the whole file now.
+            .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
+            .map_err(|error| explain(error, &self.path))
+    }
+}
+
+/// What the row of a run says.
+struct Row {
+    number: i64,
+    token: u64,
+    stop: u64,
+}
+
+fn find(transaction: &Connection, run: &RunId) -> Result<Option<Row>, rusqlite::Error> {
+    transaction
+        .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
+        .query_row([run.as_str()], |row| Ok(Row { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
+        .optional()
+}
+
+/// A transaction, who writes in it, and when.
+struct At<'t> {
+    transaction: &'t Connection,
+    path: &'t Path,
+    holder: &'t str,
+    now: i64,
+}
+
+/// What came of a request, or why nothing was written for it.
+type Answer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
+
+impl At<'_> {
+    /// Does one request. What the request itself is to blame for is found before anything is written for it.
+    fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
+        let Self { transaction, holder, now, .. } = *self;
+        Ok(Ok(match work {
+            Work::Create { run, graph, start, records } => return self.create(run, graph, start, records),
+            Work::Append { run, token, expected, records, status } => {
+                let appended = self.append(run, *token, *expected, records, *status)?;
+                match &appended {
+                    Ok((number, _)) if *status == Status::Running => numbers.insert(run.clone(), *number),
+                    _ => numbers.remove(run),
+                };
+                return Ok(appended.map(|(_, done)| done));
+            }
+            Work::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
+                None => return Ok(Err(StoreError::NotFound(run.clone()))),
+                Some(Row { number, token, stop }) if token == *seen => {
+                    let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
+                    let stop = if *ignores_cancel { 0 } else { stop };
+                    transaction
+                        .prepare_cached(
+                            "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1",
+                        )?
+                        .execute(params![number, next, holder, now, stop])?;
+                    Done::Leased { token: next, stops: stop != 0 }
+                }
+                Some(_) => Done::Raced,
+            },
+            Work::Release { run, token } => {
+                numbers.remove(run);
+                transaction
+                    .prepare_cached("UPDATE runs SET holder = '' WHERE id = ?1 AND token = ?2 AND holder = ?3")?
+                    .execute(params![run.as_str(), token, holder])?;
+                Done::Well
+            }
+            Work::Stop { run, token } => {
+                let written = transaction
+                    .prepare_cached(
+                        "UPDATE runs SET stop = 1
+                         WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status = 'running')",
+                    )?
+                    .execute(params![run.as_str(), token])?;
+                if written == 1 { Done::Well } else { Done::Raced }
+            }
+            Work::Hide { run, seen } => {
+                let tree: Vec<_> =
+                    read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
+                if tree != *seen {
+                    return Ok(Ok(Done::Raced));
+                }
+                let mut hide = transaction.prepare_cached(
+                    // No run id has such a letter, so nobody finds it any more, and its name is free.
+                    "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
+                     WHERE number = ?1",
+                )?;
+                for (number, _) in &tree {
+                    hide.execute([number])?;
+                }
+                let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO marks (name, value) VALUES ('removed', ?1)
+                         ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+                    )?
+                    .execute([highest])?;
+                Done::Well
+            }
+            Work::Sweep => sweep(transaction)?,
+        }))
+    }
+
+    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> Answer<Done> {
+        let Self { transaction, holder, now, .. } = *self;
+        if find(transaction, run)?.is_some() {
+            return Ok(Err(StoreError::Exists(run.clone())));
+        }
+        if !has_room(0, records) {
+            return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
+        }
+        if !is_next(0, records) {
+            return Ok(Err(StoreError::Conflict { run: run.clone(), expected: 0, found: 0 }));
+        }
+        let Some(token) = next_token(removed(transaction)?) else { return Ok(Err(self.spent(run))) };
+        transaction
+            .prepare_cached(
+                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased, digest, version)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)",
+            )?
+            .execute(params![
+                run.as_str(),
+                graph,
+                Status::Running.name(),
+                token,
+                holder,
+                start.parent.as_ref().map(RunId::as_str),
+                now,
+                start.digest.map(|digest| digest.to_hex()),
+                start.version,
+            ])?;
+        insert(transaction, transaction.last_insert_rowid(), records)?;
+        Ok(Ok(Done::Leased { token, stops: false }))
+    }
+
+    /// Appends records; returns where the run's row is too.
+    fn append(
+        &self,
+        run: &RunId,
+        token: u64,
+        expected: u64,
+        records: &[Sealed],
+        status: Status,
+    ) -> Answer<(i64, Done)> {
+        let Self { transaction, holder, now, .. } = *self;
+        let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
+            return Ok(Err(gone(transaction, run, token)?));
+        };
+        if current != token {
+            return Ok(Err(StoreError::LeaseLost(run.clone())));
+        }
+        if !has_room(expected, records) {
+            return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
+        }
+        let follows = match records {
+            [] => count(transaction, number)? == expected,
+            _ => expected > 0 && is_next(expected, records) && insert(transaction, number, records)?,
+        };
+        if !follows {
+            let found = count(transaction, number)?;
+            return Ok(Err(StoreError::Conflict { run: run.clone(), expected, found }));
+        }
+        // A run that ended is held by nobody.
+        let holder = if status == Status::Running { holder } else { "" };
+        transaction
+            .prepare_cached(
+                // That a run failed is not what somebody wished who cancelled it.
+                "UPDATE runs SET status = ?2, holder = ?3, updated = ?4, code = ?5,
+                    stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
+                 WHERE number = ?1 AND status <> ?2",
+            )?
+            .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
+        Ok(Ok((number, Done::Appended { stops: stop != 0 })))
+    }
+
+    /// Says that a run has the highest token that there is.
+    fn spent(&self, run: &RunId) -> StoreError {
+        let reason = format!("no lease can follow the last one of run `{run}`, whose token is the highest there is");
+        StoreError::unreadable(self.path.display(), reason)
+    }
+}
+
+/// Returns the token behind another, where SQLite has a number for it.
+fn next_token(token: u64) -> Option<u64> {
+    token.checked_add(1).filter(|next| i64::try_from(*next).is_ok())
+}
+
+/// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is
+/// worth nothing.
+fn removed(transaction: &Connection) -> Result<u64, rusqlite::Error> {
+    let found = transaction
+        .prepare_cached("SELECT value FROM marks WHERE name = 'removed'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Says why a run that was leased is not there.
+fn gone(transaction: &Connection, run: &RunId, token: u64) -> Result<StoreError, rusqlite::Error> {
+    let was_removed = token <= removed(transaction)?;
+    Ok(if was_removed { StoreError::LeaseLost(run.clone()) } else { StoreError::NotFound(run.clone()) })
+}
+
+/// Deletes some records of a run that was removed, and its row when there are none left.
+fn sweep(transaction: &Connection) -> Result<Done, rusqlite::Error> {
+    let number: Option<i64> = transaction
+        .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(number) = number else { return Ok(Done::Well) };
+    let deleted = transaction
+        .prepare_cached(
+            "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
+        )?
+        .execute(params![number << 32, (number << 32) | END, SWEEP])?;
+    if deleted < SWEEP {
+        transaction.prepare_cached("DELETE FROM runs WHERE number = ?1")?.execute([number])?;
+    }
+    // There may be more to do.
+    Ok(Done::Raced)
+}
+
+/// Counts the records of a run: its last key tells.
+fn count(transaction: &Connection, number: i64) -> Result<u64, rusqlite::Error> {
+    transaction
+        .prepare_cached("SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2")?
+        .query_row([number << 32, (number << 32) | (END - 1)], |row| row.get(0))
+}
+
+/// Whether the numbers of the records fit into their half of the keys.
+fn has_room(expected: u64, records: &[Sealed]) -> bool {
+    expected.saturating_add(records.len() as u64) <= END.unsigned_abs()
+        && records.iter().all(|record| record.seq < END.unsigned_abs())
+}
+
+/// Whether records are what comes behind so many.
+fn is_next(expected: u64, records: &[Sealed]) -> bool {
+    records.iter().zip(expected..).all(|(record, seq)| record.seq == seq)
+}
+
+/// Inserts records, each of which follows the one before; false, with none inserted, if the first does not follow the last that is
+/// there.
+fn insert(transaction: &Connection, number: i64, records: &[Sealed]) -> Result<bool, rusqlite::Error> {
+    let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
+    let mut statement = transaction.prepare_cached(insert)?;
+    for record in records {
+        if statement.execute(params![key(number, record), record.body, record.signature, end(record)])? == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn key(number: i64, record: &Sealed) -> i64 {
+    (number << 32) | i64::try_from(record.seq).unwrap_or(END - 1)
+}
+
+/// Returns the token of a record. One that came without is the last one all the same.
+fn end(record: &Sealed) -> &[u8] {
+    record.end.as_ref().map_or(&[], <[u8; 32]>::as_slice)
+}

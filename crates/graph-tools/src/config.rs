@@ -1,0 +1,157 @@
+//! What a program allows the built-in tools.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+
+use graph_engine::{BuildError, ToolSettings};
+
+/// What a program allows the built-in tools; nothing that is not named here.
+///
+/// It is given to [`Builder::tools`](graph_engine::Builder::tools) and holds for every run of the runtime. It comes on top of
+/// capabilities: a run needs both.
+///
+/// ```
+/// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
+/// # use graph_engine::Runtime;
+/// # use graph_tools::ToolConfig;
+/// let tools = ToolConfig::new().root(".")?.programs(".")?;
+/// # #[cfg(feature = "http")]
+/// let tools = tools.http(graph_tools::HttpPolicy::new().allow("api.example.com")?);
+/// let runtime = Runtime::builder().tools(tools).grant("rye.execute.tool.rye.*")?.build()?;
+/// # Ok(())
+/// # }
+/// # allow().unwrap();
+/// ```
+#[derive(Clone)]
+pub struct ToolConfig {
+    root: Option<Arc<Dir>>,
+    root_path: Option<PathBuf>,
+    file_limit: u64,
+    programs: Option<PathBuf>,
+    #[cfg(feature = "http")]
+    http: super::HttpPolicy,
+}
+
+impl ToolSettings for ToolConfig {
+    /// Returns what is allowed as a text, with directories as they are now.
+    fn shown(&self) -> String {
+        let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        format!("{:?}", Self { root_path: root, ..self.clone() })
+    }
+}
+
+impl ToolConfig {
+    /// Allows nothing.
+    pub fn new() -> Self {
+        Self {
+            root: None,
+            root_path: None,
+            file_limit: 16 << 20,
+            programs: None,
+            #[cfg(feature = "http")]
+            http: super::HttpPolicy::new(),
+        }
+    }
+
+    /// Lets the file tools (`rye/file-system/…`) work below `directory`, and nowhere else.
+    ///
+    /// The directory is opened now: what stands at its path later makes no difference.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened as a directory.
+    pub fn root(mut self, directory: impl AsRef<Path>) -> Result<Self, BuildError> {
+        let path = directory.as_ref();
+        let failed = |source| BuildError::Directory { path: path.to_owned(), source };
+        self.root = Some(Arc::new(Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?));
+        self.root_path = Some(path.to_owned());
+        Ok(self)
+    }
+
+    /// Limits the size of files that the file tools write, and how much of one they read at a time: 16 MiB if not named.
+    #[must_use]
+    pub fn file_limit(mut self, bytes: u64) -> Self {
+        self.file_limit = bytes;
+        self
+    }
+
+    /// Names the directory from which tools of `tool_type: subprocess` are started: a `command` such as `bin/charge` and a
+    /// relative `cwd` begin there. It is the tree's: the directory with `tools` in it.
+    ///
+    /// Whoever can write there decides what runs, unless the contracts pin their programs with `sha256`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no directory.
+    pub fn programs(mut self, directory: impl AsRef<Path>) -> Result<Self, BuildError> {
+        let path = directory.as_ref();
+        let failed = |source| BuildError::Directory { path: path.to_owned(), source };
+        let absolute = path.canonicalize().map_err(failed)?;
+        if !absolute.is_dir() {
+            return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+        }
+        self.programs = Some(absolute);
+        Ok(self)
+    }
+
+    /// Says where `rye/http/request` may send requests.
+    #[cfg(feature = "http")]
+    #[must_use]
+    pub fn http(mut self, policy: super::HttpPolicy) -> Self {
+        self.http = policy;
+        self
+    }
+
+    pub(super) fn directory(&self) -> Option<&Arc<Dir>> {
+        self.root.as_ref()
+    }
+
+    pub(super) fn most_bytes(&self) -> u64 {
+        self.file_limit
+    }
+
+    #[cfg(unix)]
+    pub(super) fn program_directory(&self) -> Option<&Path> {
+        self.programs.as_deref()
+    }
+
+    #[cfg(feature = "http")]
+    pub(super) fn http_policy(&self) -> &super::HttpPolicy {
+        &self.http
+    }
+}
+
+impl Default for ToolConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ToolConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ToolConfig");
+        shown.field("root", &self.root_path).field("file_limit", &self.file_limit).field("programs", &self.programs);
+        #[cfg(feature = "http")]
+        shown.field("http", &self.http);
+        shown.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_does_not_exist_cannot_be_named() {
+        let error = ToolConfig::new().root("/nonexistent").unwrap_err();
+        assert_eq!(error.to_string(), "the directory `/nonexistent` cannot be opened for tools");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(ToolConfig::new().root(file.path()).is_err());
+        assert!(ToolConfig::new().programs(file.path()).is_err());
+        assert!(ToolConfig::new().programs("/nonexistent").is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! The tools that the runtime performs itself, and what a program allows them.
+//!
+//! `rye/bash` and `rye/exec` need no more than their capability. The others reach for things that the program must name first, in a
+//! [`ToolConfig`]: files are read and written below a directory, requests go to listed hosts. What is not named is refused.
+
+#[cfg(unix)]
+mod bash;
+mod config;
+#[cfg(unix)]
+mod exec;
+mod files;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(unix)]
+mod process;
+#[cfg(unix)]
+mod subprocess;
+#[cfg(test)]
+mod testing;
+
+use std::time::Duration;
+
+use graph_model::subprocess::Subprocess;
+use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+
+pub use config::ToolConfig;
+#[cfg(feature = "http")]
+pub use http::{BadHost, HttpPolicy};
+
+use std::sync::LazyLock;
+
+use graph_engine::ActionError;
+use graph_engine::Call;
+
+/// The ids of the built-in tools, whether or not this system and these features have them.
+pub const BUILTIN_IDS: [&str; 6] = [
+    "rye/bash",
+    "rye/exec",
+    "rye/file-system/list",
+    "rye/file-system/read",
+    "rye/file-system/write",
+    "rye/http/request",
+];
+
+/// Performs the built-in tool called `id`, for graphs whose tools are known only when they run; `None` if there is none.
+pub fn perform_builtin<'a>(
+    id: &'a str,
+    call: &'a Call,
+    params: Value,
+) -> Option<impl Future<Output = Result<Value, ActionError>> + Send + 'a> {
+    BUILTIN_IDS.contains(&id).then(|| perform(id, call, params))
+}
+
+/// Performs a built-in tool. Generated code calls this where a contract says `tool_type: builtin`.
+///
+/// # Errors
+///
+/// What the tool fails with.
+pub async fn builtin<P: AsView + Send, R: FromValue>(id: &str, call: &Call, params: P) -> Result<R, ActionError> {
+    let params = params.view().to_plain_value();
+    let result = perform(id, call, params).await?;
+    Ok(R::from_value(result)?)
+}
+
+/// Starts the program of a tool whose contract says `tool_type: subprocess`; `spec` is that contract's [`Subprocess`] as
+/// JSON. The program reads its parameters as JSON from stdin; what it prints is its result if it is JSON (R184).
+///
+/// # Errors
+///
+/// If the program cannot be started, is not the one that the contract pins, fails, or returns what is not of the type `R`.
+pub async fn subprocess<P: AsView + Send, R: FromValue>(spec: &str, call: &Call, params: P) -> Result<R, ActionError> {
+    let params = params.view().to_plain_value();
+    let spec = Subprocess::from_json(spec)?;
+    Ok(R::from_value(perform_subprocess(&spec, call, params).await?)?)
+}
+
+/// As [`subprocess`], for graphs whose tools are known only when they run.
+///
+/// # Errors
+///
+/// If the program cannot be started, is not the one that the contract pins, or fails.
+#[cfg(unix)]
+pub async fn perform_subprocess(spec: &Subprocess, call: &Call, params: Value) -> Result<Value, ActionError> {
+    subprocess::perform(spec, call, &params).await
+}
+
+/// As [`subprocess`], for graphs whose tools are known only when they run.
+///
+/// # Errors
+///
+/// Always, on this system.
+#[cfg(not(unix))]
+pub async fn perform_subprocess(_: &Subprocess, _: &Call, _: Value) -> Result<Value, ActionError> {
+    Err(ActionError::permanent("tools that are programs of their own cannot be started on this system"))
+}
+
+pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
+    match id {
+        #[cfg(unix)]
+        "rye/bash" => bash::perform(call, params).await,
+        #[cfg(unix)]
+        "rye/exec" => exec::perform(call, params).await,
+        "rye/file-system/list" => files::list(call, params).await,
+        "rye/file-system/read" => files::read(call, params).await,
+        "rye/file-system/write" => files::write(call, params).await,
+        #[cfg(feature = "http")]
+        "rye/http/request" => http::perform(call, params).await,
+        #[cfg(not(feature = "http"))]
+        "rye/http/request" => Err(ActionError::permanent(
+            "`rye/http/request` is not built in: it needs the feature `http` of `graph-runtime`",
+        )),
+        _ => Err(ActionError::permanent(format!(
+            "`{id}` is not built into the runtime on this system ({})",
+            call.node()
+        ))),
+    }
+}
+
+/// Returns what the program allows the tools of a call.
+fn config(call: &Call) -> &ToolConfig {
+    static NOTHING: LazyLock<ToolConfig> = LazyLock::new(ToolConfig::new);
+    call.tool_settings().unwrap_or(&NOTHING)
+}
+
+/// How bytes become a text, and the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Utf8,
+    Base64,
+}
+
+impl Encoding {
+    /// Reads the parameter `encoding`.
+    fn named(name: &str) -> Result<Self, Mismatch> {
+        match name {
+            "utf-8" => Ok(Self::Utf8),
+            "base64" => Ok(Self::Base64),
+            _ => Err(Mismatch::new("`utf-8` or `base64`", View::Text(name)).inside("encoding")),
+        }
+    }
+}
+
+/// Reads the parameter `name` as a number of seconds.
+fn seconds(number: f64, name: &str) -> Result<Duration, ActionError> {
+    let time = Duration::try_from_secs_f64(number).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| {
+        ActionError::permanent(format!("`{name}` is a number of seconds above 0, and `{number}` is not one"))
+    })
+}
+
+/// Reads the parameter `name` as a number of bytes, of which there may be `most`.
+fn bytes(number: i64, name: &str, most: u64) -> Result<u64, Mismatch> {
+    let bytes = u64::try_from(number).ok().filter(|bytes| *bytes <= most);
+    bytes.ok_or_else(|| Mismatch::new(format!("a number of bytes up to {most}"), View::Integer(number)).inside(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_built_in_tool_is_found_by_its_id_and_nothing_else_is() {
+        let call = testing::call(ToolConfig::new(), &[]);
+        assert!(perform_builtin("rye/none", &call, json!({})).is_none());
+        for id in BUILTIN_IDS {
+            // Each misses a parameter, or what the program would have to allow; none is unknown.
+            let performing = perform_builtin(id, &call, json!({})).unwrap();
+            let error = performing.await.unwrap_err().to_string();
+            assert!(!error.contains("on this system"), "{id}: {error}");
+        }
+    }
+}

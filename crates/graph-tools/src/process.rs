@@ -1,0 +1,356 @@
+//! Processes that tools start: each in a process group of its own, with a small environment, within limits.
+//!
+//! A process does not see the program's own environment, which may hold secrets. When it ends, is stopped, or nobody waits
+//! for it any more, its whole process group is killed. So it is when the program itself dies, in whatever way: a watchdog leads the
+//! group, which ends with the program.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use graph_model::shell;
+use graph_model::untrusted::Untrusted;
+use graph_model::value::{IndexMap, Value};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::seconds;
+use graph_engine::ActionError;
+use graph_engine::Call;
+
+/// How a process is started, whichever it is.
+pub(super) struct Setting {
+    pub(super) cwd: Option<String>,
+    pub(super) env: Option<IndexMap<String, String>>,
+    pub(super) stdin: Option<String>,
+    pub(super) limits: Limits,
+    pub(super) ok_exit_codes: Vec<i64>,
+}
+
+impl Setting {
+    /// Starts a process and waits for its end. `shown` is how messages call it, and `expands` says which variables it reads itself.
+    pub(super) async fn execute(
+        self,
+        call: &Call,
+        mut command: Command,
+        shown: &str,
+        expands: impl Fn(&str) -> bool,
+    ) -> Result<Value, ActionError> {
+        small_environment(&mut command, call);
+        environment(&mut command, self.env.as_ref(), call.untrusted().part("env"), expands)?;
+        if let Some(cwd) = &self.cwd {
+            if !Path::new(cwd).is_dir() {
+                return Err(ActionError::permanent(format!("the directory `{cwd}` does not exist")));
+            }
+            command.current_dir(cwd);
+        }
+        let running = start(&mut command, self.stdin.is_some())
+            .map_err(|error| ActionError::permanent(format!("{shown} could not be started: {error}")))?;
+        let ended = finish(running, self.stdin.map(String::into_bytes), self.limits).await?;
+        match ended.failure(&self.ok_exit_codes) {
+            None => Ok(ended.to_value()),
+            Some(failure) => Err(failure),
+        }
+    }
+}
+
+/// What a process sees of the program's environment, besides what the graph requires and what it is given.
+const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
+
+/// How long the rest of the output is waited for, once the process and its group are gone.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a process may run and how much it may print.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    pub(super) output: usize,
+}
+
+impl Limits {
+    /// Makes them of a tool's parameters `timeout` and `output_limit`.
+    pub(super) fn of(timeout: f64, output_limit: i64) -> Result<Self, ActionError> {
+        let time = seconds(timeout, "timeout")?;
+        match usize::try_from(output_limit) {
+            Ok(output) if output > 0 => Ok(Self { time, output }),
+            _ => Err(ActionError::permanent(format!(
+                "`output_limit` is a number of bytes above 0, and `{output_limit}` is not one"
+            ))),
+        }
+    }
+}
+
+/// What a process left.
+pub(super) struct Ended {
+    /// The exit code; as shells do, 128 and the number of the signal where one ended the process.
+    pub(super) code: i32,
+    /// What it printed, without the newlines at the end.
+    pub(super) stdout: String,
+    /// The same of stderr.
+    pub(super) stderr: String,
+}
+
+impl Ended {
+    /// Returns the result that commands have in common.
+    pub(super) fn to_value(&self) -> Value {
+        json!({"stdout": self.stdout, "stderr": self.stderr, "exit_code": self.code})
+    }
+
+    /// Returns the failure that an exit code is, unless it is one of `ok`.
+    pub(super) fn failure(&self, ok: &[i64]) -> Option<ActionError> {
+        if ok.contains(&i64::from(self.code)) {
+            return None;
+        }
+        let said = self.stderr.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
+        Some(ActionError::unclassified(format!("exit code {}{said}", self.code)).with_data(self.to_value()))
+    }
+}
+
+/// Why a process was stopped before it ended.
+enum Stopped {
+    Timeout,
+    Output,
+    /// The watchdog ended first: the process would outlive the program.
+    Unguarded,
+}
+
+/// Clears the environment of `command`, and sets what every process of the graph may see.
+pub(super) fn small_environment(command: &mut Command, call: &Call) {
+    command.env_clear();
+    let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
+    command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    // By these a program that does a thing once can tell that it is asked for the same thing again.
+    let [key, attempt] = shell::RESERVED;
+    command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
+}
+
+/// Sets the variables `env` of a call; `expands` says whether the command itself expands a variable.
+///
+/// # Errors
+///
+/// If a name cannot be one, is the runtime's, or is one by which bash or programs decide what they do, and its value somebody
+/// else's.
+pub(super) fn environment(
+    command: &mut Command,
+    env: Option<&IndexMap<String, String>>,
+    untrusted: &Untrusted,
+    expands: impl Fn(&str) -> bool,
+) -> Result<(), ActionError> {
+    for (name, value) in env.into_iter().flatten() {
+        let shown = name.escape_debug();
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(ActionError::permanent(format!("`{shown}` cannot be set as an environment variable")));
+        }
+        if shell::RESERVED.contains(&name.as_str()) {
+            return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and by no graph")));
+        }
+        if !untrusted.part(name).is_nothing() && shell::is_read(name, expands(name)) {
+            return Err(ActionError::permanent(format!(
+                "`{shown}` is refused in `env`: bash and programs decide by such a variable what they do, and its value does not \
+                 come from the graph; give the value to a variable with another name"
+            )));
+        }
+        command.env(name, value);
+    }
+    Ok(())
+}
+
+/// Returns which of the variables and whether the stdin of a call are somebody else's.
+pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> shell::Foreign {
+    let of_env = untrusted.part("env");
+    let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
+    let is_foreign = |name: &str| !untrusted.part(name).is_nothing();
+    shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }.in_directory(is_foreign("cwd"))
+}
+
+/// Returns the refusal that a danger is.
+pub(super) fn refusal(danger: &shell::Danger) -> ActionError {
+    ActionError::permanent(format!("the command is refused: {} {}; {}", danger.origin, danger.how, danger.how.help()))
+}
+
+/// Finds a program in the directories of the `PATH` of the program that embeds the graph.
+///
+/// # Errors
+///
+/// If none has it.
+pub(super) fn find_in_path(program: &str) -> Result<PathBuf, ActionError> {
+    // A relative directory in `PATH` would make what runs depend on the working directory.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute()).map(|place| place.join(program));
+    places.find(|place| is_executable(place)).ok_or_else(|| {
+        ActionError::permanent(format!(
+            "`{program}` could not be started: no directory in PATH has a program of that name"
+        ))
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// A process that was started, and the group that it is in.
+pub(super) struct Running {
+    child: Child,
+    group: Group,
+}
+
+/// Starts `command` in a process group of its own; `stdin` says whether there is something for it to read.
+pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Running> {
+    let group = Group::new()?;
+    let stdin = if stdin { Stdio::piped() } else { Stdio::null() };
+    command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
+    let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    Ok(Running { child, group })
+}
+
+/// Waits until a process that [`start`] started has ended, and collects what it printed.
+///
+/// # Errors
+///
+/// If it was stopped because of `limits`, or printed what is no text.
+pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Limits) -> Result<Ended, ActionError> {
+    let Running { mut child, mut group } = running;
+    let (out, err) = (Arc::default(), Arc::default());
+    // Dropping the set stops the tasks, so nothing of a process that is not waited for stays.
+    let mut pipes = JoinSet::new();
+    let (full, mut overflow) = mpsc::channel(1);
+    if let Some(stdout) = child.stdout.take() {
+        pipes.spawn(read(stdout, Arc::clone(&out), limits.output, full.clone()));
+    }
+    if let Some(stderr) = child.stderr.take() {
+        pipes.spawn(read(stderr, Arc::clone(&err), limits.output, full.clone()));
+    }
+    drop(full);
+    if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
+        pipes.spawn(async move {
+            // A process need not read what it is given.
+            if let Err(error) = pipe.write_all(&bytes).await {
+                tracing::debug!(%error, "the command did not read all of its stdin");
+            }
+        });
+    }
+    let ended = tokio::select! {
+        biased;
+        // First: a process whose output is not read any more may end by that.
+        Some(()) = overflow.recv() => Err(Stopped::Output),
+        status = child.wait() => Ok(status?),
+        _ = group.watchdog.wait() => Err(Stopped::Unguarded),
+        () = tokio::time::sleep(limits.time) => Err(Stopped::Timeout),
+    };
+    // What the process left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
+    group.kill();
+    group.watchdog.wait().await?;
+    let status = match ended {
+        Ok(status) => status,
+        Err(stopped) => {
+            child.wait().await?;
+            return Err(match stopped {
+                Stopped::Timeout => {
+                    ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
+                }
+                Stopped::Unguarded => ActionError::permanent(
+                    "the command was stopped: it ended the process that would end it together with the program",
+                ),
+                Stopped::Output => ActionError::permanent(format!(
+                    "the command was stopped: it printed more than {} bytes",
+                    limits.output
+                )),
+            });
+        }
+    };
+    // A process that left the group may hold the pipes for ever; what it prints is not the command's.
+    if tokio::time::timeout(GRACE, async { while pipes.join_next().await.is_some() {} }).await.is_err() {
+        tracing::debug!("a process that the command started holds on to its output");
+    }
+    if let Ok(()) = overflow.try_recv() {
+        return Err(ActionError::permanent(format!("the command printed more than {} bytes", limits.output)));
+    }
+    Ok(Ended { code: exit_code(status), stdout: text(&out, "stdout")?, stderr: text(&err, "stderr")? })
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+/// What the watchdog does: it waits for the end of a pipe that only the program holds, and then kills its own group. The signals that
+/// a command may send to its whole group do not end it.
+const WATCHDOG: &str =
+    "trap '' HUP INT QUIT ABRT ALRM TERM USR1 USR2 PIPE TSTP TTIN TTOU; while read -r _; do :; done; kill -KILL 0";
+
+/// A process group that is killed when this is dropped, and when the program ends in which this is.
+///
+/// Its leader is a watchdog, so the group's number cannot become another group's while this is there.
+struct Group {
+    watchdog: Child,
+    leader: Pid,
+    /// The end of the pipe that the watchdog waits for. It is closed when a program is executed, so no child keeps it open.
+    _line: Option<ChildStdin>,
+    is_killed: bool,
+}
+
+impl Group {
+    fn new() -> std::io::Result<Self> {
+        let shell = find_in_path("sh").unwrap_or_else(|_| PathBuf::from("/bin/sh"));
+        let mut command = Command::new(shell);
+        command.arg("-c").arg(WATCHDOG).env_clear().current_dir("/");
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut watchdog = command.spawn()?;
+        let line = watchdog.stdin.take();
+        let leader = watchdog.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let leader = leader.ok_or_else(|| std::io::Error::other("the watchdog of the command ended at once"))?;
+        Ok(Self { watchdog, leader, _line: line, is_killed: false })
+    }
+
+    /// Kills everything in the group, the watchdog too.
+    fn kill(&mut self) {
+        if !std::mem::replace(&mut self.is_killed, true)
+            && let Err(error) = kill_process_group(self.leader, Signal::KILL)
+        {
+            tracing::trace!(%error, "no process was left in the command's group");
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+type Buffer = Arc<Mutex<Vec<u8>>>;
+
+/// Reads a pipe to its end, or until there is more than may be; `full` is told of that.
+async fn read(mut pipe: impl AsyncRead + Unpin, buffer: Buffer, limit: usize, full: mpsc::Sender<()>) {
+    let mut chunk = vec![0; 16 * 1024];
+    loop {
+        match pipe.read(&mut chunk).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => {
+                let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
+                buffer.extend_from_slice(&chunk[..length]);
+                if buffer.len() > limit {
+                    // The channel holds one message, and one is enough.
+                    full.try_send(()).ok();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn text(buffer: &Buffer, name: &str) -> Result<String, ActionError> {
+    let bytes = std::mem::take(&mut *buffer.lock().unwrap_or_else(PoisonError::into_inner));
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        ActionError::permanent(format!("{name} is not UTF-8 text (byte {at}); pipe it through `base64` or `iconv`"))
+    })?;
+    Ok(text.trim_end_matches('\n').to_owned())
+}
