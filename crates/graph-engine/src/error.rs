@@ -367,6 +367,14 @@ pub enum StartError {
         /// The graph.
         graph: String,
     },
+    /// The graph has secrets, its runs are written down, and the program was built without what seals secrets.
+    #[error(
+        "the graph `{graph}` has secrets, which needs the feature `secrets` of `graph-runtime` where its runs are written down"
+    )]
+    NoCipher {
+        /// The graph.
+        graph: String,
+    },
     /// The operating system gave no random bytes for the run's id or its secrets.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),

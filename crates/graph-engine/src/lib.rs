@@ -11,6 +11,7 @@ mod audit;
 mod backoff;
 pub mod cache;
 mod call;
+mod cipher;
 pub mod classify;
 mod clock;
 mod edges;

@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64ct::{Base64, Encoding};
-use chacha20poly1305::aead::{Aead, KeyInit, Payload};
-use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::secret::{HIDDEN, Mask, Secrets, wipe};
 use graph_model::value::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::cipher::{self, NONCE};
 use crate::error::{Failure, StartError};
 use crate::graph::{CompiledGraph, Kind};
 use crate::record::{Entry, Journal, JournalError, Record, Start, Visit};
@@ -24,7 +23,6 @@ use crate::seal::SealKey;
 
 /// What a sealed value is called where it stands.
 const SEALED: &str = "$sealed";
-const NONCE: usize = 24;
 /// Plain texts are filled up to a multiple of this, so that a sealed value tells little of how long it is.
 const BLOCK: usize = 64;
 /// The bytes that a text has at least that is cut out of others: shorter ones are in too many by chance.
@@ -66,6 +64,9 @@ impl Vault {
     ) -> Result<Option<Arc<Self>>, StartError> {
         if code.settings.secrets.is_empty() {
             return Ok(None);
+        }
+        if is_written && !cipher::IS_THERE {
+            return Err(StartError::NoCipher { graph: code.id.to_string() });
         }
         if is_written && key.is_none() {
             return Err(StartError::NoSealKey { graph: code.id.to_string() });
@@ -176,9 +177,8 @@ impl Vault {
             plain.push(' ');
         }
         let nonce = self.nonce();
-        let payload = Payload { msg: plain.as_bytes(), aad: bound.as_bytes() };
-        let sealed =
-            self.cipher().encrypt(&nonce, payload).expect("a value is shorter than what the cipher can encrypt");
+        let sealed = cipher::encrypt(self.key(), &nonce, plain.as_bytes(), bound.as_bytes());
+        let sealed = sealed.expect("a value is shorter than what the cipher can encrypt");
         Base64::encode_string(&[nonce.as_slice(), &sealed].concat())
     }
 
@@ -201,9 +201,9 @@ impl Vault {
     fn unseal_one(&self, text: &str, bound: &str) -> Result<Value, NotOpened> {
         let bytes = Base64::decode_vec(text).map_err(|_| NotOpened)?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE).ok_or(NotOpened)?;
-        let nonce = XNonce::try_from(nonce).map_err(|_| NotOpened)?;
-        let payload = Payload { msg: sealed, aad: bound.as_bytes() };
-        let plain = Zeroizing::new(self.cipher().decrypt(&nonce, payload).map_err(|_| NotOpened)?);
+        let nonce = nonce.try_into().map_err(|_| NotOpened)?;
+        let plain = cipher::decrypt(self.key(), nonce, sealed, bound.as_bytes()).ok_or(NotOpened)?;
+        let plain = Zeroizing::new(plain);
         serde_json::from_slice(&plain).map_err(|_| NotOpened)
     }
 
@@ -212,18 +212,17 @@ impl Vault {
         serde_json::json!(["graph-runtime secret", self.run, place.step, place.part, place.key, way]).to_string()
     }
 
-    fn cipher(&self) -> XChaCha20Poly1305 {
-        let key = self.key.as_ref().expect("a run that is written down has a key, if it has secrets");
-        XChaCha20Poly1305::new(&Key::from(*key.as_bytes()))
+    fn key(&self) -> &[u8; 32] {
+        self.key.as_ref().expect("a run that is written down has a key, if it has secrets").as_bytes()
     }
 
     /// Draws a nonce that was not drawn before.
-    fn nonce(&self) -> XNonce {
+    fn nonce(&self) -> [u8; NONCE] {
         let count = self.drawn.fetch_add(1, Ordering::Relaxed);
         let mut text = Zeroizing::new([0; 40]);
         text[..32].copy_from_slice(self.seed.as_ref());
         text[32..].copy_from_slice(&count.to_be_bytes());
-        let mut nonce = XNonce::default();
+        let mut nonce = [0; NONCE];
         nonce.copy_from_slice(&Digest::of(&text[..]).as_bytes()[..NONCE]);
         nonce
     }
@@ -411,7 +410,7 @@ fn remember(known: &mut Vec<Zeroizing<String>>, text: &str) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "secrets"))]
 mod tests {
     use std::collections::BTreeMap;
 

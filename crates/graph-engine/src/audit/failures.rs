@@ -291,6 +291,8 @@ impl Walk<'_> {
         if !inner.settings.secrets.is_empty() {
             let no_key = StartError::NoSealKey { graph: id.clone() }.to_string();
             own.push(Own::permanent(Says::Exactly(no_key)));
+            let no_cipher = StartError::NoCipher { graph: id.clone() }.to_string();
+            own.push(Own::permanent(Says::Exactly(no_cipher)));
             own.push(begins_with("the operating system gave no random bytes: "));
         }
         let inputs = request.arguments.values_mut().first().cloned().unwrap_or_default();

@@ -453,6 +453,7 @@ mod tests {
     }
 
     /// The digest and signature of a directive that was published with this key.
+    #[cfg(feature = "keyring")]
     #[test]
     fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
         let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";

@@ -4,15 +4,21 @@
 //! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
 //! timestamp and provenance are *not* covered: nothing may be decided by them.
 
+#[cfg(feature = "keyring")]
 mod envelope;
+#[cfg(feature = "keyring")]
 mod item;
 mod key;
+#[cfg(feature = "keyring")]
 mod ring;
 
+#[cfg(feature = "keyring")]
 pub use envelope::{Envelope, EnvelopeError};
+#[cfg(feature = "keyring")]
 pub use item::{
     Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
     verify_json,
 };
 pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
+#[cfg(feature = "keyring")]
 pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};
