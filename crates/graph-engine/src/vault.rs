@@ -410,7 +410,8 @@ fn remember(known: &mut Vec<Zeroizing<String>>, text: &str) {
     }
 }
 
-#[cfg(all(test, feature = "secrets"))]
+#[cfg(test)]
+#[cfg(feature = "secrets")]
 mod tests {
     use std::collections::BTreeMap;
 
