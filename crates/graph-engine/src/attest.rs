@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditError, audit_tree};
 use crate::machine::Machine;
-use crate::record::{Entry, Journal, JournalError, Record, Sealed, Status};
+use crate::record::{Entry, Journal, JournalError, Record, Sealed};
 use crate::seal::SealKey;
+use crate::status::Status;
 use crate::store::Store;
 
 /// What the payload of the envelope is.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use graph_model::program::Retry;
 
-use crate::error::Category;
+use crate::failure::Category;
 
 /// The name in a retry's `on` that stands for every category.
 const ANY: &str = "any";
@@ -36,6 +36,9 @@ pub(crate) fn applies(retry: &Retry, category: Category) -> bool {
 fn part(number: f64) -> f64 {
     if number.is_nan() { 0.0 } else { number.clamp(0.0, 1.0) }
 }
+
+/// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).
+pub(crate) const BUILTIN_RETRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests {

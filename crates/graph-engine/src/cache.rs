@@ -5,24 +5,18 @@
 //! elsewhere is no result of anything. It is written only behind the commit of the step that it is a result of.
 
 mod entry;
-mod key;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::future::{Future, ready};
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 
-pub use graph_model::digest::Digest;
-use graph_model::timestamp;
 use graph_model::value::Value;
 
-pub use entry::{CacheEntry, CacheEntryError};
-pub(crate) use key::Asked;
+pub use graph_model::digest::Digest;
 
-use crate::graph::CompiledGraph;
-use crate::runtime::Inner;
+pub use entry::{CacheEntry, CacheEntryError};
 
 /// What a cache does, some time.
 pub type Caching<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
@@ -53,9 +47,9 @@ pub trait Cache: fmt::Debug + Send + Sync + 'static {
 /// ```
 #[derive(Debug, Clone)]
 pub struct NodeCache {
-    cache: Arc<dyn Cache>,
-    salt: String,
-    tools: BTreeMap<String, String>,
+    pub(crate) cache: Arc<dyn Cache>,
+    pub(crate) salt: String,
+    pub(crate) tools: BTreeMap<String, String>,
 }
 
 impl NodeCache {
@@ -119,40 +113,4 @@ pub(crate) struct Fresh {
     pub(crate) key: Digest,
     pub(crate) node: u16,
     pub(crate) result: Value,
-}
-
-impl Inner {
-    /// Finds what the call of that key returned. An entry that cannot be used is none, and said in `warnings`.
-    pub(crate) async fn cached(&self, key: &Digest, warnings: &mut Vec<String>) -> Option<Value> {
-        let (NodeCache { cache, .. }, signer) = (self.cache.as_ref()?, self.key.as_ref()?);
-        let problem = match cache.get(key).await {
-            Ok(None) => return None,
-            Ok(Some(text)) => match CacheEntry::read(&text, key, &signer.public()) {
-                Ok(entry) => return Some(entry.result),
-                Err(error) => error.to_string(),
-            },
-            Err(error) => error.to_string(),
-        };
-        warnings.push(format!("the cache entry {key} is not used, and the call is made: {problem}"));
-        None
-    }
-
-    /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
-    pub(crate) async fn keep(&self, code: &CompiledGraph, all: Vec<Fresh>) {
-        let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
-        for Fresh { key: at, node, result } in all {
-            let entry = CacheEntry {
-                key: at,
-                graph: code.id.to_string(),
-                digest: code.digest,
-                node: code.node(node).name.clone(),
-                cached_at: timestamp::seconds(self.clock.now()),
-                result,
-            };
-            if let Err(error) = cache.put(&at, &entry.seal(key)).await {
-                let (graph, node) = (&entry.graph, &entry.node);
-                tracing::warn!(%graph, %node, %error, "what a call returned could not be kept in the cache");
-            }
-        }
-    }
 }

@@ -9,8 +9,8 @@ use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
 use graph_model::untrusted::Untrusted;
+use serde::{Deserialize, Serialize};
 
-use crate::record::Parent;
 use crate::stop::{CancelToken, Stop};
 
 /// What a program allows its tools. It is given to [`Builder::tools`](crate::Builder::tools), and a tool gets it from its
@@ -245,4 +245,19 @@ impl Call {
     pub fn env(&self) -> &[String] {
         &self.run.graph.env
     }
+}
+
+/// The visit that a nested run belongs to (R188).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Parent {
+    /// The run.
+    pub run: RunId,
+    /// The number of the visit.
+    pub step: u64,
+    /// The node.
+    pub node: String,
+    /// The item's index, where the node is a foreach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u64>,
 }

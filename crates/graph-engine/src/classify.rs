@@ -1,7 +1,7 @@
 //! Classification: what kind of failure an error is, and how long to wait before its call is made again (R160–R165).
 //!
 //! A tool that knows says it, with [`ActionError::transient`](crate::ActionError::transient) and its like, and is believed.
-//! All others are looked up in a list of [`Pattern`]s, the first of which that matches decides; what none matches is
+//! All others are looked up in a list of [`ErrorPattern`]s, the first of which that matches decides; what none matches is
 //! permanent. Texts are compared without regard to upper and lower case (R163).
 
 use std::sync::{Arc, LazyLock};
@@ -12,7 +12,7 @@ use graph_model::operator::Operator;
 use graph_model::value::{Map, Value, View};
 use regex::{Regex, RegexBuilder};
 
-use crate::error::{Category, Failure};
+use crate::failure::{Category, Failure};
 
 /// The longest pause that a [`Policy`] asks for, whatever its numbers and the server's header say.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -232,15 +232,15 @@ fn length(seconds: f64) -> Duration {
 /// The ways to recognise it are alternatives: one that holds is enough. What has to hold together is written as a `match`
 /// with `all`, and read by [`Classifier::overlay`].
 #[derive(Debug, Clone)]
-pub struct Pattern {
+pub struct ErrorPattern {
     id: String,
     category: Category,
     retryable: bool,
-    when: Condition<Test>,
+    when: Condition<TextTest>,
     policy: Policy,
 }
 
-impl Pattern {
+impl ErrorPattern {
     /// A pattern that matches nothing yet. It may be tried again if the category says so, after a pause as the category
     /// has it.
     pub fn new(id: impl Into<String>, category: Category) -> Self {
@@ -256,19 +256,19 @@ impl Pattern {
     /// Matches these error codes.
     #[must_use]
     pub fn with_codes<'a>(self, codes: impl IntoIterator<Item = &'a str>) -> Self {
-        self.or(Test::among(Field::Code, codes.into_iter().map(Value::from).collect()))
+        self.or(TextTest::among(ErrorField::Code, codes.into_iter().map(Value::from).collect()))
     }
 
     /// Matches these HTTP statuses.
     #[must_use]
     pub fn with_statuses(self, statuses: impl IntoIterator<Item = u16>) -> Self {
-        self.or(Test::among(Field::Status, statuses.into_iter().map(Value::from).collect()))
+        self.or(TextTest::among(ErrorField::Status, statuses.into_iter().map(Value::from).collect()))
     }
 
     /// Matches these kinds of errors.
     #[must_use]
     pub fn with_kinds<'a>(self, kinds: impl IntoIterator<Item = &'a str>) -> Self {
-        self.or(Test::among(Field::Kind, kinds.into_iter().map(Value::from).collect()))
+        self.or(TextTest::among(ErrorField::Kind, kinds.into_iter().map(Value::from).collect()))
     }
 
     /// Matches messages in which the regular expression is found.
@@ -277,7 +277,7 @@ impl Pattern {
     ///
     /// If it is none as the `regex` crate reads them.
     pub fn with_message(self, expression: &str) -> Result<Self, ClassifierError> {
-        let test = Test::new(Field::Message, Operator::Regex, &expression.into());
+        let test = TextTest::new(ErrorField::Message, Operator::Regex, &expression.into());
         let test = test.map_err(|wrong| wrong.inside(&self.id).into_error())?;
         Ok(self.or(test))
     }
@@ -301,7 +301,7 @@ impl Pattern {
         &self.id
     }
 
-    fn or(mut self, test: Test) -> Self {
+    fn or(mut self, test: TextTest) -> Self {
         match &mut self.when {
             Condition::Any(tests) => tests.push(Condition::Test(test)),
             other => {
@@ -367,7 +367,7 @@ fn policy(map: &Map<String, Value>) -> Result<Policy, Wrong> {
 
 /// What a test looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum ErrorField {
     Kind,
     Message,
     Code,
@@ -375,7 +375,7 @@ enum Field {
     Cancelled,
 }
 
-impl Field {
+impl ErrorField {
     /// The paths of the document that conditions look at (R160); `error.status_code` is another spelling.
     const TABLE: [(&'static str, Self); 6] = [
         ("error.type", Self::Kind),
@@ -389,16 +389,16 @@ impl Field {
 
 /// A comparison.
 #[derive(Debug, Clone)]
-struct Test {
-    field: Field,
+struct TextTest {
+    field: ErrorField,
     operator: Operator,
     /// In lower case.
     value: Value,
     regex: Option<Regex>,
 }
 
-impl Test {
-    fn new(field: Field, operator: Operator, value: &Value) -> Result<Self, Wrong> {
+impl TextTest {
+    fn new(field: ErrorField, operator: Operator, value: &Value) -> Result<Self, Wrong> {
         let regex = match (operator, value) {
             (Operator::Regex, Value::String(expression)) => {
                 let built = RegexBuilder::new(expression).case_insensitive(true).build();
@@ -413,7 +413,7 @@ impl Test {
         Ok(Self { field, operator, value: lower_case(value), regex })
     }
 
-    fn among(field: Field, values: Vec<Value>) -> Self {
+    fn among(field: ErrorField, values: Vec<Value>) -> Self {
         Self { field, operator: Operator::In, value: lower_case(&Value::Array(values)), regex: None }
     }
 
@@ -425,11 +425,13 @@ impl Test {
             self.compare(View::Text(&text.to_lowercase()))
         };
         match self.field {
-            Field::Kind => of_text(evidence.kind),
-            Field::Message => of_text(evidence.message),
-            Field::Code => evidence.code.map_or_else(|| self.compare(View::Null), of_text),
-            Field::Status => self.compare(evidence.status.map_or(View::Null, |status| View::Integer(status.into()))),
-            Field::Cancelled => self.compare(View::Boolean(evidence.cancelled)),
+            ErrorField::Kind => of_text(evidence.kind),
+            ErrorField::Message => of_text(evidence.message),
+            ErrorField::Code => evidence.code.map_or_else(|| self.compare(View::Null), of_text),
+            ErrorField::Status => {
+                self.compare(evidence.status.map_or(View::Null, |status| View::Integer(status.into())))
+            }
+            ErrorField::Cancelled => self.compare(View::Boolean(evidence.cancelled)),
         }
     }
 
@@ -453,7 +455,7 @@ fn lower_case(value: &Value) -> Value {
 }
 
 /// Reads a `match`: a condition of the graph format, on what is known of a failure (R76).
-fn condition(value: &Value, depth: usize) -> Result<Condition<Test>, Wrong> {
+fn condition(value: &Value, depth: usize) -> Result<Condition<TextTest>, Wrong> {
     let map = object(value)?;
     if depth == 0 {
         return Err(Wrong::new("it is nested too deeply"));
@@ -474,12 +476,12 @@ fn condition(value: &Value, depth: usize) -> Result<Condition<Test>, Wrong> {
     Ok(combined)
 }
 
-fn comparison(map: &Map<String, Value>) -> Result<Test, Wrong> {
+fn comparison(map: &Map<String, Value>) -> Result<TextTest, Wrong> {
     let path = map.get("path").ok_or_else(|| Wrong::new("it needs `any`, `all`, `not` or `path`"))?;
     let path = text(path).map_err(inside("path"))?;
     only(map, &["path", "op", "operator", "value"])?;
-    let field = Field::TABLE.iter().find(|(name, _)| *name == path).ok_or_else(|| {
-        let known = Field::TABLE.map(|(name, _)| format!("`{name}`")).join(", ");
+    let field = ErrorField::TABLE.iter().find(|(name, _)| *name == path).ok_or_else(|| {
+        let known = ErrorField::TABLE.map(|(name, _)| format!("`{name}`")).join(", ");
         Wrong::new(format!("there is nothing at `{path}`; the paths are {known}"))
     })?;
     let operator = match (map.get("op"), map.get("operator")) {
@@ -490,7 +492,7 @@ fn comparison(map: &Map<String, Value>) -> Result<Test, Wrong> {
         }
         (None, None) => Operator::Eq,
     };
-    Test::new(field.1, operator, map.get("value").unwrap_or(&Value::Null)).map_err(inside("value"))
+    TextTest::new(field.1, operator, map.get("value").unwrap_or(&Value::Null)).map_err(inside("value"))
 }
 
 /// Why a configuration is none.
@@ -549,7 +551,7 @@ fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
 /// The patterns, in order, and what holds where none matches.
 #[derive(Debug, Clone)]
 pub struct Classifier {
-    patterns: Vec<Arc<Pattern>>,
+    patterns: Vec<Arc<ErrorPattern>>,
     otherwise: Classification,
 }
 
@@ -584,7 +586,7 @@ impl Classifier {
 
     /// Puts a pattern before all others, and takes away the one that has its id.
     #[must_use]
-    pub fn first(mut self, pattern: Pattern) -> Self {
+    pub fn first(mut self, pattern: ErrorPattern) -> Self {
         self.patterns.retain(|other| other.id != pattern.id);
         self.patterns.insert(0, Arc::new(pattern));
         self
@@ -593,7 +595,7 @@ impl Classifier {
     /// Puts a pattern in the place of the one that has its id, or after all others (R159).
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "adding a pattern is no addition")]
-    pub fn add(mut self, pattern: Pattern) -> Self {
+    pub fn add(mut self, pattern: ErrorPattern) -> Self {
         let pattern = Arc::new(pattern);
         match self.patterns.iter_mut().find(|other| other.id == pattern.id) {
             Some(other) => *other = pattern,
@@ -634,7 +636,7 @@ impl Classifier {
             Some(Value::Array(list)) => {
                 for (at, value) in list.iter().enumerate() {
                     let unnamed = !value.get("id").is_some_and(Value::is_string);
-                    let read = Pattern::read(value);
+                    let read = ErrorPattern::read(value);
                     let read = read.map_err(|wrong| if unnamed { wrong.inside(&at.to_string()) } else { wrong });
                     let pattern = read.map_err(inside("patterns"))?;
                     *self = std::mem::replace(self, Self::empty()).add(pattern);
@@ -653,7 +655,7 @@ impl Classifier {
     /// A category that was said itself holds; the first pattern of that category that matches then gives code and pause.
     pub fn classify(&self, evidence: &Evidence<'_>) -> Classification {
         let category = evidence.category;
-        let may_decide = |pattern: &&Arc<Pattern>| category.is_none_or(|category| pattern.category == category);
+        let may_decide = |pattern: &&Arc<ErrorPattern>| category.is_none_or(|category| pattern.category == category);
         let found = self.patterns.iter().filter(may_decide).find(|pattern| pattern.matches(evidence));
         match (found, category) {
             (Some(pattern), _) => pattern.classification(),
@@ -679,7 +681,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::error::ActionError;
+    use crate::failure::ActionError;
 
     fn exponential(base: f64, max: f64) -> Policy {
         Policy::Exponential { base, max }
@@ -878,7 +880,7 @@ mod tests {
 
     #[test]
     fn patterns_can_be_made_in_rust_and_put_before_all_others() {
-        let pattern = Pattern::new("shop_closed", Category::RateLimited)
+        let pattern = ErrorPattern::new("shop_closed", Category::RateLimited)
             .with_codes(["CLOSED"])
             .with_statuses([418])
             .with_kinds(["Closed"])
@@ -889,7 +891,7 @@ mod tests {
         for evidence in [coded("closed"), status(418), kind("Closed"), message("quota exceeded, opens at 9")] {
             assert_eq!(classifier.classify(&evidence).code.as_deref(), Some("shop_closed"), "{evidence:?}");
         }
-        let gone = classifier.clone().add(Pattern::new("shop_closed", Category::Permanent));
+        let gone = classifier.clone().add(ErrorPattern::new("shop_closed", Category::Permanent));
         assert_eq!(gone.patterns.len(), 10);
         assert_eq!(gone.classify(&status(418)).code, None);
     }

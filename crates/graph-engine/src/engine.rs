@@ -4,198 +4,56 @@
 //! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
 //! idempotency key for each call, and no other.
 
+mod begin;
+mod cache_key;
+mod cached;
+mod call_result;
+mod completed;
 mod desk;
-pub(crate) mod hooks;
-pub(crate) mod nested;
+mod ended;
+mod hooks;
+mod nested;
 mod perform;
+mod run_state;
 mod single;
 mod walk;
 mod writing;
 
-use std::any::Any;
-use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use futures_util::stream::{self, StreamExt};
-use graph_model::name::RunId;
-use graph_model::program::{self, LAST_ERROR, OnMaxSteps, RETRIES};
+use graph_model::program::{self, OnMaxSteps};
 use graph_model::secret::Mask;
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Mismatch, Value, View};
+use graph_model::value::{AsView, Mismatch, Value, View};
 use tokio::task::yield_now;
 use tracing::Instrument;
 
+use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
-use crate::call::{Call, RunFacts};
-use crate::error::{Failure, LastError, RunError, SuppressedError};
-use crate::graph::CompiledGraph;
+use crate::call::Call;
+use crate::engine::run_state::{CallSlot, VisitState, alone};
+use crate::error::RunError;
+use crate::failure::{Failure, LastError};
+use crate::graph::{CompiledGraph, Notes, Now};
 use crate::hooks::Control;
-use crate::machine::{Calling, Cells, Lane, Machine};
 use crate::observer::Event;
-use crate::record::{
-    self, Changes, Covered, End, ItemFailure, Sealed, SnapshotDraft, Status, Step, VisitFailure, WrittenVisit,
-    open_joins, targets,
-};
-use crate::run::had_others_turn;
-use crate::runtime::Inner;
+use crate::record::{self, Covered, End, Sealed, SnapshotDraft, Step, VisitFailure, open_joins, targets};
+use crate::schedule::is_others_turn;
+use crate::status::Status;
 use crate::step::{
-    Activation, Candidate, Change, Edges, Env, Facts, FoldError, NO_WAY, Notes, Now, Outcome, Position, Settled,
-    Visited, Way, fold, output, path, settle,
+    CANCELLED, Candidate, Env, Facts, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
+    output, settle, state_value,
 };
-use crate::vault::{Place, Vault, hidden, tool_mask};
+use crate::vault::{SecretLocation, hidden, tool_mask};
 
-pub(crate) use desk::{Desk, Finished};
-pub use perform::unfit_parameters;
-pub(crate) use perform::{BUILTIN_RETRIES, NO_GRAPH, denied, element, failed, no_spaces, timed_out};
+pub(crate) use begin::{Begin, Taken, run_span};
+pub(crate) use desk::Desk;
+pub(crate) use ended::{Ended, ResultParts};
+pub(crate) use run_state::{Engine, RunContext, Standing, StepContext};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
-
-/// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
-const TURN: Duration = Duration::from_micros(500);
-/// After how many steps the time of that is looked at: looking costs a fifth of a step.
-const STEPS_A_LOOK: u64 = 32;
-
-/// What the end of a run says that was cancelled.
-pub(crate) const CANCELLED: &str = "cancelled";
-/// What the end of a run says that had taken all the time it may.
-pub(crate) const OVERDUE: &str = "the run took longer than it may";
-/// What the end of a run says before what a node wrote that the state does not take.
-pub(crate) const UNFIT: &str = "what it wrote does not fit the state: ";
-
-/// Returns what the end of a run says that had taken all the steps it may.
-pub(crate) fn exceeded(most: u64) -> String {
-    format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
-}
-
-/// What of a run does not change while it is at work.
-pub(crate) struct RunContext {
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) runtime: Arc<Inner>,
-    pub(crate) facts: Arc<RunFacts>,
-    /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
-    pub(crate) allowed: Vec<bool>,
-    /// What is known of its secrets; none where the graph has none.
-    pub(crate) vault: Option<Arc<Vault>>,
-    /// Whether it has a journal.
-    pub(crate) is_kept: bool,
-    pub(crate) durability: Durability,
-    pub(crate) desk: Desk,
-    pub(crate) began: Duration,
-}
-
-/// Where a run stands between two steps. Nobody changes it while a step is at work.
-pub(crate) struct Standing {
-    pub(crate) state: Box<dyn Cells>,
-    pub(crate) position: Position,
-    /// What of the next step was done before the run was taken up.
-    pub(crate) done: Finished,
-}
-
-/// What the visits of a step look at. A visit of one of several branches owns a clone of it, with all else that it needs: it can be
-/// polled anywhere, and dropped, by itself.
-#[derive(Clone)]
-pub(crate) struct StepContext {
-    pub(crate) run: Arc<RunContext>,
-    pub(crate) standing: Arc<Standing>,
-}
-
-impl Deref for StepContext {
-    type Target = RunContext;
-
-    #[inline]
-    fn deref(&self) -> &RunContext {
-        &self.run
-    }
-}
-
-/// A run at work.
-pub(crate) struct Engine {
-    pub(crate) context: StepContext,
-    /// Whether the run has yet to begin, which hooks are told.
-    pub(crate) is_new: bool,
-    /// The visits so far, if the runtime keeps them.
-    pub(crate) history: Option<Vec<record::Visit>>,
-    /// Its journal, but while a step is at work that writes to it.
-    pub(crate) journal: Option<Writing>,
-    pub(crate) slots: Vec<Slot>,
-    /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
-    pub(crate) turn: Instant,
-}
-
-impl Deref for Engine {
-    type Target = StepContext;
-
-    #[inline]
-    fn deref(&self) -> &StepContext {
-        &self.context
-    }
-}
-
-/// A lane and what its tool is told.
-pub(crate) struct Slot {
-    lane: Box<dyn Lane>,
-    call: Call,
-}
-
-/// How a run ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) status: Status,
-    /// The node that was visited last.
-    pub(crate) node: String,
-    pub(crate) output: Value,
-    /// The output with its secrets hidden, where it may have some.
-    pub(crate) hidden: Option<Box<Value>>,
-    pub(crate) state: Value,
-    pub(crate) steps: u64,
-    pub(crate) suppressed: Vec<SuppressedError>,
-    /// Whether it ended because it had taken all the steps it may, and its result is to say so.
-    pub(crate) exhausted: bool,
-    pub(crate) history: Vec<record::Visit>,
-}
-
-/// A visit that was made.
-#[derive(Default)]
-struct Visit {
-    activation: Activation,
-    /// The time of the visit, if anything asked for it.
-    at: Option<SystemTime>,
-    /// Whether a tool was called; what it returned is in the visit's lane.
-    called: bool,
-    /// What it returned, where that is not in the lane.
-    value: Option<Value>,
-    /// What the calls of a foreach returned, in the order of its items.
-    results: Option<Vec<Value>>,
-    /// The items of a foreach that failed.
-    items: Vec<ItemFailure>,
-    failure: Option<Box<Failure>>,
-    /// How often its tool was called.
-    calls: u64,
-    /// The nested run.
-    run: Option<RunId>,
-    /// Whether nothing was called, since all that it would have returned was in the cache.
-    cached: bool,
-    /// What its calls returned that is to be kept.
-    fresh: Vec<Fresh>,
-    /// Whether a hook ended the run after the failure.
-    is_ended: bool,
-    /// Whether the run was stopped, or its time was up, before the visit was done.
-    is_interrupted: bool,
-    /// Why the run cannot go on.
-    broken: Option<Box<RunError>>,
-    /// Whether it failed on what its calls returned.
-    is_unfit: bool,
-    changes: Vec<Change>,
-    /// The keys that were not set before, by name; only where somebody watches.
-    new_keys: Vec<String>,
-    way: Way,
-    elapsed: Duration,
-    warnings: Vec<String>,
-}
 
 impl Engine {
     /// Changes where the run stands, between two steps.
@@ -379,12 +237,12 @@ impl Engine {
     }
 
     /// Visits every node of the frontier.
-    async fn perform(&mut self, visits: &mut Vec<Visit>) {
+    async fn perform(&mut self, visits: &mut Vec<VisitState>) {
         while self.slots.len() < self.standing.position.frontier.len() {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        visits.resize_with(self.standing.position.frontier.len(), Visit::default);
+        visits.resize_with(self.standing.position.frontier.len(), VisitState::default);
         let shares = self.shares(&self.standing.position.frontier);
         visits
             .iter_mut()
@@ -405,14 +263,14 @@ impl Engine {
     }
 
     /// Computes what the visits write and where they lead.
-    fn settle(&self, visits: &mut [Visit]) {
+    fn settle(&self, visits: &mut [VisitState]) {
         for (visit, slot) in visits.iter_mut().zip(&self.slots) {
             self.settle_visit(visit, slot);
         }
     }
 
     /// Computes what a visit writes and where it leads, behind its calls.
-    fn settle_visit(&self, visit: &mut Visit, slot: &Slot) {
+    fn settle_visit(&self, visit: &mut VisitState, slot: &CallSlot) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
         let mut notes = Notes::default();
@@ -447,7 +305,7 @@ impl Engine {
     ///
     /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of it fits. If the
     /// store fails, the run is left, and what stands in the store is where it goes on.
-    async fn commit(&mut self, visits: &mut [Visit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
+    async fn commit(&mut self, visits: &mut [VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.standing.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
@@ -522,7 +380,7 @@ impl Engine {
         &mut self,
         node: u16,
         at: Option<SystemTime>,
-        visits: &mut [Visit],
+        visits: &mut [VisitState],
         records: &mut Vec<Sealed>,
     ) -> Ended {
         let mut notes = Notes::default();
@@ -542,8 +400,8 @@ impl Engine {
     }
 
     /// Returns what hooks are told of visits: the node, and names with their values (R147).
-    fn after_step_values(&self, visits: &[Visit]) -> Vec<(u16, [(&'static str, Value); 3])> {
-        let values = |(visit, slot): (&Visit, &Slot)| {
+    fn after_step_values(&self, visits: &[VisitState]) -> Vec<(u16, [(&'static str, Value); 3])> {
+        let values = |(visit, slot): (&VisitState, &CallSlot)| {
             let node = visit.activation.node;
             let next = match &visit.way {
                 Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
@@ -577,13 +435,13 @@ impl Engine {
     }
 
     /// Computes where the step leads.
-    fn fold(&self, visits: &[Visit]) -> Result<Candidate, FoldError> {
+    fn fold(&self, visits: &[VisitState]) -> Result<Candidate, FoldError> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         fold(self.machine.graph(), &self.standing.position, Some(&*self.standing.state), visited)
     }
 
     /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
-    fn take(&mut self, candidate: Candidate, visits: &mut [Visit]) -> Result<(), (u16, Mismatch)> {
+    fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         let Standing { state, position, .. } = alone(&mut self.context.standing);
         candidate.take(self.context.run.machine.graph(), position, visited);
@@ -625,7 +483,7 @@ impl Engine {
     }
 
     /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
-    async fn fail(&mut self, mut visits: Vec<Visit>, failed: usize) -> RunError {
+    async fn fail(&mut self, mut visits: Vec<VisitState>, failed: usize) -> RunError {
         if self.is_observed() {
             self.observe_visits(&visits);
         }
@@ -637,12 +495,12 @@ impl Engine {
     }
 
     /// Returns the visits that end the run with their failures, where there are several.
-    fn failures(&self, visits: &[Visit]) -> Vec<VisitFailure> {
+    fn failures(&self, visits: &[VisitState]) -> Vec<VisitFailure> {
         let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
         if fatal().count() < 2 {
             return Vec::new();
         }
-        let failure = |visit: &Visit| {
+        let failure = |visit: &VisitState| {
             let mut failure = visit.failure.clone().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
             self.scrub(&mut failure);
             let node = self.graph().node(visit.activation.node).name.clone();
@@ -725,11 +583,11 @@ impl Engine {
         writing.snapshot(SnapshotDraft { code, state, position, vault })
     }
 
-    fn seal_step(&mut self, visits: &[Visit], candidate: &Candidate) -> Sealed {
+    fn seal_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> Sealed {
         let machine = Arc::clone(&self.machine);
         let code = machine.graph();
         let slots = std::mem::take(&mut self.slots);
-        let covered = |(visit, slot): (&Visit, &Slot)| self.covered(visit, slot, true);
+        let covered = |(visit, slot): (&VisitState, &CallSlot)| self.covered(visit, slot, true);
         let covered: Vec<Option<Covered>> = visits.iter().zip(&slots).map(covered).collect();
         let made = visits.iter().zip(&slots).zip(&covered);
         let step = Step {
@@ -758,19 +616,21 @@ impl Engine {
     }
 
     /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
-    fn covered(&self, visit: &Visit, slot: &Slot, seals: bool) -> Option<Covered> {
+    fn covered(&self, visit: &VisitState, slot: &CallSlot, seals: bool) -> Option<Covered> {
         let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
         let secrets = &code.settings.secrets;
         let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
         let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
-        let result = cover(mask, Place::result(step), visit.outcome(slot).to_plain_value());
+        let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
         let change = |change: &Change| {
             let name = &code.keys[change.key].name;
-            (name.clone(), cover(secrets.keys.get(name), Place::change(step, name), change.value.clone()))
+            (name.clone(), cover(secrets.keys.get(name), SecretLocation::change(step, name), change.value.clone()))
         };
         // What of a list is secret is not known: all of it is sealed.
         let list = match visit.way.edges() {
-            Edges::Over(list) => Some(cover(Some(&Mask::All), Place::list(step), Value::Array(list.to_vec()))),
+            TakenEdges::Over(list) => {
+                Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
+            }
             _ => None,
         };
         Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
@@ -780,12 +640,12 @@ impl Engine {
     fn sealed_output(&self, steps: u64, output: &Value) -> Value {
         let mask = self.graph().settings.secrets.output.as_ref();
         match &self.vault {
-            Some(vault) => vault.seal(mask, Place::output(steps), output.clone()),
+            Some(vault) => vault.seal(mask, SecretLocation::output(steps), output.clone()),
             None => output.clone(),
         }
     }
 
-    fn note_new_keys(&self, visits: &mut [Visit]) {
+    fn note_new_keys(&self, visits: &mut [VisitState]) {
         for visit in visits {
             let new = |change: &&Change| self.standing.state.get(change.key).is_null() && !change.value.is_null();
             let name = |change: &Change| self.graph().keys[change.key].name.clone();
@@ -795,15 +655,15 @@ impl Engine {
     }
 
     /// Returns visits as a history keeps them.
-    fn owned(&self, visits: &[Visit]) -> Vec<record::Visit> {
-        let read = |(visit, slot): (&Visit, &Slot)| {
+    fn owned(&self, visits: &[VisitState]) -> Vec<record::Visit> {
+        let read = |(visit, slot): (&VisitState, &CallSlot)| {
             let covered = self.covered(visit, slot, false);
             visit.written(self.graph(), slot, &covered).to_read()
         };
         visits.iter().zip(&self.slots).map(read).collect()
     }
 
-    fn observe_visits(&self, visits: &[Visit]) {
+    fn observe_visits(&self, visits: &[VisitState]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for visit in visits {
             let node = self.graph().node(visit.activation.node);
@@ -833,9 +693,9 @@ impl Engine {
 }
 
 impl StepContext {
-    fn slot(&self) -> Slot {
+    fn slot(&self) -> CallSlot {
         let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
-        Slot { lane: self.machine.lane(), call }
+        CallSlot { lane: self.machine.lane(), call }
     }
 
     fn graph(&self) -> &CompiledGraph {
@@ -857,7 +717,7 @@ impl StepContext {
 
     /// Visits the nodes of the frontier: one in the run's own future, several each in a future of its own, so many at a time as the
     /// graph says.
-    async fn visit_all(&self, visits: &mut Vec<Visit>, slots: &mut Vec<Slot>) {
+    async fn visit_all(&self, visits: &mut Vec<VisitState>, slots: &mut Vec<CallSlot>) {
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             return self.timed_visit(visit, slot, true).await;
         }
@@ -873,12 +733,12 @@ impl StepContext {
     }
 
     /// Visits the node of a branch. The future owns all that it looks at.
-    async fn branch(self, place: usize, mut visit: Visit, mut slot: Slot) -> (usize, Visit, Slot) {
+    async fn branch(self, place: usize, mut visit: VisitState, mut slot: CallSlot) -> (usize, VisitState, CallSlot) {
         self.timed_visit(&mut visit, &mut slot, false).await;
         (place, visit, slot)
     }
 
-    async fn timed_visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+    async fn timed_visit(&self, visit: &mut VisitState, slot: &mut CallSlot, is_alone: bool) {
         let began = self.is_timed().then(|| self.runtime.clock.monotonic());
         let node = &self.graph().node(visit.activation.node).name;
         let span = tracing::info_span!("graph.step", %node, step = visit.activation.number);
@@ -915,176 +775,9 @@ impl StepContext {
     }
 }
 
-impl Visit {
-    /// Begins another visit in the place of the last.
-    fn begin(&mut self, activation: Activation) {
-        self.activation = activation;
-        self.at = None;
-        self.called = false;
-        self.value = None;
-        self.results = None;
-        self.items.clear();
-        self.calls = 0;
-        self.run = None;
-        self.cached = false;
-        self.fresh.clear();
-        self.is_ended = false;
-        self.is_interrupted = false;
-        self.broken = None;
-        self.failure = None;
-        self.is_unfit = false;
-        self.changes.clear();
-        self.new_keys.clear();
-        self.way = Way::default();
-        self.elapsed = Duration::ZERO;
-        self.warnings.clear();
-    }
-
-    /// Looks at what the visit returned.
-    fn outcome<'a>(&'a self, slot: &'a Slot) -> View<'a> {
-        match (&self.value, &self.failure, &self.results) {
-            (Some(value), _, _) => value.view(),
-            (None, None, None) if self.called => slot.lane.outcome(),
-            _ => View::Null,
-        }
-    }
-
-    /// Returns what decides where the run stands behind it.
-    fn visited<'a>(&'a self, slot: &'a Slot) -> Visited<'a> {
-        Visited {
-            at: &self.activation,
-            calls: self.calls,
-            error: self.failure.as_ref().map(|failure| failure.message.as_str()),
-            items: &self.items,
-            way: &self.way,
-            returned: self.outcome(slot),
-            changes: &self.changes,
-        }
-    }
-
-    /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
-    fn written<'a>(
-        &'a self,
-        graph: &'a CompiledGraph,
-        slot: &'a Slot,
-        covered: &'a Option<Covered>,
-    ) -> WrittenVisit<'a> {
-        let node = graph.node(self.activation.node);
-        let failure = self.failure.as_deref();
-        // What the edges saw of a failure beside its text; those of a foreach see nothing of it.
-        let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
-        let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
-        WrittenVisit {
-            step: self.activation.number,
-            node: &node.name,
-            branch: path(self.activation.frame.as_ref()),
-            fan: self.activation.frame.as_ref().map_or(0, |frame| frame.fan.visit),
-            result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
-            calls: if self.calls > 1 { self.calls } else { 0 },
-            run: self.run.clone(),
-            items: self.items.clone(),
-            error: failure.map(|failure| failure.message.as_str()),
-            category: failure.map(|failure| failure.category.name()),
-            suppressed: self.way.is_suppressed(),
-            data: data.map(AsView::view),
-            cached: self.cached,
-            changes: match covered {
-                Some(covered) => Changes::Covered(&covered.changes),
-                None => Changes::Plain(graph, &self.changes),
-            },
-            edges: self.way.edges().as_slice().to_vec(),
-            over: match self.way.edges() {
-                Edges::Over(list) => Some(u32::try_from(list.len()).unwrap_or(u32::MAX)),
-                _ => None,
-            },
-            list: match (self.way.edges(), covered) {
-                (Edges::Over(_), Some(covered)) => covered.list.as_ref().map(AsView::view),
-                (Edges::Over(list), None) => Some(list.view()),
-                _ => None,
-            },
-            now: self.at.map(timestamp::unix_milliseconds),
-            ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
-            warnings: self.warnings.clone(),
-        }
-    }
-}
-
-/// Returns where a run stands, to be changed: nobody looks at it between two steps.
-fn alone(standing: &mut Arc<Standing>) -> &mut Standing {
-    Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
-}
-
-/// Whether the other tasks of the thread should have a turn behind so many steps, for the graph's tools may never wait.
-#[inline]
-fn is_others_turn(steps: u64, turn: &mut Instant) -> bool {
-    steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && is_turn_over(turn)
-}
-
-/// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
-#[inline(never)]
-fn is_turn_over(turn: &mut Instant) -> bool {
-    let had_turn = had_others_turn();
-    let is_over = turn.elapsed() >= TURN;
-    if is_over {
-        *turn = Instant::now();
-    }
-    is_over && !had_turn
-}
-
-/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
-pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
-    let mut map = Map::new();
-    let secrets = &code.settings.secrets;
-    map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
-    map.extend(keys(code, state).map(|(name, view)| {
-        let value = hidden(secrets.keys.get(&name), view.to_value());
-        (name, value)
-    }));
-    if let Some(error) = &position.root.last_error {
-        map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
-    }
-    if !position.root.retries.is_empty() {
-        map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
-    }
-    Value::Object(map)
-}
-
-fn keys<'s>(code: &'s CompiledGraph, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
-    let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
-    set.map(|(index, key)| (key.name.clone(), state.get(index)))
-}
-
 /// Takes what the calls of a step returned that is to be kept when it is committed; nothing of a node that could not use it.
-fn take_fresh(visits: &mut [Visit]) -> Vec<Fresh> {
+fn take_fresh(visits: &mut [VisitState]) -> Vec<Fresh> {
     visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
-}
-
-/// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
-struct Answer<'a>(Calling<'a>);
-
-impl Future for Answer<'_> {
-    type Output = Result<(), Box<Failure>>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_call(&mut self.0, context)
-    }
-}
-
-#[inline]
-fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
-    match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
-        Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),
-        Err(panic) => {
-            let message = format!("the tool panicked: {}", panic_text(&*panic));
-            Poll::Ready(Err(Box::new(Failure::permanent(message))))
-        }
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing")
 }
 
 #[cfg(test)]
@@ -1097,7 +790,7 @@ mod tests {
     }
 
     /// Holds for a future that a task can be made of.
-    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, Visit, Slot) -> F) {}
+    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, VisitState, CallSlot) -> F) {}
 
     #[test]
     fn the_visit_of_a_branch_owns_all_that_it_needs() {

@@ -3,35 +3,39 @@
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
 
+mod context;
+mod fan_out;
 mod joins;
-mod kind;
 mod load;
+mod node;
 mod topology;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use graph_model::capability::{Capability, Grants};
-use graph_model::condition::Condition;
+use graph_model::capability::Grants;
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
-use graph_model::operator::Operator;
 use graph_model::path;
-use graph_model::program::{Event, ItemType, Join, NodeFacts, OnNoMatch, Performer, Retry, Settings, Verb};
+use graph_model::program::{Event, OnNoMatch, Settings};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
-use graph_model::untrusted::Untrusted;
 use graph_model::value::{AsView, Map, Record, Value, View, describe};
-use regex::Regex;
 
-pub(crate) use kind::Kind;
-pub use load::LoadError;
-pub use topology::{Place, Topology};
-
+use crate::activation::{Change, Frame, TakenEdges, frames};
 use crate::call::GraphFacts;
-use crate::error::Failure;
-use crate::machine::Arguments;
-use crate::step::{Change, Edges, EvalContext, Frame, Notes, Request, frames};
+use crate::failure::Failure;
+use crate::graph::fan_out::FanOuts;
+use crate::graph::node::{
+    CallTerm, Comparison, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
+};
+use crate::lane::{Arguments, Request};
+
+pub(crate) use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
+pub use load::LoadError;
+pub(crate) use node::{
+    ArgumentTerms, Asks, CompiledHook, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, StateKey,
+};
+pub use topology::{Topology, TopologyNode};
 
 /// How many branches one visit may begin.
 pub(crate) const MOST_BRANCHES: usize = 1 << 20;
@@ -47,312 +51,20 @@ pub struct CompiledGraph {
     pub(crate) settings: Settings,
     pub(crate) permissions: Grants,
     pub(crate) env: Vec<String>,
-    pub(crate) keys: Vec<Key>,
-    pub(crate) tools: Vec<Tool>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) keys: Vec<StateKey>,
+    pub(crate) tools: Vec<CompiledTool>,
+    pub(crate) nodes: Vec<CompiledNode>,
     /// What its calls are told of it.
     pub(crate) facts: Arc<GraphFacts>,
-    pub(crate) hooks: Vec<Hook>,
+    pub(crate) hooks: Vec<CompiledHook>,
     /// Whether a node asks how often it was visited.
     pub(crate) counts_visits: bool,
     /// The fan-outs that have joins.
-    fan_outs: joins::FanOuts,
-}
-
-/// A key of the state.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) name: String,
-    pub(crate) initial: Option<Value>,
-}
-
-/// What nodes and hooks call.
-#[derive(Debug)]
-pub(crate) struct Tool {
-    /// Its id; none where it is known only at each call, or where items are yet to be found.
-    pub(crate) id: Option<ItemId>,
-    pub(crate) verb: Verb,
-    pub(crate) item: ItemType,
-    pub(crate) by: Performer,
-    /// What a run needs to call it; none where that is known only at each call.
-    pub(crate) capability: Option<Capability>,
-    /// The names of its parameters; none where they are one object.
-    pub(crate) params: Option<Vec<String>>,
-    pub(crate) typed: bool,
-    /// Whether what it returns may be nested to any depth.
-    pub(crate) nests: bool,
-}
-
-impl Tool {
-    /// Returns the id as messages show it.
-    pub(crate) fn name(&self) -> &str {
-        self.id.as_ref().map_or("", ItemId::as_str)
-    }
-}
-
-/// A node.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    assign: Vec<(usize, Term)>,
-    pub(crate) next: Route,
-    /// How it waits for branches; none where it waits for nothing.
-    pub(crate) join: Option<Join>,
-    pub(crate) on_error: Option<u16>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) remote: Option<Arc<str>>,
-    /// Whether what its calls return is kept.
-    pub(crate) cached: bool,
-    /// The environment variables that it is the first to ask for.
-    pub(crate) env: Vec<String>,
-    /// What is known of it without looking at it again.
-    pub(crate) facts: NodeFacts,
-}
-
-impl Node {
-    /// Returns where the edges lead, in order; none ends the run.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
-        (0..).map_while(|edge| self.next.target(edge))
-    }
-}
-
-/// Where a node leads. An edge is named by its index: in the list, or among the values.
-#[derive(Debug)]
-pub(crate) enum Route {
-    /// Along the first edge whose condition holds.
-    First(Box<[Edge]>),
-    /// Along every edge whose condition holds.
-    All(Box<[Edge]>),
-    /// To one node for each element of a list.
-    Each(EachRoute),
-    /// To the node that is named for a value.
-    By(ByRoute),
-}
-
-/// A route to one node for each element of a list.
-#[derive(Debug)]
-pub(crate) struct EachRoute {
-    pub(crate) over: Term,
-    /// The element's name in the branch, as an index into the names of the program.
-    pub(crate) argument: u16,
-    pub(crate) to: u16,
-    /// How many calls the branches make at a time.
-    pub(crate) width: usize,
-    /// How many elements the list may have.
-    pub(crate) most: Option<usize>,
-}
-
-/// A route by a value.
-#[derive(Debug)]
-pub(crate) struct ByRoute {
-    pub(crate) by: Reference,
-    /// The target for each word that the value can be; none ends the run or the branch.
-    pub(crate) to: Box<[(String, Option<u16>)]>,
-}
-
-impl Route {
-    /// Returns the edges of a list in order; the other routes have none that ask a condition.
-    pub(crate) fn edges(&self) -> &[Edge] {
-        match self {
-            Self::First(edges) | Self::All(edges) => edges,
-            Self::Each(_) | Self::By(_) => &[],
-        }
-    }
-
-    /// Returns where an edge leads, if there is such an edge: to a node, or out.
-    #[inline]
-    pub(crate) fn target(&self, edge: u16) -> Option<Option<u16>> {
-        let edge = usize::from(edge);
-        match self {
-            Self::First(edges) | Self::All(edges) => edges.get(edge).map(|edge| edge.to),
-            Self::Each(each) => (edge == 0).then_some(Some(each.to)),
-            Self::By(by) => by.to.get(edge).map(|(_, to)| *to),
-        }
-    }
-
-    /// Whether it leads nowhere.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.target(0).is_none()
-    }
-}
-
-impl Foreach {
-    /// Returns the list.
-    pub(crate) fn over(&self) -> &Term {
-        &self.over
-    }
-
-    /// Returns what an item is called in templates.
-    pub(crate) fn variable(&self) -> &str {
-        &self.name
-    }
-}
-
-/// A call as a node or hook writes it.
-#[derive(Debug)]
-pub(crate) struct CallTerm {
-    pub(crate) tool: u16,
-    /// The item's id, where it is a template.
-    id: Option<Term>,
-    params: Params,
-}
-
-/// How a foreach goes over its list.
-#[derive(Debug)]
-pub(crate) struct Foreach {
-    pub(crate) call: CallTerm,
-    over: Term,
-    name: String,
-    /// The key that gets the results.
-    pub(crate) collect: Option<usize>,
-    pub(crate) width: usize,
-}
-
-/// A hook.
-#[derive(Debug)]
-pub(crate) struct Hook {
-    pub(crate) name: String,
-    pub(crate) event: Event,
-    when: When,
-    pub(crate) does: Does,
-    /// Which parts of its parameters somebody else chose.
-    pub(crate) untrusted: Untrusted,
-}
-
-/// What a hook does.
-#[derive(Debug)]
-pub(crate) enum Does {
-    /// Calls a tool, whose answer may steer the run.
-    Call(CallTerm),
-    /// Steers the run.
-    Steer(Term),
-}
-
-/// How a tool's arguments are made.
-#[derive(Debug)]
-pub(crate) enum Params {
-    /// One argument a parameter of the contract, in its order: the term that the node gives, and the default.
-    Listed(Vec<(Option<Term>, Value)>),
-    /// One argument, an object of all that the node gives.
-    Object(Term),
-}
-
-/// A value with expressions in it.
-#[derive(Debug)]
-pub(crate) enum Term {
-    Literal(Value),
-    /// The first of these that is not null.
-    First(Vec<Reference>),
-    Text(Vec<Piece>),
-    List(Vec<Term>),
-    Object(Vec<(String, Term)>),
-}
-
-/// A part of a text.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    Text(String),
-    First(Vec<Reference>),
-    /// The value of an input as text, and what stands for it where there is none (R71).
-    Input(Reference, InputReference),
-}
-
-/// A path whose beginning is resolved.
-#[derive(Debug)]
-pub(crate) struct Reference {
-    root: Base,
-    segments: Vec<String>,
-    /// The path as it is written, for messages.
-    written: String,
-}
-
-/// Where a reference begins.
-#[derive(Debug)]
-enum Base {
-    Inputs,
-    /// All of the state.
-    State,
-    Key(usize),
-    LastError,
-    Retries,
-    Result,
-    Now,
-    Timestamp,
-    Visit,
-    Previous,
-    /// A foreach's variable, or what a hook is told; its name is the first segment.
-    Local,
-    /// The element of the list that the branch was begun for.
-    Argument(u16),
-}
-
-/// An edge of a list.
-#[derive(Debug)]
-pub(crate) struct Edge {
-    to: Option<u16>,
-    when: When,
-    /// The edge as messages show it; empty where no message would.
-    shown: String,
-}
-
-/// When an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
-#[derive(Debug)]
-enum When {
-    Always,
-    All(Box<[Test]>),
-    Tree(Condition<Test>),
-}
-
-impl When {
-    /// Returns all comparisons in it.
-    fn tests(&self) -> Vec<&Test> {
-        fn inside<'t>(condition: &'t Condition<Test>, found: &mut Vec<&'t Test>) {
-            match condition {
-                Condition::Always => {}
-                Condition::Test(test) => found.push(test),
-                Condition::All(list) | Condition::Any(list) => list.iter().for_each(|one| inside(one, found)),
-                Condition::Not(one) => inside(one, found),
-            }
-        }
-        let mut found = Vec::new();
-        match self {
-            Self::Always => {}
-            Self::All(tests) => found.extend(tests),
-            Self::Tree(condition) => inside(condition, &mut found),
-        }
-        found
-    }
-}
-
-impl From<Condition<Test>> for When {
-    fn from(condition: Condition<Test>) -> Self {
-        match condition {
-            Condition::Always => Self::Always,
-            Condition::Test(test) => Self::All(Box::new([test])),
-            Condition::All(list) if list.iter().all(|one| matches!(one, Condition::Test(_))) => {
-                let test = |one| if let Condition::Test(test) = one { Some(test) } else { None };
-                Self::All(list.into_iter().filter_map(test).collect())
-            }
-            tree => Self::Tree(tree),
-        }
-    }
-}
-
-/// A comparison.
-#[derive(Debug)]
-struct Test {
-    left: Reference,
-    operator: Operator,
-    right: Value,
-    /// The same as a whole number, if it is one.
-    whole: Option<i64>,
-    pattern: Option<Regex>,
+    fan_outs: FanOuts,
 }
 
 impl CompiledGraph {
-    pub(crate) fn node(&self, at: u16) -> &Node {
+    pub(crate) fn node(&self, at: u16) -> &CompiledNode {
         &self.nodes[usize::from(at)]
     }
 
@@ -376,12 +88,12 @@ impl CompiledGraph {
         self.keys.iter().position(|key| key.name == name)
     }
 
-    pub(crate) fn tool(&self, at: u16) -> Option<&Tool> {
+    pub(crate) fn tool(&self, at: u16) -> Option<&CompiledTool> {
         self.tools.get(usize::from(at))
     }
 
     /// Returns the hooks of an event, in order.
-    pub(crate) fn hooks(&self, event: Event) -> impl Iterator<Item = &Hook> {
+    pub(crate) fn hooks(&self, event: Event) -> impl Iterator<Item = &CompiledHook> {
         self.hooks.iter().filter(move |hook| hook.event == event)
     }
 
@@ -404,7 +116,7 @@ impl CompiledGraph {
     }
 
     /// Returns what a value with expressions in it yields before a node's calls.
-    pub(crate) fn evaluate(&self, term: &Term, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
+    pub(crate) fn evaluate(&self, term: &CompiledTerm, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         self.look(context).evaluate(term, notes)
     }
 
@@ -436,7 +148,7 @@ impl CompiledGraph {
         result: View<'_>,
         changes: &[Change],
     ) -> Option<u16> {
-        let Route::First(edges) = &self.node(node).next else { return None };
+        let CompiledRoute::First(edges) = &self.node(node).next else { return None };
         let look = Look { changes, result, ..self.look(context) };
         for (edge, index) in edges.iter().zip(0..) {
             if look.holds(&edge.when).ok()? {
@@ -459,7 +171,7 @@ impl CompiledGraph {
         result: View<'_>,
         notes: &mut Notes,
         changes: &[Change],
-    ) -> Result<Edges, Box<Failure>> {
+    ) -> Result<TakenEdges, Box<Failure>> {
         Look { changes, result, ..self.look(context) }.route(self.node(node), notes)
     }
 
@@ -470,7 +182,7 @@ impl CompiledGraph {
         if is_asked && no_match(node).message == message {
             return true;
         }
-        let says_so = |test: &Test| {
+        let says_so = |test: &Comparison| {
             let right = describe(test.right.view());
             let error = message.strip_suffix(&format!(" with {right}, at `{}`", test.left.written));
             error.is_some_and(|error| error.starts_with(&format!("`{}` cannot compare ", test.operator)))
@@ -482,7 +194,7 @@ impl CompiledGraph {
     pub(crate) fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         let look = self.look(context);
         match &self.node(at).kind {
-            Kind::Return(Some(term)) => look.evaluate(term, notes),
+            CompiledKind::Return(Some(term)) => look.evaluate(term, notes),
             _ => look.keys(),
         }
     }
@@ -499,7 +211,7 @@ impl CompiledGraph {
     /// If the condition compares what cannot be compared, or an item's id is none.
     pub(crate) fn hook(
         &self,
-        hook: &Hook,
+        hook: &CompiledHook,
         context: &EvalContext<'_>,
         told: &Value,
         notes: &mut Notes,
@@ -561,8 +273,8 @@ impl Look<'_> {
         let id = call.id.as_ref().map(|term| item_id(self.evaluate(term, notes))).transpose()?;
         let mut arguments = Arguments::default();
         match &call.params {
-            Params::Object(term) => arguments.push(without_nulls(self.evaluate(term, notes))),
-            Params::Listed(list) => {
+            ArgumentTerms::Object(term) => arguments.push(without_nulls(self.evaluate(term, notes))),
+            ArgumentTerms::Listed(list) => {
                 for (term, default) in list {
                     let value = term.as_ref().map_or(Value::Null, |term| without_nulls(self.evaluate(term, notes)));
                     arguments.push(if value.is_null() { default.clone() } else { value });
@@ -574,20 +286,20 @@ impl Look<'_> {
 
     /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
     #[inline]
-    fn view(&self, reference: &Reference) -> View<'_> {
+    fn view(&self, reference: &ResolvedPath) -> View<'_> {
         let base = match reference.root {
-            Base::Key(key) => self.key(key),
-            Base::Result => self.result,
-            Base::Inputs => self.context.state.inputs(),
-            Base::LastError => self.context.last_error.map_or(View::Null, |error| View::Object(error)),
-            Base::Retries => View::Object(&self.context.retries),
-            Base::Visit => return View::Integer(i64::try_from(self.context.visit).unwrap_or(i64::MAX)),
-            Base::Previous => self.context.previous.map_or(View::Null, AsView::view),
-            Base::Local => self.local,
-            Base::Now => return View::Text(self.context.now.text()),
-            Base::Timestamp => return View::Integer(self.context.now.milliseconds()),
-            Base::Argument(argument) => self.argument(argument),
-            Base::State => View::Null,
+            PathBase::Key(key) => self.key(key),
+            PathBase::Result => self.result,
+            PathBase::Inputs => self.context.state.inputs(),
+            PathBase::LastError => self.context.last_error.map_or(View::Null, |error| View::Object(error)),
+            PathBase::Retries => View::Object(&self.context.retries),
+            PathBase::Visit => return View::Integer(i64::try_from(self.context.visit).unwrap_or(i64::MAX)),
+            PathBase::Previous => self.context.previous.map_or(View::Null, AsView::view),
+            PathBase::Local => self.local,
+            PathBase::Now => return View::Text(self.context.now.text()),
+            PathBase::Timestamp => return View::Integer(self.context.now.milliseconds()),
+            PathBase::Argument(argument) => self.argument(argument),
+            PathBase::State => View::Null,
         };
         if reference.segments.is_empty() { base } else { path::follow(base, &reference.segments) }
     }
@@ -603,9 +315,9 @@ impl Look<'_> {
     }
 
     #[inline]
-    fn value(&self, reference: &Reference) -> Value {
+    fn value(&self, reference: &ResolvedPath) -> Value {
         match reference.root {
-            Base::State => self.keys(),
+            PathBase::State => self.keys(),
             _ => self.view(reference).to_plain_value(),
         }
     }
@@ -613,7 +325,7 @@ impl Look<'_> {
     /// Returns all keys that are set.
     fn keys(&self) -> Value {
         let mut map = Map::new();
-        for (key, Key { name, .. }) in self.graph.keys.iter().enumerate() {
+        for (key, StateKey { name, .. }) in self.graph.keys.iter().enumerate() {
             let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_plain_value());
@@ -623,7 +335,7 @@ impl Look<'_> {
     }
 
     /// Returns the first value that is not null, and notes if there is none (R64, R68).
-    fn first(&self, references: &[Reference], notes: &mut Notes) -> Value {
+    fn first(&self, references: &[ResolvedPath], notes: &mut Notes) -> Value {
         for reference in references {
             let value = self.value(reference);
             if !value.is_null() {
@@ -637,37 +349,39 @@ impl Look<'_> {
     /// Notes that none of `references` found anything, unless one asks what the node returned last: that there is nothing
     /// the first time is no surprise.
     #[cold]
-    fn found_nothing(&self, references: &[Reference], notes: &mut Notes) {
+    fn found_nothing(&self, references: &[ResolvedPath], notes: &mut Notes) {
         // Nor is it where the author gave the key null as its first value.
-        let is_meant = |reference: &Reference| match reference.root {
-            Base::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
+        let is_meant = |reference: &ResolvedPath| match reference.root {
+            PathBase::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
             _ => false,
         };
         if references.iter().any(is_meant) {
             return;
         }
-        let looks_back = |reference: &Reference| matches!(reference.root, Base::Previous);
+        let looks_back = |reference: &ResolvedPath| matches!(reference.root, PathBase::Previous);
         if self.context.previous.is_some() || !references.iter().any(looks_back) {
             notes.resolved_to_nothing(references.iter().map(|reference| reference.written.as_str()));
         }
     }
 
     #[inline]
-    fn evaluate(&self, term: &Term, notes: &mut Notes) -> Value {
+    fn evaluate(&self, term: &CompiledTerm, notes: &mut Notes) -> Value {
         match term {
-            Term::Literal(value) => value.clone(),
-            Term::First(references) => self.first(references, notes),
-            Term::List(terms) => terms.iter().map(|term| self.evaluate(term, notes)).collect(),
-            Term::Object(fields) => {
+            CompiledTerm::Literal(value) => value.clone(),
+            CompiledTerm::First(references) => self.first(references, notes),
+            CompiledTerm::List(terms) => terms.iter().map(|term| self.evaluate(term, notes)).collect(),
+            CompiledTerm::Object(fields) => {
                 Value::Object(fields.iter().map(|(name, term)| (name.clone(), self.evaluate(term, notes))).collect())
             }
-            Term::Text(pieces) => {
+            CompiledTerm::Text(pieces) => {
                 let mut text = String::new();
                 for piece in pieces {
                     match piece {
-                        Piece::Text(literal) => text.push_str(literal),
-                        Piece::First(references) => self.write(references, &mut text, notes),
-                        Piece::Input(reference, otherwise) => self.write_input(reference, otherwise, &mut text, notes),
+                        TextPiece::Text(literal) => text.push_str(literal),
+                        TextPiece::First(references) => self.write(references, &mut text, notes),
+                        TextPiece::Input(reference, otherwise) => {
+                            self.write_input(reference, otherwise, &mut text, notes)
+                        }
                     }
                 }
                 Value::String(text)
@@ -675,9 +389,9 @@ impl Look<'_> {
         }
     }
 
-    fn write(&self, references: &[Reference], text: &mut String, notes: &mut Notes) {
+    fn write(&self, references: &[ResolvedPath], text: &mut String, notes: &mut Notes) {
         for reference in references {
-            if let Base::State = reference.root {
+            if let PathBase::State = reference.root {
                 return self.keys().view().write_text(text);
             }
             let view = self.view(reference);
@@ -689,7 +403,7 @@ impl Look<'_> {
     }
 
     /// Writes an input; where it is not given, and no text stands for it, the reference stays as it is written (R71).
-    fn write_input(&self, reference: &Reference, otherwise: &InputReference, text: &mut String, notes: &mut Notes) {
+    fn write_input(&self, reference: &ResolvedPath, otherwise: &InputReference, text: &mut String, notes: &mut Notes) {
         let view = self.view(reference);
         match otherwise {
             _ if !view.is_null() => view.write_plain_text(text),
@@ -703,22 +417,22 @@ impl Look<'_> {
 
     /// Returns which edges of a node are taken: of a list the first whose condition holds (R89).
     #[inline]
-    fn route(&self, node: &Node, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
-        let Route::First(edges) = &node.next else { return self.route_otherwise(node, notes) };
+    fn route(&self, node: &CompiledNode, notes: &mut Notes) -> Result<TakenEdges, Box<Failure>> {
+        let CompiledRoute::First(edges) = &node.next else { return self.route_otherwise(node, notes) };
         for (edge, index) in edges.iter().zip(0..) {
             if self.holds(&edge.when)? {
-                return Ok(Edges::One(index));
+                return Ok(TakenEdges::One(index));
             }
         }
         self.no_edge(node)
     }
 
     #[cold]
-    fn route_otherwise(&self, node: &Node, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
+    fn route_otherwise(&self, node: &CompiledNode, notes: &mut Notes) -> Result<TakenEdges, Box<Failure>> {
         let edges = match &node.next {
-            Route::First(edges) | Route::All(edges) => edges,
-            Route::Each(each) => return self.route_over(each, notes),
-            Route::By(by) => return self.route_by(by),
+            CompiledRoute::First(edges) | CompiledRoute::All(edges) => edges,
+            CompiledRoute::Each(each) => return self.route_over(each, notes),
+            CompiledRoute::By(by) => return self.route_by(by),
         };
         let mut taken = Vec::new();
         for (edge, index) in edges.iter().zip(0..) {
@@ -729,11 +443,11 @@ impl Look<'_> {
         if taken.is_empty() {
             self.no_edge(node)?;
         }
-        Ok(Edges::Many(Arc::new(taken)))
+        Ok(TakenEdges::Many(Arc::new(taken)))
     }
 
     /// Returns the elements that branches begin for. Null is a list without elements, as for a foreach.
-    fn route_over(&self, each: &EachRoute, notes: &mut Notes) -> Result<Edges, Box<Failure>> {
+    fn route_over(&self, each: &ListRoute, notes: &mut Notes) -> Result<TakenEdges, Box<Failure>> {
         let list = match self.evaluate(&each.over, notes) {
             Value::Array(list) => list,
             Value::Null => Vec::new(),
@@ -749,11 +463,11 @@ impl Look<'_> {
                 "`over` has {length} elements, and branches may begin for {most}"
             ))));
         }
-        Ok(Edges::Over(Arc::new(list)))
+        Ok(TakenEdges::Over(Arc::new(list)))
     }
 
     /// Returns the edge of the word that a value is.
-    fn route_by(&self, by: &ByRoute) -> Result<Edges, Box<Failure>> {
+    fn route_by(&self, by: &ValueRoute) -> Result<TakenEdges, Box<Failure>> {
         let value = self.view(&by.by);
         let word = match value {
             View::Text(word) => Some(word),
@@ -764,7 +478,7 @@ impl Look<'_> {
         };
         let place = word.and_then(|word| by.to.iter().position(|(known, _)| known == word));
         match place.and_then(|place| u16::try_from(place).ok()) {
-            Some(edge) => Ok(Edges::One(edge)),
+            Some(edge) => Ok(TakenEdges::One(edge)),
             None => {
                 let found = word.map_or_else(|| describe(value), |word| format!("`{word}`"));
                 let path = &by.by.written;
@@ -777,26 +491,26 @@ impl Look<'_> {
     #[cold]
     fn argument(&self, argument: u16) -> View<'_> {
         let of_route = |frame: &&Arc<Frame>| match &self.graph.node(frame.fan.node).next {
-            Route::Each(each) => each.argument == argument,
-            Route::First(_) | Route::All(_) | Route::By(_) => false,
+            CompiledRoute::Each(each) => each.argument == argument,
+            CompiledRoute::First(_) | CompiledRoute::All(_) | CompiledRoute::By(_) => false,
         };
         let frame = frames(self.context.frame).find(of_route);
         let element = frame.and_then(|frame| frame.fan.list.get(usize::try_from(frame.branch).ok()?));
         element.map_or(View::Null, AsView::view)
     }
 
-    fn no_edge(&self, node: &Node) -> Result<Edges, Box<Failure>> {
+    fn no_edge(&self, node: &CompiledNode) -> Result<TakenEdges, Box<Failure>> {
         if self.graph.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty() {
             return Err(Box::new(no_match(node)));
         }
-        Ok(Edges::None)
+        Ok(TakenEdges::None)
     }
 
     #[inline]
-    fn holds(&self, when: &When) -> Result<bool, Box<Failure>> {
+    fn holds(&self, when: &EdgeCondition) -> Result<bool, Box<Failure>> {
         match when {
-            When::Always => Ok(true),
-            When::All(tests) => {
+            EdgeCondition::Always => Ok(true),
+            EdgeCondition::All(tests) => {
                 for test in tests {
                     if !self.test(test)? {
                         return Ok(false);
@@ -804,16 +518,16 @@ impl Look<'_> {
                 }
                 Ok(true)
             }
-            When::Tree(condition) => condition.holds(&mut |test| self.test(test)),
+            EdgeCondition::Tree(condition) => condition.holds(&mut |test| self.test(test)),
         }
     }
 
     #[inline(always)]
-    fn test(&self, test: &Test) -> Result<bool, Box<Failure>> {
+    fn test(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
         // What most conditions are: a key of the state, or a field of the result, against a whole number.
         let left = match (&test.left.root, test.left.segments.as_slice()) {
-            (Base::Key(key), []) if self.changes.is_empty() => self.context.state.get(*key),
-            (Base::Result, [field]) => self.result.step(field),
+            (PathBase::Key(key), []) if self.changes.is_empty() => self.context.state.get(*key),
+            (PathBase::Result, [field]) => self.result.step(field),
             _ => return self.test_any(test),
         };
         if let (View::Integer(left), Some(right)) = (left, test.whole)
@@ -826,10 +540,10 @@ impl Look<'_> {
 
     /// As [`Look::test`], for all values and operators.
     #[inline(never)]
-    fn test_any(&self, test: &Test) -> Result<bool, Box<Failure>> {
+    fn test_any(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
         let whole;
         let left = match test.left.root {
-            Base::State => {
+            PathBase::State => {
                 whole = self.keys();
                 whole.view()
             }
@@ -863,7 +577,7 @@ fn without_nulls(value: Value) -> Value {
 
 /// Says that none of a node's edges can be taken.
 #[cold]
-fn no_match(node: &Node) -> Failure {
+fn no_match(node: &CompiledNode) -> Failure {
     let edges: Vec<&str> = node.next.edges().iter().map(|edge| edge.shown.as_str()).collect();
     Failure::permanent(format!("no edge matches; there are {}", edges.join(", ")))
 }

@@ -12,7 +12,7 @@ use graph_model::name::RunId;
 use graph_model::program::{Event, UNSUPPORTED_CONTROLS};
 use graph_model::value::{AsView, Value, View};
 
-use crate::record::Status;
+use crate::status::Status;
 
 /// How a hook steers a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,8 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod activation;
+mod admission;
 mod attest;
 mod audit;
 mod backoff;
@@ -17,20 +19,32 @@ mod clock;
 mod edges;
 mod engine;
 mod error;
+mod failure;
+mod future;
 mod gate;
 mod graph;
 pub mod hooks;
+mod inside;
+mod lane;
 pub mod machine;
 mod macros;
 pub mod observer;
 mod outcome;
+mod past;
 mod perform_items;
 pub mod record;
+mod replay;
+mod resume;
 mod run;
 mod runtime;
+mod schedule;
 mod schema;
 mod seal;
+mod services;
 mod single;
+mod start;
+mod state;
+mod status;
 mod step;
 mod stop;
 pub mod store;
@@ -55,20 +69,19 @@ pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
 pub use edges::{Edges, Fired};
 pub use engine::Durability;
-pub use error::{
-    ActionError, BuildError, Category, Failure, HistoryError, LastError, ResumeError, RunError, StartError,
-    SuppressedError,
-};
+pub use error::{BuildError, HistoryError, ResumeError, RunError, StartError};
+pub use failure::{ActionError, Category, Failure, LastError, SuppressedError};
+pub use future::BoxFuture;
 pub use hooks::{Control, Hooks, Layer, Told};
 pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
 pub use observer::{Observer, Progress};
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use perform_items::PerformItems;
-pub use record::Status;
 pub use run::{Canceller, Finished, Run};
-pub use runtime::{BoxFuture, Builder, Options, Runtime};
+pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
 pub use single::{Single, SingleError, Stepped};
+pub use status::Status;
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};

@@ -6,7 +6,8 @@ use graph_model::value::{FromValue, Mismatch, Value, View};
 use serde::{Deserialize, Deserializer};
 
 use crate::call::Call;
-use crate::machine::{Arguments, Calling, Cells, Lane};
+use crate::lane::{Arguments, Calling, Lane};
+use crate::state::Cells;
 
 /// How a generated struct is read from JSON and written to it.
 #[doc(hidden)]

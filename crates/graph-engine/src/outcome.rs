@@ -6,10 +6,13 @@ use graph_model::name::RunId;
 use graph_model::value::Mismatch;
 
 use crate::error::{ResumeError, StartError};
+use crate::future::BoxFuture;
 use crate::machine::Graph;
-use crate::record::{End, Entry, JournalError, Status};
+use crate::record::{End, Entry, JournalError};
+use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
-use crate::runtime::{BoxFuture, Options, Runtime, add_up, result_of};
+use crate::runtime::{Options, Runtime};
+use crate::status::Status;
 use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
 use crate::vault::Vault;
 
@@ -152,9 +155,9 @@ impl Runtime {
             let code = graph.graph();
             let failed = |source| OutcomeError::Store { run: run.clone(), source };
             let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-            let vault = Vault::open(code, run, self.inner.seal.as_ref(), true)?;
+            let vault = Vault::open(code, run, self.inner.seal.as_ref(), true).map_err(StartError::from)?;
             let sealed = store.load(run).await.map_err(failed)?;
-            let journal = self.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
+            let journal = self.inner.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
             if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
                 let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
                 let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;

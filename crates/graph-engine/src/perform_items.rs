@@ -4,8 +4,8 @@ use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
 use graph_model::value::{Map, Value};
 
-use crate::error::ActionError;
-use crate::runtime::BoxFuture;
+use crate::failure::ActionError;
+use crate::future::BoxFuture;
 
 /// Does what actions ask of items: fetches them, finds them, reads directives, signs them. The engine has checked before that the run
 /// may ask.

@@ -1,6 +1,5 @@
 //! A run as its caller sees it.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -10,15 +9,18 @@ use std::task::{Context, Poll};
 
 use graph_model::name::RunId;
 use graph_model::secret::Secret;
-use graph_model::value::{AsView, Map, Mismatch, Value};
-use tokio::task::{JoinHandle, JoinSet};
+use graph_model::value::{AsView, Mismatch, Value};
+use tokio::task::JoinHandle;
 use tracing::{Instrument, Span};
 
-use crate::engine::{Ended, Engine};
-use crate::error::{RunError, SuppressedError};
+use crate::engine::{Ended, Engine, ResultParts};
+use crate::error::RunError;
+use crate::failure::SuppressedError;
 use crate::gate::Pass;
 use crate::machine::Graph;
-use crate::record::{Status, Visit};
+use crate::record::Visit;
+use crate::schedule::in_run;
+use crate::status::Status;
 use crate::stop::Stop;
 
 /// A run at work. Awaiting it gives its result; dropping it leaves the run at work, also while it is awaited.
@@ -75,52 +77,7 @@ pub(crate) type Task = JoinHandle<Result<Ended, RunError>>;
 
 /// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
 pub(crate) fn spawn(engine: Engine, pass: Pass, span: Span) -> Task {
-    pass.spawn(RUN.scope(Cell::new(false), engine.drive()).instrument(span))
-}
-
-/// Drives a run in a task of its own, which ends if nobody waits for it any more.
-///
-/// A run inside a run inside a run … that were all driven by one task would need as much of its stack as they are deep.
-pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, RunError> {
-    let run = engine.facts.id.clone();
-    let mut task = JoinSet::new();
-    task.spawn(RUN.scope(Cell::new(false), engine.drive()).instrument(span));
-    let stopped = |reason: String| Err(RunError::Stopped { run, reason });
-    match task.join_next().await {
-        Some(Ok(ended)) => ended,
-        Some(Err(error)) => stopped(error.to_string()),
-        None => stopped("its task is gone".to_owned()),
-    }
-}
-
-tokio::task_local! {
-    /// Set in the tasks of runs: whether the other tasks of the thread have had a turn while this one waited where it stood.
-    static RUN: Cell<bool>;
-}
-
-/// Whether a store may wait for its disk on the caller's thread: the caller is the task of a run, and the other threads of a
-/// multi-threaded Tokio runtime do its other work meanwhile.
-///
-/// A store that finds its writer free and nobody waiting for it then writes at once, inside
-/// [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html), and says so with [`others_had_turn`]. Being woken
-/// by another thread can take as long as the write. While the writer is busy, a store that collects what is asked and commits it
-/// together does better than one that makes each run wait for a commit of its own.
-pub fn may_block_run() -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    let is_run = RUN.try_with(|_| ()).is_ok();
-    is_run && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
-}
-
-/// Says that the run's task waited on its thread, so that the other tasks of the thread ran elsewhere meanwhile: the run goes on without
-/// giving way to them once more. Does nothing where the caller is not the task of a run.
-pub fn others_had_turn() {
-    // Who is not a run's task takes no turns.
-    RUN.try_with(|had| had.set(true)).unwrap_or_default();
-}
-
-/// Whether the other tasks of the thread have had a turn since this was asked last.
-pub(crate) fn had_others_turn() -> bool {
-    RUN.try_with(|had| had.replace(false)).unwrap_or(false)
+    pass.spawn(in_run(engine.drive()).instrument(span))
 }
 
 /// What a run returned.
@@ -161,87 +118,9 @@ impl<O: AsView> Finished<O> {
     /// Returns the result as one object, with `[secret]` for secrets: `success`, `status`, `graph_run_id`, `steps`, `state` and `output`, and where there
     /// are any `errors_suppressed`, `errors` and `max_steps_reached` (R313).
     pub fn to_value(&self) -> Value {
-        let parts = Parts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
-        parts.result(&self.run, &self.state, &self.output.view().to_value())
-    }
-}
-
-/// What a result says besides state and output.
-struct Parts<'a> {
-    status: Status,
-    steps: u64,
-    errors: &'a [SuppressedError],
-    exhausted: bool,
-}
-
-impl Parts<'_> {
-    fn result(&self, run: &RunId, state: &Value, output: &Value) -> Value {
-        let mut result = Map::new();
-        result.insert("success".into(), true.into());
-        result.insert("status".into(), self.status.name().into());
-        result.insert("graph_run_id".into(), run.as_str().into());
-        result.insert("steps".into(), self.steps.into());
-        result.insert("output".into(), output.clone());
-        result.insert("state".into(), state.clone());
-        if !self.errors.is_empty() {
-            result.insert("errors_suppressed".into(), self.errors.len().into());
-            let error = |error: &SuppressedError| {
-                let SuppressedError { step, node, error } = error;
-                serde_json::json!({"step": step, "node": node, "error": error})
-            };
-            result.insert("errors".into(), self.errors.iter().map(error).collect());
-        }
-        if self.exhausted {
-            result.insert("max_steps_reached".into(), true.into());
-        }
-        Value::Object(result)
-    }
-}
-
-impl Ended {
-    /// Returns the result as one object (R313), of which the output has its secrets if `is_plain`.
-    pub(crate) fn result(&self, run: &RunId, is_plain: bool) -> Value {
         let parts =
-            Parts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
-        let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);
-        parts.result(run, &self.state, output)
-    }
-}
-
-/// Returns what a run that ended without a result says of itself (R313).
-pub(crate) fn result_value(error: &RunError) -> Value {
-    let (status, node, steps, state) = match error {
-        RunError::Node { node, step, state, .. } => (Status::Error, Some(node), step.saturating_sub(1), Some(state)),
-        RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
-            (Status::Error, None, *steps, Some(state))
-        }
-        RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
-        RunError::ShutDown { steps, state, .. } => (Status::Running, None, *steps, Some(state)),
-        RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),
-        RunError::Output { .. } | RunError::Stopped { .. } => (Status::Error, None, 0, None),
-    };
-    let mut message = error.to_string();
-    if let RunError::Node { failure, .. } = error {
-        message.clone_from(&failure.message);
-    }
-    let mut result = Map::new();
-    result.insert("success".into(), false.into());
-    result.insert("status".into(), status.name().into());
-    result.insert("graph_run_id".into(), error.run().as_str().into());
-    result.insert("steps".into(), steps.into());
-    result.insert("error".into(), message.into());
-    if let Some(node) = node {
-        result.insert("node".into(), node.as_str().into());
-    }
-    result.insert("state".into(), state.map_or(Value::Null, |state| (**state).clone()));
-    Value::Object(result)
-}
-
-impl RunError {
-    /// Returns the error as one object: `success`, `status`, `graph_run_id`, `steps`, `error`, `state`, and `node` where one
-    /// failed (R313).
-    pub fn to_value(&self) -> Value {
-        result_value(self)
+            ResultParts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
+        parts.result(&self.run, &self.state, &self.output.view().to_value())
     }
 }
 

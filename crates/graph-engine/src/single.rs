@@ -7,14 +7,18 @@ use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{AsView, Map, Mismatch, Value};
 
-use crate::error::{Failure, LastError, RunError, StartError};
+use crate::error::{RunError, StartError};
+use crate::failure::{Failure, LastError};
 use crate::graph::CompiledGraph;
-use crate::machine::{Cells, Machine};
-use crate::record::Status;
-use crate::runtime::{Inner, Options, Runtime};
+use crate::machine::Machine;
+use crate::past::{Past, Seen, opened};
+use crate::runtime::{Options, Runtime};
+use crate::services::RuntimeServices;
+use crate::state::Cells;
+use crate::status::Status;
 use crate::step::Position;
 use crate::store::StoreError;
-use crate::travel::{Past, Seen, TravelError, opened};
+use crate::travel::{TravelError, go_to};
 
 /// Which node is executed, and with what.
 #[derive(Debug, Clone, Default)]
@@ -140,7 +144,7 @@ impl Runtime {
     ) -> Result<Stepped, SingleError> {
         let run = match &single.options.run {
             Some(run) => run.clone(),
-            None => self.new_id(machine.graph())?,
+            None => self.inner.new_id(machine.graph())?,
         };
         self.step(machine, &run, inputs, None, single).await
     }
@@ -162,7 +166,7 @@ impl Runtime {
         let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
         let past = Past::open(&*machine, run, &records, &key.public(), self.inner.seal.as_ref());
         let mut past = past.map_err(|error| travel(error.into()))?;
-        past.go_to(None).map_err(travel)?;
+        go_to(&mut past, None).map_err(travel)?;
         let Past { position, seen, start, .. } = past;
         let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
         // What the run's first caller did not let it use, the step may not either.
@@ -190,7 +194,8 @@ impl Runtime {
         let run = step_id(origin);
         let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
         let runtime = self.unkept();
-        let engine = runtime.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
+        let engine =
+            runtime.inner.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
         let mut engine = engine.not_new();
         let standing = engine.standing();
         if let Some((state, position)) = stands {
@@ -232,7 +237,7 @@ impl Runtime {
     /// Returns the same runtime without its store: what it does leaves nothing behind, nor do the runs inside.
     fn unkept(&self) -> Self {
         let inner = &self.inner;
-        let inner = Inner {
+        let inner = RuntimeServices {
             store: None,
             key: None,
             seal: inner.seal.clone(),

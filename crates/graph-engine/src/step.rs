@@ -7,100 +7,41 @@
 //! * [`settle()`] says what a visit writes and where it leads behind its calls,
 //! * [`fold()`] says where the run stands behind a step.
 
+mod answer;
 mod asks;
-mod branch;
 mod context;
+mod ending;
 mod fold;
 mod limit;
+mod nested;
 mod next;
 mod position;
-mod recorded;
 mod settle;
+mod shown;
+mod visited;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use graph_model::name::ItemId;
 use graph_model::value::{AsView, Value, describe};
 
-use crate::error::Failure;
-use crate::graph::{CompiledGraph, Kind};
-use crate::machine::{Arguments, Cells};
+use crate::activation::{Activation, TakenEdges};
+use crate::failure::Failure;
+use crate::graph::{CompiledGraph, CompiledKind, Notes, Now};
+use crate::lane::Request;
+use crate::state::Cells;
 
-pub(crate) use asks::Asks;
-pub(crate) use branch::{BranchKey, Fan, Frame, frames, path};
-pub(crate) use context::{Env, EvalContext, Notes, Now, Retries};
-pub(crate) use fold::{Candidate, FoldError, NO_WAY, Visited, fold, is_no_way, take_plain};
+pub(crate) use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
+pub(crate) use context::Env;
+pub(crate) use ending::{CANCELLED, OVERDUE, UNFIT, exceeded};
+pub(crate) use fold::{Candidate, fold, take_plain};
 pub(crate) use limit::most_extended;
+pub(crate) use nested::{
+    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, is_told_secrets, nested_id,
+};
 pub(crate) use position::{Branch, Memory, OpenJoin, Position};
-pub(crate) use recorded::{has_shape, retake, said_edges, said_way};
-pub(crate) use settle::{Facts, Outcome, Settled, Way, items_failed, settle};
-
-/// A node that is to be visited.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Activation {
-    /// Its number, from 1: that of its visit. It is given when the activation is made, so that nothing that happens beside it changes
-    /// it. Idempotency keys and the records of finished calls hang on it.
-    pub(crate) number: u64,
-    /// The node's index.
-    pub(crate) node: u16,
-    /// The branch that it stands in; none outside all fan-outs.
-    pub(crate) frame: Option<Arc<Frame>>,
-}
-
-impl Activation {
-    /// A node that is looked at outside of a step.
-    pub(crate) fn of(node: u16) -> Self {
-        Self { number: 0, node, frame: None }
-    }
-
-    /// Returns the branch that it stands in.
-    pub(crate) fn branch(&self) -> Option<BranchKey> {
-        self.frame.as_deref().map(Frame::key)
-    }
-}
-
-/// The edges that a visit took, by their indices in the node's list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Edges {
-    /// None: the way ends here.
-    #[default]
-    None,
-    /// One, which may lead out of the graph.
-    One(u16),
-    /// Those of a node that fans out, all in the next step.
-    Many(Arc<Vec<u16>>),
-    /// The one way of a node that goes over a list, once for each of these.
-    Over(Arc<Vec<Value>>),
-}
-
-impl Edges {
-    /// Returns the edges in order.
-    pub(crate) fn as_slice(&self) -> &[u16] {
-        match self {
-            Self::None | Self::Over(_) => &[],
-            Self::One(edge) => std::slice::from_ref(edge),
-            Self::Many(edges) => edges,
-        }
-    }
-
-    /// Returns the edge that was taken, if it is one.
-    pub(crate) fn one(&self) -> Option<u16> {
-        match self {
-            Self::One(edge) => Some(*edge),
-            Self::None | Self::Many(_) | Self::Over(_) => None,
-        }
-    }
-}
-
-/// A key and its new value. A node writes each key once.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Change {
-    /// The key's index.
-    pub(crate) key: usize,
-    /// The value; null unsets the key.
-    pub(crate) value: Value,
-}
+pub(crate) use settle::{Facts, Outcome, Settled, items_failed, settle};
+pub(crate) use shown::{at_limit, keys, state_value, told};
+pub(crate) use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
 
 /// What a node asks for.
 #[derive(Debug)]
@@ -120,17 +61,6 @@ pub(crate) enum Planned {
     Finish,
 }
 
-/// A call that is to be made.
-#[derive(Debug)]
-pub(crate) struct Request {
-    /// The tool's index.
-    pub(crate) tool: u16,
-    /// The item's id, where it is known only now.
-    pub(crate) id: Option<ItemId>,
-    /// What the tool gets.
-    pub(crate) arguments: Arguments,
-}
-
 /// Decides what a node asks for.
 ///
 /// # Errors
@@ -139,10 +69,10 @@ pub(crate) struct Request {
 #[inline]
 pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     match &env.graph.node(env.at.node).kind {
-        Kind::Gate => Ok(Planned::Compute),
-        Kind::Return(_) => Ok(Planned::Finish),
-        Kind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
-        Kind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {
+        CompiledKind::Gate => Ok(Planned::Compute),
+        CompiledKind::Return(_) => Ok(Planned::Finish),
+        CompiledKind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
+        CompiledKind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {
             Value::Array(items) => Ok(Planned::Each { items, width: each.width }),
             Value::Null => Ok(Planned::Each { items: Vec::new(), width: each.width }),
             other => {
@@ -160,7 +90,7 @@ pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Fail
 /// If the node goes over no list, or an item's id is not one: a failure of the item.
 #[inline]
 pub(crate) fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Request, Box<Failure>> {
-    let Kind::Foreach(each) = &env.graph.node(env.at.node).kind else {
+    let CompiledKind::Foreach(each) = &env.graph.node(env.at.node).kind else {
         return Err(Box::new(Failure::permanent("the node goes over no list")));
     };
     env.graph.request(&each.call, &env.context, Some((each.variable(), item)), notes)
@@ -188,7 +118,7 @@ pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: 
 
 impl CompiledGraph {
     /// Returns the nodes that the edges lead to, in order; an edge that leads out of the graph leads to none.
-    pub(crate) fn targets<'g>(&'g self, node: u16, edges: &'g Edges) -> impl Iterator<Item = u16> + 'g {
+    pub(crate) fn targets<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = u16> + 'g {
         edges.as_slice().iter().filter_map(move |&edge| self.target(node, edge).flatten())
     }
 }

@@ -12,7 +12,7 @@ use graph_model::number::read_json;
 use graph_model::value::{Map, Value};
 
 use crate::clock::Clock;
-use crate::error::{ActionError, Failure};
+use crate::failure::{ActionError, Failure};
 
 /// How often a thread that is still at work is asked for (R117).
 const POLL: Duration = Duration::from_millis(500);

@@ -16,9 +16,8 @@ use graph_model::value::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::cipher::{self, NONCE};
-use crate::error::{Failure, StartError};
-use crate::graph::{CompiledGraph, Kind};
-use crate::record::{Entry, Journal, JournalError, Record, Start, Visit};
+use crate::failure::Failure;
+use crate::graph::{CompiledGraph, CompiledKind};
 use crate::seal::SealKey;
 
 /// What a sealed value is called where it stands.
@@ -39,9 +38,20 @@ pub(crate) struct Vault {
     known: Mutex<Vec<Zeroizing<String>>>,
 }
 
+/// Why the secrets of a run cannot be kept.
+#[derive(Debug)]
+pub(crate) enum VaultError {
+    /// There is no cipher.
+    NoCipher { graph: String },
+    /// There is no key.
+    NoSealKey { graph: String },
+    /// The operating system gave no random bytes.
+    NoRandomness(String),
+}
+
 /// Where a sealed value stands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct SecretLocation<'a> {
     /// The number of the visit; 0 before the first.
     pub(crate) step: u64,
     /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
@@ -61,18 +71,18 @@ impl Vault {
         run: &RunId,
         key: Option<&SealKey>,
         is_written: bool,
-    ) -> Result<Option<Arc<Self>>, StartError> {
+    ) -> Result<Option<Arc<Self>>, VaultError> {
         if code.settings.secrets.is_empty() {
             return Ok(None);
         }
         if is_written && !cipher::IS_THERE {
-            return Err(StartError::NoCipher { graph: code.id.to_string() });
+            return Err(VaultError::NoCipher { graph: code.id.to_string() });
         }
         if is_written && key.is_none() {
-            return Err(StartError::NoSealKey { graph: code.id.to_string() });
+            return Err(VaultError::NoSealKey { graph: code.id.to_string() });
         }
         let mut seed = Zeroizing::new([0; 32]);
-        getrandom::fill(seed.as_mut()).map_err(|error| StartError::NoRandomness(error.to_string()))?;
+        getrandom::fill(seed.as_mut()).map_err(|error| VaultError::NoRandomness(error.to_string()))?;
         let (run, key) = (run.clone(), key.cloned());
         Ok(Some(Arc::new(Self { run, key, seed, drawn: AtomicU64::new(0), known: Mutex::default() })))
     }
@@ -155,7 +165,7 @@ impl Vault {
     }
 
     /// Seals the secrets in a value.
-    pub(crate) fn seal(&self, mask: Option<&Mask>, place: Place<'_>, mut value: Value) -> Value {
+    pub(crate) fn seal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, mut value: Value) -> Value {
         let Some(mask) = mask else { return value };
         let sealed =
             mask.try_each(&mut value, &|_| false, &mut |secret, way| -> Result<(), std::convert::Infallible> {
@@ -187,7 +197,12 @@ impl Vault {
     /// # Errors
     ///
     /// If one of them was not sealed, was changed or moved, or was sealed with another key.
-    pub(crate) fn unseal(&self, mask: Option<&Mask>, place: Place<'_>, value: &mut Value) -> Result<(), NotOpened> {
+    pub(crate) fn unseal(
+        &self,
+        mask: Option<&Mask>,
+        place: SecretLocation<'_>,
+        value: &mut Value,
+    ) -> Result<(), NotOpened> {
         let Some(mask) = mask else { return Ok(()) };
         mask.try_each(value, &is_sealed, &mut |secret, way| {
             let text = secret.get(SEALED).and_then(Value::as_str).ok_or(NotOpened)?;
@@ -208,7 +223,7 @@ impl Vault {
     }
 
     /// Returns the text that a sealed value is bound to: it opens nowhere else.
-    fn bound_to(&self, place: Place<'_>, way: &[String]) -> String {
+    fn bound_to(&self, place: SecretLocation<'_>, way: &[String]) -> String {
         serde_json::json!(["graph-runtime secret", self.run, place.step, place.part, place.key, way]).to_string()
     }
 
@@ -226,68 +241,15 @@ impl Vault {
         nonce.copy_from_slice(&Digest::of(&text[..]).as_bytes()[..NONCE]);
         nonce
     }
-
-    /// Opens all that is sealed in a journal.
-    ///
-    /// # Errors
-    ///
-    /// The first record in which something cannot be opened.
-    pub(crate) fn unseal_journal(&self, code: &CompiledGraph, journal: &mut Journal) -> Result<(), JournalError> {
-        self.unseal_start(code, &mut journal.start)?;
-        journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
-    }
-
-    /// Opens the secrets in the first record of a journal.
-    ///
-    /// # Errors
-    ///
-    /// If one does not open.
-    pub(crate) fn unseal_start(&self, code: &CompiledGraph, start: &mut Start) -> Result<(), JournalError> {
-        self.unseal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, &mut start.inputs).map_err(|_| not_opened(0))
-    }
-
-    /// Opens the secrets in another record of a journal.
-    ///
-    /// # Errors
-    ///
-    /// If one does not open.
-    pub(crate) fn unseal_record(&self, code: &CompiledGraph, record: &mut Record) -> Result<(), JournalError> {
-        let secrets = &code.settings.secrets;
-        let opened = match &mut record.entry {
-            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
-            Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
-                let mask = called_mask(code, &done.node);
-                self.unseal(mask, Place::call(done.step, &item_text(done.item)), &mut done.result)
-            }),
-            Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
-            Entry::End(end) => self.unseal(secrets.output.as_ref(), Place::output(end.steps), &mut end.output),
-            Entry::Start(_) | Entry::Resume(_) => Ok(()),
-        };
-        opened.map_err(|_| not_opened(record.seq))
-    }
-
-    fn unseal_visit(&self, code: &CompiledGraph, visit: &mut Visit) -> Result<(), NotOpened> {
-        let step = visit.step;
-        self.unseal(result_mask(code, &visit.node), Place::result(step), &mut visit.result)?;
-        for (key, value) in &mut visit.changes {
-            self.unseal(code.settings.secrets.keys.get(key), Place::change(step, key), value)?;
-        }
-        visit.list.as_mut().map_or(Ok(()), |list| self.unseal(Some(&Mask::All), Place::list(step), list))
-    }
-}
-
-fn not_opened(seq: u64) -> JournalError {
-    let reason = "a secret in it cannot be opened with this runtime's seal key".to_owned();
-    JournalError::Misfit { seq, reason }
 }
 
 /// A secret cannot be opened.
 #[derive(Debug)]
 pub(crate) struct NotOpened;
 
-impl<'a> Place<'a> {
+impl<'a> SecretLocation<'a> {
     /// The inputs of a run.
-    pub(crate) const INPUTS: Place<'static> = Place { step: 0, part: "inputs", key: "" };
+    pub(crate) const INPUTS: SecretLocation<'static> = SecretLocation { step: 0, part: "inputs", key: "" };
 
     /// What a visit returned.
     pub(crate) fn result(step: u64) -> Self {
@@ -331,7 +293,7 @@ pub(crate) fn result_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c
 }
 
 /// Returns where secrets are in what a node's tool returns. What a foreach collects is in a key.
-pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &Kind) -> Option<&'c Mask> {
+pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &CompiledKind) -> Option<&'c Mask> {
     secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
 }
 
@@ -350,18 +312,6 @@ pub(crate) fn hidden(mask: Option<&Mask>, value: Value) -> Value {
     match mask {
         Some(mask) => mask.hide(value),
         None => value,
-    }
-}
-
-/// Puts `[secret]` in the places of a visit's secrets.
-pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
-    visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
-    for (key, value) in &mut visit.changes {
-        *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
-    }
-    // What of a list is secret is not known: all of it is hidden.
-    if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
-        *list = hidden(Some(&Mask::All), std::mem::take(list));
     }
 }
 
@@ -436,38 +386,40 @@ mod tests {
     #[test]
     fn a_sealed_secret_opens_where_it_was_sealed_and_nowhere_else() {
         let (sealing, mask, value) = (vault(1), token(), json!({"token": {"a": [1, "x"]}, "user": "ann"}));
-        let sealed = sealing.seal(Some(&mask), Place::result(3), value.clone());
+        let sealed = sealing.seal(Some(&mask), SecretLocation::result(3), value.clone());
         assert_eq!((&sealed["user"], is_sealed(&sealed["token"])), (&json!("ann"), true));
         let mut opened = sealed.clone();
-        sealing.unseal(Some(&mask), Place::result(3), &mut opened).unwrap();
+        sealing.unseal(Some(&mask), SecretLocation::result(3), &mut opened).unwrap();
         assert_eq!(opened, value);
         let of_another_run = Vault { run: RunId::new("other").unwrap(), ..vault(1) };
         for (by, place) in [
-            (&sealing, Place::result(4)),
-            (&sealing, Place::output(3)),
-            (&sealing, Place::change(3, "token")),
-            (&of_another_run, Place::result(3)),
-            (&vault(2), Place::result(3)),
+            (&sealing, SecretLocation::result(4)),
+            (&sealing, SecretLocation::output(3)),
+            (&sealing, SecretLocation::change(3, "token")),
+            (&of_another_run, SecretLocation::result(3)),
+            (&vault(2), SecretLocation::result(3)),
         ] {
             assert!(by.unseal(Some(&mask), place, &mut sealed.clone()).is_err(), "{place:?}");
         }
         // Moved to another field of the same value.
         let other = Mask::Fields(BTreeMap::from([("other".to_owned(), Mask::All)]));
-        assert!(sealing.unseal(Some(&other), Place::result(3), &mut json!({"other": sealed["token"]})).is_err());
+        assert!(
+            sealing.unseal(Some(&other), SecretLocation::result(3), &mut json!({"other": sealed["token"]})).is_err()
+        );
     }
 
     #[test]
     fn what_should_be_sealed_and_is_not_is_refused() {
         let mut plain = json!({"token": "plain"});
-        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut plain).is_err());
+        assert!(vault(1).unseal(Some(&token()), SecretLocation::INPUTS, &mut plain).is_err());
         let mut nothing = json!({"user": "ann", "token": null});
-        assert!(vault(1).unseal(Some(&token()), Place::INPUTS, &mut nothing).is_ok());
+        assert!(vault(1).unseal(Some(&token()), SecretLocation::INPUTS, &mut nothing).is_ok());
     }
 
     #[test]
     fn the_same_secret_is_never_sealed_the_same_way_and_its_length_is_not_told() {
         let vault = vault(1);
-        let seal = |text: &str| vault.seal(Some(&Mask::All), Place::INPUTS, json!(text))[SEALED].to_string();
+        let seal = |text: &str| vault.seal(Some(&Mask::All), SecretLocation::INPUTS, json!(text))[SEALED].to_string();
         let sealed: Vec<String> = ["a", "a", "a longer one"].map(seal).into();
         assert!(sealed[0] != sealed[1] && sealed[1].len() == sealed[2].len(), "{sealed:?}");
     }
@@ -493,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_history_shows_that_there_was_a_secret() {
-        let mut value = vault(1).seal(Some(&token()), Place::result(1), json!({"token": "x", "user": "ann"}));
+        let mut value = vault(1).seal(Some(&token()), SecretLocation::result(1), json!({"token": "x", "user": "ann"}));
         hide_sealed(&mut value);
         assert_eq!(value, json!({"token": "[secret]", "user": "ann"}));
     }

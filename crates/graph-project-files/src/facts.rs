@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::objects::Object;
 use crate::transcript::{Moment, STATE_CHECKPOINT, whole_second};
-use graph_engine::machine::{Place, Topology};
+use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::hide_sealed;
 use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 
@@ -241,7 +241,7 @@ impl Facts {
             self.last_error = Some(json!({"node": visit.node, "error": error}));
         }
         let (kind, action) = match self.outline.node(&visit.node) {
-            Some(Place { kind, action, .. }) => (*kind, action.clone()),
+            Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
             None => (Kind::Gate, String::new()),
         };
         let receipt = kind.tool().is_some().then(|| {

@@ -12,7 +12,7 @@ use graph_model::value::Value;
 use crate::facts::Facts;
 use crate::item::{scalar, sign};
 use crate::transcript::Moment;
-use graph_engine::machine::{Place, Topology};
+use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::Status;
 
 /// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
@@ -206,7 +206,7 @@ impl Page {
         sign(&text, at, key)
     }
 
-    fn row(&self, at: usize, place: &Place) -> String {
+    fn row(&self, at: usize, place: &TopologyNode) -> String {
         let row = self.rows.get(at).cloned().unwrap_or_default();
         let step = if row.mark == Mark::Pending { "—".to_owned() } else { row.step.to_string() };
         let (node, icon, action) = (plain(&place.name), row.mark.icon(), plain(&place.action));

@@ -15,12 +15,12 @@ pub(super) struct Dated {
 }
 
 /// The time as expressions see it: as text, and in milliseconds.
-struct Told {
+struct DatedTime {
     text: String,
     milliseconds: i64,
 }
 
-impl Told {
+impl DatedTime {
     fn of(at: SystemTime) -> Self {
         Self { text: seconds(at), milliseconds: unix_milliseconds(at) }
     }
@@ -39,15 +39,15 @@ impl Dated {
 
     /// Whether the value can have become `said` at any time; `becomes` is whether a value becomes that.
     pub(super) fn may_be(&self, said: &Value, becomes: impl Fn(Value) -> bool) -> bool {
-        let from = Told::of(self.at);
+        let from = DatedTime::of(self.at);
         let mut times = BTreeSet::new();
         find(&self.value, said, &from, &mut times);
-        once(self.at).chain(times).any(|to| becomes(moved(&self.value, &from, &Told::of(to))))
+        once(self.at).chain(times).any(|to| becomes(moved(&self.value, &from, &DatedTime::of(to))))
     }
 }
 
 /// Collects the times that may stand in `said` where `from` stands in a value.
-fn find(value: &Value, said: &Value, from: &Told, times: &mut BTreeSet<SystemTime>) {
+fn find(value: &Value, said: &Value, from: &DatedTime, times: &mut BTreeSet<SystemTime>) {
     match (value, said) {
         (Value::Array(list), Value::Array(said)) => {
             list.iter().zip(said).for_each(|(value, said)| find(value, said, from, times));
@@ -66,7 +66,7 @@ fn find(value: &Value, said: &Value, from: &Told, times: &mut BTreeSet<SystemTim
 }
 
 /// Returns the times that may stand in `said` where `from` stands in a text: what is in front of the first of them is the same in both.
-fn times_in(text: &str, said: &str, from: &Told) -> Vec<SystemTime> {
+fn times_in(text: &str, said: &str, from: &DatedTime) -> Vec<SystemTime> {
     let place = |told: &str| text.find(told).and_then(|at| said.get(at..));
     let spelt = place(&from.text).and_then(|rest| parse(rest.get(..from.text.len())?));
     let digits = place(&from.milliseconds.to_string()).unwrap_or_default();
@@ -79,7 +79,7 @@ fn times_in(text: &str, said: &str, from: &Told) -> Vec<SystemTime> {
 const MOST_DIGITS: usize = 15;
 
 /// Returns a value with another time in it.
-fn moved(value: &Value, from: &Told, to: &Told) -> Value {
+fn moved(value: &Value, from: &DatedTime, to: &DatedTime) -> Value {
     match value {
         Value::Array(list) => list.iter().map(|value| moved(value, from, to)).collect(),
         Value::Object(map) => {
@@ -101,15 +101,15 @@ mod tests {
 
     use super::*;
 
-    fn is_one_of(template: impl Fn(&Told) -> Value, said: &Value) -> bool {
-        let dated = Dated::each(|at| Some(template(&Told::of(at))));
+    fn is_one_of(template: impl Fn(&DatedTime) -> Value, said: &Value) -> bool {
+        let dated = Dated::each(|at| Some(template(&DatedTime::of(at))));
         dated.iter().any(|dated| dated.may_be(said, |value| value == *said))
     }
 
     #[test]
     fn a_value_is_told_at_one_time_and_at_any() {
-        let template = |told: &Told| json!({"at": format!("a {} b {}", told.text, told.milliseconds), "list": [told.milliseconds, 7], "text": told.text});
-        let at = Told::of(from_unix_milliseconds(1_795_000_000_123));
+        let template = |told: &DatedTime| json!({"at": format!("a {} b {}", told.text, told.milliseconds), "list": [told.milliseconds, 7], "text": told.text});
+        let at = DatedTime::of(from_unix_milliseconds(1_795_000_000_123));
         assert!(is_one_of(template, &template(&at)));
         for (name, other) in [
             ("at", json!(format!("a {} b {}", at.text, at.milliseconds + 1))),
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn a_long_text_with_many_digits_takes_no_time() {
         let digits = "1795000000123 2026-11-22T06:07:11Z ".repeat(100_000);
-        let template = |told: &Told| json!(format!("{digits}{} {}", told.milliseconds, told.text));
-        let at = Told::of(from_unix_milliseconds(42));
+        let template = |told: &DatedTime| json!(format!("{digits}{} {}", told.milliseconds, told.text));
+        let at = DatedTime::of(from_unix_milliseconds(42));
         assert!(is_one_of(template, &template(&at)));
         assert!(!is_one_of(template, &json!(format!("{digits}42 x"))));
     }

@@ -6,19 +6,21 @@ use std::time::SystemTime;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 
-use super::failures::Called;
-use super::hooks::Wish;
-use super::{Before, Lost, Walk, is_result, same};
-use crate::engine::{CANCELLED, OVERDUE, UNFIT, exceeded, state_value};
-use crate::error::{Failure, LastError};
+use crate::activation::{Activation, Change};
+use crate::audit::failures::Called;
+use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
+use crate::failure::{Failure, LastError};
+use crate::graph::{Asks, Notes, Now};
 use crate::hooks::Control;
-use crate::record::{End, Status, VisitFailure};
+use crate::lane::Request;
+use crate::record::{End, VisitFailure};
+use crate::status::Status;
 use crate::step::{
-    Activation, Asks, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, is_no_way, most_extended, output,
-    plan, plan_item, settle,
+    CANCELLED, Env, Facts, OVERDUE, Outcome, Planned, UNFIT, exceeded, is_no_way, most_extended, output, plan,
+    plan_item, settle, state_value,
 };
 
-impl Walk<'_> {
+impl Replayer<'_> {
     /// Ends the run, if it may end so.
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.position.steps)?;
@@ -254,12 +256,12 @@ impl Walk<'_> {
     /// Whether hooks can allow the run as many steps as it needs.
     fn may_extend(&self, needed: u64) -> bool {
         match self.wish_at_limit() {
-            Wish::Any => self.is_extension(needed),
-            Wish::Sure(Control::Continue { additional_steps }) => {
+            HookOutcome::Any => self.is_extension(needed),
+            HookOutcome::Sure(Control::Continue { additional_steps }) => {
                 let limit = self.most_steps().saturating_add(u64::from(additional_steps)).min(most_extended(self.code));
                 limit >= needed && self.is_extension(limit)
             }
-            Wish::Sure(_) => false,
+            HookOutcome::Sure(_) => false,
         }
     }
 
@@ -267,10 +269,10 @@ impl Walk<'_> {
     fn may_be_over(&self) -> bool {
         let needed = self.position.steps_needed();
         match self.wish_at_limit() {
-            Wish::Any => true,
-            Wish::Sure(Control::Continue { .. }) => !self.may_extend(needed),
-            Wish::Sure(Control::Retry { .. }) => true,
-            Wish::Sure(_) => false,
+            HookOutcome::Any => true,
+            HookOutcome::Sure(Control::Continue { .. }) => !self.may_extend(needed),
+            HookOutcome::Sure(Control::Retry { .. }) => true,
+            HookOutcome::Sure(_) => false,
         }
     }
 
@@ -280,7 +282,7 @@ impl Walk<'_> {
             return false;
         }
         let is_raised =
-            |wish| matches!(wish, Wish::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
+            |wish| matches!(wish, HookOutcome::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
         let stands = self.most_steps() >= most_extended(self.code) || !is_raised(self.wish_at_limit());
         if stands && error == exceeded(self.most_steps()) {
             return true;
@@ -330,7 +332,7 @@ impl Walk<'_> {
         Err(refused)
     }
 
-    /// As [`Walk::unfit`], of one visit.
+    /// As [`Replayer::unfit`], of one visit.
     fn visit_is_unfit(&self, activation: &Activation, error: &str, at: SystemTime) -> Result<(), String> {
         let (index, node) = (activation.node, self.code.node(activation.node));
         let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));

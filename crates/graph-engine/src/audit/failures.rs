@@ -12,14 +12,14 @@ use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
-use super::Walk;
-use crate::engine::nested::{TOO_DEEP, is_computed, is_nested_id};
-use crate::engine::{NO_GRAPH, exceeded, no_spaces, timed_out};
-use crate::error::{Category, StartError};
-use crate::graph::Node;
+use crate::admission::{accepts_inputs, not_granted, required_environment};
+use crate::audit::replayer::Replayer;
+use crate::error::StartError;
+use crate::failure::Category;
+use crate::graph::{Asks, CompiledNode};
+use crate::lane::Request;
 use crate::machine::Machine;
-use crate::runtime::{accepts_inputs, not_granted, required_environment};
-use crate::step::{Asks, Request, most_extended};
+use crate::step::{NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out};
 
 /// What a run says begins so that had taken all its steps.
 const EXCEEDED: &str = "Max steps exceeded (";
@@ -27,7 +27,7 @@ const EXCEEDED: &str = "Max steps exceeded (";
 /// What a call can come to.
 pub(super) struct Prospects {
     /// The failures that the engine makes itself.
-    own: Vec<Own>,
+    own: Vec<OwnFailures>,
     /// Whether something outside is asked, which may fail in any other way.
     asks: bool,
     /// Whether it can succeed.
@@ -35,15 +35,15 @@ pub(super) struct Prospects {
 }
 
 /// A failure that the engine makes itself.
-struct Own {
-    says: Says,
+struct OwnFailures {
+    says: SaidOf,
     /// Its category; none where the failure began with a tool, whose category it keeps.
     category: Option<Category>,
     holds: Holds,
 }
 
 /// What the text of a failure is.
-enum Says {
+enum SaidOf {
     Exactly(String),
     /// Something between these two.
     Between(String, String),
@@ -52,19 +52,19 @@ enum Says {
     /// That a graph had taken all the steps that it may.
     Exceeded(Arc<dyn Machine>),
     /// How a node of a graph failed.
-    Inside(Arc<dyn Machine>, Runs),
+    Inside(Arc<dyn Machine>, RunsInside),
 }
 
 /// What edges see of a failure besides its text.
 enum Holds {
     Nothing,
     /// What a run says of itself that ended without a result.
-    Run(Runs),
+    Run(RunsInside),
 }
 
 /// The runs that the calls of a visit, or of an item of it, begin.
 #[derive(Clone)]
-struct Runs {
+struct RunsInside {
     outer: RunId,
     step: u64,
     item: Option<u64>,
@@ -72,7 +72,7 @@ struct Runs {
     calls: RangeInclusive<u64>,
 }
 
-impl Runs {
+impl RunsInside {
     /// Whether one of them is called so.
     fn has(&self, run: &str) -> bool {
         is_nested_id(run, &self.outer, self.step, self.item, self.calls.clone())
@@ -90,36 +90,36 @@ pub(super) struct SaidFailure<'a> {
 
 /// A call that a record tells of.
 pub(super) struct Called<'a> {
-    pub(super) node: &'a Node,
+    pub(super) node: &'a CompiledNode,
     pub(super) step: u64,
     pub(super) item: Option<u64>,
     /// How often it may have been made.
     pub(super) calls: RangeInclusive<u64>,
 }
 
-impl Own {
-    fn of(category: Category, says: Says) -> Self {
+impl OwnFailures {
+    fn of(category: Category, says: SaidOf) -> Self {
         Self { says, category: Some(category), holds: Holds::Nothing }
     }
 
-    fn permanent(says: Says) -> Self {
+    fn permanent(says: SaidOf) -> Self {
         Self::of(Category::Permanent, says)
     }
 
     /// Returns its category if a text says it: none where it is that of a tool.
     fn category_of(&self, error: &str) -> Option<Option<Category>> {
         let is_said = match &self.says {
-            Says::Exactly(text) => error == text,
-            Says::Between(before, behind) => {
+            SaidOf::Exactly(text) => error == text,
+            SaidOf::Between(before, behind) => {
                 error.strip_prefix(before.as_str()).is_some_and(|rest| rest.ends_with(behind.as_str()))
             }
-            Says::Listed(before, all) => error.strip_prefix(before).is_some_and(|rest| is_some_of(rest, all)),
-            Says::Exceeded(inner) => {
+            SaidOf::Listed(before, all) => error.strip_prefix(before).is_some_and(|rest| is_some_of(rest, all)),
+            SaidOf::Exceeded(inner) => {
                 let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
                 limit.is_some_and(|limit| limit <= most_extended(inner.graph()) && error == exceeded(limit))
             }
-            Says::Inside(inner, runs) => {
+            SaidOf::Inside(inner, runs) => {
                 let (_, node, run) = inside(error)?;
                 if !runs.has(run) {
                     return None;
@@ -137,7 +137,7 @@ impl Own {
         let Holds::Run(runs) = &self.holds else { return data.is_none() };
         let Some(Value::Object(data)) = data else { return false };
         let (message, node) = match &self.says {
-            Says::Inside(..) => inside(error).map_or((error, None), |(message, node, _)| (message, Some(node))),
+            SaidOf::Inside(..) => inside(error).map_or((error, None), |(message, node, _)| (message, Some(node))),
             _ => (error, None),
         };
         let text = |name: &str| data.get(name).and_then(Value::as_str);
@@ -183,14 +183,14 @@ fn is_some_of(text: &str, all: &[String]) -> bool {
 
 impl Prospects {
     pub(super) fn only(says: impl IntoIterator<Item = String>) -> Self {
-        let own = says.into_iter().map(|text| Own::permanent(Says::Exactly(text))).collect();
+        let own = says.into_iter().map(|text| OwnFailures::permanent(SaidOf::Exactly(text))).collect();
         Self { own, asks: false, succeeds: false }
     }
 
     /// Returns how the call surely fails, if there is but one way.
     pub(super) fn sure(&self) -> Option<&str> {
         match self.own.first().map(|own| &own.says) {
-            Some(Says::Exactly(text)) if !self.succeeds && !self.asks => Some(text),
+            Some(SaidOf::Exactly(text)) if !self.succeeds && !self.asks => Some(text),
             _ => None,
         }
     }
@@ -221,7 +221,7 @@ impl Prospects {
     }
 }
 
-impl Walk<'_> {
+impl Replayer<'_> {
     /// Returns what a call can come to. Of a request whose id or arguments depend on the time, that is what holds at the time that it
     /// was planned.
     pub(super) fn prospects(&self, request: &mut Request, called: &Called<'_>) -> Prospects {
@@ -241,15 +241,16 @@ impl Walk<'_> {
             },
             (Performer::Program | Performer::Items, _) => None,
         };
-        let timeout = called.node.timeout.map(|limit| Own::of(Category::Transient, Says::Exactly(timed_out(limit))));
+        let timeout =
+            called.node.timeout.map(|limit| OwnFailures::of(Category::Transient, SaidOf::Exactly(timed_out(limit))));
         if let Some(graph) = graph {
             let mut prospects = self.prospects_of_graph(&graph, request, called, timeout);
-            prospects.own.extend(denials.into_iter().map(|text| Own::permanent(Says::Exactly(text))));
+            prospects.own.extend(denials.into_iter().map(|text| OwnFailures::permanent(SaidOf::Exactly(text))));
             return prospects;
         }
         match tool.by {
             Performer::Items => {
-                let no_spaces = Own::permanent(Says::Exactly(no_spaces(tool)));
+                let no_spaces = OwnFailures::permanent(SaidOf::Exactly(no_spaces(tool)));
                 Prospects { own: timeout.into_iter().chain([no_spaces]).collect(), asks: true, succeeds: true }
             }
             _ => match self.lane.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
@@ -266,7 +267,7 @@ impl Walk<'_> {
         graph: &Arc<dyn Machine>,
         request: &mut Request,
         called: &Called<'_>,
-        timeout: Option<Own>,
+        timeout: Option<OwnFailures>,
     ) -> Prospects {
         let (inner, id) = (graph.graph(), graph.graph().id.to_string());
         let Some(session) = self.sessions.last().filter(|session| session.depth > 0) else {
@@ -280,19 +281,19 @@ impl Walk<'_> {
             if self.says_all_grants() || !self.code.tool(request.tool).is_some_and(is_computed) {
                 return Prospects::only([denied]);
             }
-            let between = Says::Between(format!("the graph `{id}` needs "), ", which was not granted".to_owned());
-            own.push(Own::permanent(between));
+            let between = SaidOf::Between(format!("the graph `{id}` needs "), ", which was not granted".to_owned());
+            own.push(OwnFailures::permanent(between));
         }
-        let begins_with = |text: &str| Own::permanent(Says::Between(text.to_owned(), String::new()));
+        let begins_with = |text: &str| OwnFailures::permanent(SaidOf::Between(text.to_owned(), String::new()));
         let environment = required_environment(&**graph);
-        own.push(Own::permanent(Says::Listed("missing environment variables: ", environment)));
-        let unperformed = Says::Between("nothing performs `".to_owned(), format!("`, which the graph `{id}` calls"));
-        own.push(Own::permanent(unperformed));
+        own.push(OwnFailures::permanent(SaidOf::Listed("missing environment variables: ", environment)));
+        let unperformed = SaidOf::Between("nothing performs `".to_owned(), format!("`, which the graph `{id}` calls"));
+        own.push(OwnFailures::permanent(unperformed));
         if !inner.settings.secrets.is_empty() {
             let no_key = StartError::NoSealKey { graph: id.clone() }.to_string();
-            own.push(Own::permanent(Says::Exactly(no_key)));
+            own.push(OwnFailures::permanent(SaidOf::Exactly(no_key)));
             let no_cipher = StartError::NoCipher { graph: id.clone() }.to_string();
-            own.push(Own::permanent(Says::Exactly(no_cipher)));
+            own.push(OwnFailures::permanent(SaidOf::Exactly(no_cipher)));
             own.push(begins_with("the operating system gave no random bytes: "));
         }
         let inputs = request.arguments.values_mut().first().cloned().unwrap_or_default();
@@ -302,18 +303,18 @@ impl Walk<'_> {
             own.push(begins_with(&format!("the inputs do not fit the graph `{id}`: ")));
             own.push(begins_with(&format!("cannot check the inputs of the graph `{id}`: ")));
         } else if let Err(error) = accepts_inputs(&**graph, &inputs) {
-            own.push(Own::permanent(Says::Exactly(error.to_string())));
+            own.push(OwnFailures::permanent(SaidOf::Exactly(error.to_string())));
             return Prospects { own, asks: false, succeeds: false };
         }
         own.push(begins_with("cannot resume run `"));
         own.extend(timeout);
         let (outer, calls) = (self.run.clone(), called.calls.clone());
-        let runs = Runs { outer, step: called.step, item: called.item, calls };
-        let inside = Says::Inside(Arc::clone(graph), runs.clone());
-        own.push(Own { says: inside, category: None, holds: Holds::Run(runs.clone()) });
+        let runs = RunsInside { outer, step: called.step, item: called.item, calls };
+        let inside = SaidOf::Inside(Arc::clone(graph), runs.clone());
+        own.push(OwnFailures { says: inside, category: None, holds: Holds::Run(runs.clone()) });
         if inner.fails_at_limit() {
-            let (says, category) = (Says::Exceeded(Arc::clone(graph)), Some(Category::Permanent));
-            own.push(Own { says, category, holds: Holds::Run(runs) });
+            let (says, category) = (SaidOf::Exceeded(Arc::clone(graph)), Some(Category::Permanent));
+            own.push(OwnFailures { says, category, holds: Holds::Run(runs) });
         }
         Prospects { own, asks: false, succeeds: true }
     }

@@ -6,24 +6,15 @@ use std::time::SystemTime;
 use graph_model::program::Event;
 use graph_model::value::{AsView, Value};
 
-use super::Walk;
-use crate::engine::hooks::{at_limit, told};
-use crate::graph::Steering;
+use crate::activation::Activation;
+use crate::audit::replayer::{HookOutcome, Replayer};
+use crate::graph::{Notes, Now, Steering};
 use crate::hooks::Control;
 use crate::record::Visit;
-use crate::step::{Activation, Env, Notes, Now, most_extended};
+use crate::step::{Env, at_limit, most_extended, told};
 use crate::vault::{hidden, tool_mask};
 
-/// What hooks wish of an event.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Wish {
-    /// Anything: a hook asked a tool or the time, of which nothing is written down, or the program's own were free to wish it.
-    Any,
-    /// What one of the graph's own hooks says itself.
-    Sure(Control),
-}
-
-impl Wish {
+impl HookOutcome {
     /// Returns the error with which a run surely ends.
     fn error(&self) -> Option<&str> {
         match self {
@@ -50,14 +41,14 @@ impl Wish {
     }
 }
 
-impl Walk<'_> {
+impl Replayer<'_> {
     /// Returns what the hooks wish when the run begins.
-    pub(super) fn wish_at_start(&self) -> Wish {
+    pub(super) fn wish_at_start(&self) -> HookOutcome {
         self.wish(Event::GraphStarted, self.code.start, [])
     }
 
     /// Returns what the hooks wish where the run has taken all the steps it may.
-    pub(super) fn wish_at_limit(&self) -> Wish {
+    pub(super) fn wish_at_limit(&self) -> HookOutcome {
         let node = self.position.frontier.first().map_or(self.code.start, |activation| activation.node);
         self.wish(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
     }
@@ -69,21 +60,21 @@ impl Walk<'_> {
             return false;
         }
         match self.wish_at_limit() {
-            Wish::Any => limit - most <= u64::from(u32::MAX),
-            Wish::Sure(Control::Continue { additional_steps }) => {
+            HookOutcome::Any => limit - most <= u64::from(u32::MAX),
+            HookOutcome::Sure(Control::Continue { additional_steps }) => {
                 self.position.extended(self.code, additional_steps) == Some(limit)
             }
-            Wish::Sure(_) => false,
+            HookOutcome::Sure(_) => false,
         }
     }
 
     /// Returns what the hooks wish behind a visit that was committed, which leads to `next`.
-    pub(super) fn wish_behind(&self, visit: &Visit, next: Option<&str>) -> Wish {
+    pub(super) fn wish_behind(&self, visit: &Visit, next: Option<&str>) -> HookOutcome {
         // What a failure held beside its text is not always written down.
         if visit.error.is_some() || self.code.hooks(Event::AfterStep).next().is_none() {
-            return Wish::Any;
+            return HookOutcome::Any;
         }
-        let Some(node) = self.code.node_named(&visit.node) else { return Wish::Any };
+        let Some(node) = self.code.node_named(&visit.node) else { return HookOutcome::Any };
         let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
         // Of the calls for a list, hooks are told nothing, and a node without a call has no result.
         let result = hidden(mask, visit.result.clone());
@@ -95,11 +86,11 @@ impl Walk<'_> {
         self.wish(Event::AfterStep, node, values)
     }
 
-    fn wish<const N: usize>(&self, event: Event, node: u16, values: [(&'static str, Value); N]) -> Wish {
+    fn wish<const N: usize>(&self, event: Event, node: u16, values: [(&'static str, Value); N]) -> HookOutcome {
         if self.code.hooks(event).next().is_none() {
-            return Wish::Any;
+            return HookOutcome::Any;
         }
-        let Some(state) = self.state.as_deref() else { return Wish::Any };
+        let Some(state) = self.state.as_deref() else { return HookOutcome::Any };
         let told = told(self.code, state, &self.position, values);
         for hook in self.code.hooks(event) {
             let asked = AtomicBool::new(false);
@@ -112,19 +103,19 @@ impl Walk<'_> {
             let env = Env::new(self.code, &self.position, state, &at, &now);
             let steering = self.code.hook(hook, &env.context, &told, &mut Notes::default());
             if asked.load(Ordering::Relaxed) {
-                return Wish::Any;
+                return HookOutcome::Any;
             }
             match steering {
                 // A hook that fails has no effect (R154).
                 Err(_) | Ok(None) => {}
-                Ok(Some(Steering::Call(_))) => return Wish::Any,
+                Ok(Some(Steering::Call(_))) => return HookOutcome::Any,
                 Ok(Some(Steering::Answer(answer))) => {
                     if let Some(control) = Control::read(answer.view()) {
-                        return Wish::Sure(control);
+                        return HookOutcome::Sure(control);
                     }
                 }
             }
         }
-        Wish::Any
+        HookOutcome::Any
     }
 }

@@ -13,19 +13,24 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
-use super::dated::Dated;
-use super::failures::{run_inside, says_ended};
-use super::{Audit, Lost, Proven, Session, Walk, is_result, misfit, prove};
-use crate::engine::Finished;
-use crate::engine::nested::{MOST_CALLS, failure_inside, graph_of, is_computed, is_told_secrets, nested_id};
-use crate::graph::Tool;
+use crate::activation::Activation;
+use crate::admission::{granted, required_environment};
+use crate::audit::dated::Dated;
+use crate::audit::failures::{run_inside, says_ended};
+use crate::audit::prove::{Audit, Proven, prove};
+use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, is_result, misfit};
+use crate::call::Parent;
+use crate::graph::{Notes, Now};
+use crate::lane::Request;
 use crate::machine::Machine;
-use crate::record::{Done, End, JournalError, Parent, Sealed, SnapshotDraft, Status, Verified, Visit};
-use crate::runtime::{granted, required_environment};
+use crate::past::Past;
+use crate::record::{End, JournalError, Sealed, SnapshotDraft, Verified, Visit};
 use crate::seal::SealKey;
-use crate::step::{Activation, Env, Notes, Now, Planned, Request, plan, plan_item};
+use crate::status::Status;
+use crate::step::{
+    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
+};
 use crate::store::{Store, StoreError};
-use crate::travel::Past;
 
 /// Why a run and the runs inside it are not proven.
 #[derive(Debug, thiserror::Error)]
@@ -202,7 +207,7 @@ impl ItemsFailed {
     }
 
     /// Takes the last run of the call for an item.
-    fn take(&mut self, call: &Inside, last: Option<&Proven>) {
+    fn take(&mut self, call: &CallInside, last: Option<&Proven>) {
         if last.is_some_and(|run| run.audit.status == Status::Error) {
             self.failed.extend(call.parent.item);
         }
@@ -226,171 +231,6 @@ impl ItemsFailed {
 fn named_item(error: &str) -> Option<(u64, &str)> {
     let (item, text) = error.strip_prefix("item ")?.split_once(": ")?;
     Some((item.parse().ok()?, text))
-}
-
-/// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
-/// step, and of those inside them. A run that is resumed uses what they returned.
-///
-/// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
-pub(crate) async fn verify_inside(
-    machine: &Arc<dyn Machine>,
-    run: &RunId,
-    records: &[Sealed],
-    done: &Finished,
-    store: &dyn Store,
-    key: &PublicKey,
-    seal: Option<&SealKey>,
-) -> Result<(), AuditError> {
-    let nothing = Finished::new();
-    let journal = |run: &RunId, reason| AuditError::Journal { run: run.clone(), reason };
-    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed], done: &Finished| {
-        let begun = begun(&**machine, run, records, done, key, seal).map_err(|reason| journal(run, reason))?;
-        Ok::<_, AuditError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
-    };
-    let mut waiting = begun(machine, run, records, done)?;
-    while let Some((outer, call)) = waiting.pop() {
-        let Begun { seq, parent, tool, id, attempts, has_result } = call;
-        let misfit = |reason: &str| {
-            journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
-        };
-        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
-        let mut is_there = false;
-        for attempt in 1..=attempts {
-            let id = nested_id(&parent.run, parent.step, parent.item, attempt);
-            let records = match store.load(&id).await {
-                Ok(records) => records,
-                // A call may fail before its run begins.
-                Err(StoreError::NotFound(_)) => continue,
-                Err(source) => return Err(AuditError::Store { run: id, source }),
-            };
-            let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
-            let (_, start) = start.map_err(|reason| journal(&id, reason))?;
-            if start.parent.as_ref() != Some(&parent) || start.digest != inner.graph().digest {
-                return Err(misfit("is told of a run that it did not begin"));
-            }
-            waiting.extend(begun(&inner, &id, &records, &nothing)?);
-            is_there = true;
-        }
-        if has_result && !is_there {
-            return Err(misfit("was told of a run of which there is no journal"));
-        }
-    }
-    Ok(())
-}
-
-/// A call of a graph that is written down.
-struct Begun {
-    /// The record that tells of it.
-    seq: u64,
-    parent: Parent,
-    tool: u16,
-    /// The graph's id, where the node computes it.
-    id: Option<ItemId>,
-    /// How often it was made at most.
-    attempts: u64,
-    has_result: bool,
-}
-
-/// Returns the calls of graphs that the committed visits of a run made, and those that are `done` of its next step.
-fn begun(
-    machine: &dyn Machine,
-    run: &RunId,
-    records: &[Sealed],
-    done: &Finished,
-    key: &PublicKey,
-    seal: Option<&SealKey>,
-) -> Result<Vec<Begun>, JournalError> {
-    let mut all = Vec::new();
-    let code = machine.graph();
-    let may_run = |tool: &&Tool| tool.by == Performer::Graph || is_computed(tool);
-    if !code.tools.iter().any(|tool| may_run(&tool)) {
-        return Ok(all);
-    }
-    let called = |node: u16| {
-        let asks = code.asks(node);
-        asks.tool().and_then(|index| code.tool(index).filter(may_run).map(|tool| (index, tool, asks.is_each())))
-    };
-    let mut past = Past::open(machine, run, records, key, seal)?;
-    while let Some((seq, step, _)) = past.next_step()? {
-        let visits = step.visits.clone();
-        let frontier = past.position.frontier.clone();
-        for (visit, activation) in visits.iter().zip(&frontier) {
-            let node = code.node(activation.node);
-            let Some((index, tool, is_each)) = called(activation.node) else { continue };
-            let one = |item, has_result| Begun {
-                seq,
-                parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
-                tool: index,
-                id: is_computed(tool).then(|| computed(&past, activation, visit.now, item)).flatten(),
-                attempts: visit.calls.max(1),
-                has_result,
-            };
-            // A computed id may be that of a tool, which begins no run.
-            let is_graph =
-                |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
-            if !is_each {
-                let call = one(None, visit.error.is_none());
-                if is_graph(&call) || visit.run.is_some() {
-                    all.push(call);
-                }
-                continue;
-            }
-            let failed = |index| visit.items.iter().any(|failed| failed.item == index);
-            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
-            all.extend(items.filter(is_graph));
-        }
-        past.go_on()?;
-    }
-    let first = past.position.steps + 1;
-    let mut done: Vec<&Done> = done.values().collect();
-    done.sort_unstable_by_key(|done| (done.step, done.item));
-    for Done { step, item, calls, run: named, now, .. } in done {
-        let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
-        let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
-        let node = code.node(activation.node);
-        let Some((tool, row, _)) = called(activation.node) else { continue };
-        let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
-        if named.is_some() || graph_of(machine, tool, id.as_ref()).is_some() {
-            all.push(Begun {
-                seq: past.when.1,
-                parent: Parent { run: run.clone(), step: *step, node: node.name.clone(), item: *item },
-                tool,
-                id,
-                attempts: (*calls).max(1),
-                has_result: true,
-            });
-        }
-    }
-    Ok(all)
-}
-
-/// Returns the id that a call computed that was told the time `now`, if that can be told: `item` is its place in the list of a foreach.
-fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
-    let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
-    let now = Now::new(&clock);
-    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now);
-    let notes = &mut Notes::default();
-    match (plan(&env, notes).ok()?, item) {
-        (Planned::Call(request), None) => request.id,
-        (Planned::Each { items, .. }, Some(item)) => {
-            let item = items.get(usize::try_from(item).ok()?)?;
-            plan_item(&env, item, notes).ok()?.id
-        }
-        _ => None,
-    }
-}
-
-/// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
-fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
-    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
-    let now = Now::new(&clock);
-    let planned = past.state().and_then(|state| {
-        plan(&Env::new(past.graph(), &past.position, state, activation, &now), &mut Notes::default()).ok()
-    });
-    match planned {
-        Some(Planned::Each { items, .. }) => items.len() as u64,
-        _ => visit.changes.values().next().and_then(Value::as_array).map_or(0, |list| list.len() as u64),
-    }
 }
 
 /// Proves where a run began that began in another, and where that one began, as far as the store has them. False if it has not all,
@@ -446,62 +286,9 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     begins == stood && state.inputs().to_plain_value() == before.inputs().to_plain_value()
 }
 
-/// A call of a graph, as a run's journal tells of it.
-#[derive(Debug, Clone)]
-pub(super) struct Inside {
-    /// The record that tells of it.
-    seq: u64,
-    parent: Parent,
-    tool: u16,
-    /// The graph's id, where the node computes it.
-    id: Option<ItemId>,
-    /// How often it was made at most; none where nobody knows.
-    attempts: Option<u64>,
-    /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
-    most_missed: u64,
-    /// What the visit of a foreach counts of its calls.
-    counted: Option<u64>,
-    /// Whether the other items of the list call graphs too.
-    is_one_of_all: bool,
-    /// The run that the visit names as that of its last call; of a foreach none is named.
-    named: Option<RunId>,
-    /// What the call gives; none where that cannot be told.
-    inputs: Option<Value>,
-    /// What the last call gave of a visit that was told the time.
-    last_inputs: Option<Value>,
-    /// What the call gives, where that depends on the time.
-    dated: Vec<Dated>,
-    /// What held for the run around it, in each session that can have made the call.
-    sessions: Vec<Session>,
-    /// What the graph around it permits.
-    permissions: Grants,
-    /// Whether the call is given up after a time.
-    may_time_out: bool,
-    said: Said,
-    /// The error and its code that the run around it ended with at the node.
-    ended: Option<(String, Option<String>)>,
-    /// The error that the run around it ended with at the list of which this is the call for an item.
-    list_ended: Option<String>,
-}
-
-/// What a visit was told of a run inside it.
-#[derive(Debug, Clone)]
-enum Said {
-    Result(Value),
-    /// The call returned a result, which is not written down.
-    Success,
-    Failure {
-        error: String,
-        /// What the edges saw of it besides, where that is written down.
-        data: Option<Value>,
-    },
-    /// It is not written down, or sealed.
-    Nothing,
-}
-
-impl Walk<'_> {
+impl Replayer<'_> {
     /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
-    pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<Inside> {
+    pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<CallInside> {
         let numbered = (self.position.steps + 1..).zip(&self.position.frontier);
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
         // Steps that are not written at once can have been taken in a session before.
@@ -509,8 +296,8 @@ impl Walk<'_> {
         // Where a step visits a node twice, which of the visits the run ended at is not written down.
         let frontier = &self.position.frontier;
         let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
-        let once = |call: &Inside| self.code.node_named(&call.parent.node).is_some_and(is_once);
-        all.map(|call| Inside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
+        let once = |call: &CallInside| self.code.node_named(&call.parent.node).is_some_and(is_once);
+        all.map(|call| CallInside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
             .map(|call| if once(&call) { call.ended(end) } else { call })
             .collect()
     }
@@ -523,7 +310,7 @@ impl Walk<'_> {
         visit: Option<&Visit>,
         activation: &Activation,
         at: SystemTime,
-    ) -> Vec<Inside> {
+    ) -> Vec<CallInside> {
         let node = self.code.node(activation.node);
         let asks = self.code.asks(activation.node);
         let Some(called) = asks.tool() else { return Vec::new() };
@@ -532,7 +319,7 @@ impl Walk<'_> {
             Some(tool) if is_computed(tool) => true,
             _ => return Vec::new(),
         };
-        let blank = Inside {
+        let blank = CallInside {
             seq,
             parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item: None },
             tool: called,
@@ -550,7 +337,7 @@ impl Walk<'_> {
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
             may_time_out: node.timeout.is_some(),
-            said: Said::Nothing,
+            said: SaidInside::Nothing,
             ended: None,
             list_ended: None,
         };
@@ -573,12 +360,12 @@ impl Walk<'_> {
 
     fn call_of_action(
         &self,
-        mut one: Inside,
+        mut one: CallInside,
         is_computed: bool,
         visit: Option<&Visit>,
         activation: &Activation,
         at: SystemTime,
-    ) -> Option<Inside> {
+    ) -> Option<CallInside> {
         let clock = || at;
         let request = |now: &Now<'_>| match self.planned(activation, now) {
             Some(Planned::Call(request)) => Some(request),
@@ -604,9 +391,11 @@ impl Walk<'_> {
         };
         one.said = match &visit.error {
             // With a result, it is not the call that failed.
-            Some(error) if visit.result.is_null() => Said::Failure { error: error.clone(), data: visit.data.clone() },
-            _ if self.state.is_some() => Said::Result(visit.result.clone()),
-            _ => Said::Nothing,
+            Some(error) if visit.result.is_null() => {
+                SaidInside::Failure { error: error.clone(), data: visit.data.clone() }
+            }
+            _ if self.state.is_some() => SaidInside::Result(visit.result.clone()),
+            _ => SaidInside::Nothing,
         };
         one.named.clone_from(&visit.run);
         // Of a call that failed before its run began there is nothing to find.
@@ -615,12 +404,12 @@ impl Walk<'_> {
 
     fn calls_of_foreach(
         &self,
-        blank: &Inside,
+        blank: &CallInside,
         is_computed: bool,
         visit: Option<&Visit>,
         activation: &Activation,
         at: SystemTime,
-    ) -> Vec<Inside> {
+    ) -> Vec<CallInside> {
         let clock = || at;
         let now = Now::known_at(&clock, told_time(visit));
         let Some(Planned::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
@@ -651,25 +440,25 @@ impl Walk<'_> {
             let failed = visit.and_then(|visit| visit.items.iter().find(|failed| failed.item == index));
             let place = || collected?.get(usize::try_from(index).ok()?).cloned();
             one.said = match failed {
-                Some(failed) => Said::Failure { error: failed.error.clone(), data: place() },
+                Some(failed) => SaidInside::Failure { error: failed.error.clone(), data: place() },
                 None if visit.is_none() => self.done_before(one.parent.step, Some(index)),
                 // At another time, the id may be that of a tool.
-                None if is_computed && now.known().is_some() => place().map_or(Said::Nothing, Said::Result),
-                None => place().map_or(Said::Success, Said::Result),
+                None if is_computed && now.known().is_some() => place().map_or(SaidInside::Nothing, SaidInside::Result),
+                None => place().map_or(SaidInside::Success, SaidInside::Result),
             };
             one
         });
-        let mut all: Vec<Inside> = each.filter(|one: &Inside| !is_computed || one.id.is_some()).collect();
+        let mut all: Vec<CallInside> = each.filter(|one: &CallInside| !is_computed || one.id.is_some()).collect();
         let is_all = all.len() == length;
         all.iter_mut().for_each(|one| one.is_one_of_all = is_all);
         all
     }
 
     /// Returns the result of a call of the next step that a `calls` record tells of.
-    fn done_before(&self, step: u64, item: Option<u64>) -> Said {
+    fn done_before(&self, step: u64, item: Option<u64>) -> SaidInside {
         match self.done.get(&(step, item)) {
-            Some(done) if self.state.is_some() => Said::Result(done.result.clone()),
-            _ => Said::Nothing,
+            Some(done) if self.state.is_some() => SaidInside::Result(done.result.clone()),
+            _ => SaidInside::Nothing,
         }
     }
 }
@@ -689,7 +478,7 @@ fn first(mut request: Request) -> Value {
     request.arguments.take::<Value>("")
 }
 
-impl Inside {
+impl CallInside {
     fn id(&self, attempt: u64) -> RunId {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
     }
@@ -713,9 +502,9 @@ impl Inside {
     /// Returns which call began the run that the visit was told of, if it says that.
     fn named_attempt(&self) -> Option<u64> {
         let run = match &self.said {
-            Said::Result(result) => result.get("graph_run_id")?.as_str()?,
-            Said::Failure { error, .. } => run_inside(error)?,
-            Said::Success | Said::Nothing => return None,
+            SaidInside::Result(result) => result.get("graph_run_id")?.as_str()?,
+            SaidInside::Failure { error, .. } => run_inside(error)?,
+            SaidInside::Success | SaidInside::Nothing => return None,
         };
         let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
         let is_its = |attempt: &u64| self.id(*attempt).as_str() == run;
@@ -768,7 +557,7 @@ impl Inside {
         let last = begun.last.as_ref().map(|(last, _)| *last);
         let is_known = match (&self.said, last) {
             _ if named.is_some() => true,
-            (Said::Success, Some(_)) => self.is_first_session(),
+            (SaidInside::Success, Some(_)) => self.is_first_session(),
             (_, Some(_)) => !self.may_miss(inner),
             (_, None) => false,
         };
@@ -858,25 +647,25 @@ impl Inside {
         let node = &self.parent.node;
         let Some(run) = last else {
             return match &self.said {
-                Said::Result(_) | Said::Success => {
+                SaidInside::Result(_) | SaidInside::Success => {
                     Err(format!("node `{node}` was told of a run of which there is no journal"))
                 }
-                Said::Failure { error, .. } if says_ended(error) => {
+                SaidInside::Failure { error, .. } if says_ended(error) => {
                     Err(format!("node `{node}` was told of a run of which there is no journal"))
                 }
-                Said::Failure { .. } | Said::Nothing => Ok(()),
+                SaidInside::Failure { .. } | SaidInside::Nothing => Ok(()),
             };
         };
         let id = &run.audit.run;
         let is_done = is_result(run.audit.status);
         let may_hide = !outer.graph().settings.secrets.is_empty();
         match &self.said {
-            Said::Nothing => self.ends_with(inner, run, may_hide),
-            Said::Result(_) | Said::Success if !is_done => {
+            SaidInside::Nothing => self.ends_with(inner, run, may_hide),
+            SaidInside::Result(_) | SaidInside::Success if !is_done => {
                 Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
             }
-            Said::Success => Ok(()),
-            Said::Result(said) => {
+            SaidInside::Success => Ok(()),
+            SaidInside::Result(said) => {
                 // Without the key of its secrets, nothing of it was computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
                 let is_plain = is_told_secrets(outer.graph(), self.tool, inner.graph());
@@ -888,14 +677,14 @@ impl Inside {
                 }
             }
             // The call was given up, and its run let be wherever it was.
-            Said::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
-            Said::Failure { .. } if is_done => {
+            SaidInside::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
+            SaidInside::Failure { .. } if is_done => {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
-            Said::Failure { .. } if !self.may_fail_before(run) => {
+            SaidInside::Failure { .. } if !self.may_fail_before(run) => {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
             }
-            Said::Failure { error: said, data } => {
+            SaidInside::Failure { error: said, data } => {
                 let Some(lost) = &run.failed else {
                     return match says_ended(said) {
                         true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),

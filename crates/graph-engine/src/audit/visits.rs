@@ -11,17 +11,17 @@ use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
-use super::failures::{Called, Prospects, SaidFailure};
-use super::{Walk, same};
-use crate::engine::nested::{graph_of, is_computed, nested_id};
-use crate::engine::{element, failed};
-use crate::error::{Category, Failure};
-use crate::graph::{Node, Tool};
-use crate::machine::Cells;
-use crate::record::{Done, ItemFailure, Visit};
+use crate::activation::Activation;
+use crate::audit::failures::{Called, Prospects, SaidFailure};
+use crate::audit::replayer::{Replayer, same};
+use crate::failure::{Category, Failure, ItemFailure};
+use crate::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
+use crate::lane::Request;
+use crate::record::{Done, Visit, has_shape, said_edges, said_way};
+use crate::state::Cells;
 use crate::step::{
-    Activation, Asks, Env, Facts, Notes, Now, Outcome, Planned, Request, Settled, Way, has_shape, items_failed, plan,
-    plan_item, said_edges, said_way, settle,
+    Env, Facts, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id, plan,
+    plan_item, settle,
 };
 
 /// What the runtime says of a cache entry that it does not use, which no graph knows.
@@ -29,7 +29,7 @@ const CACHE_WARNING: &str = "the cache entry ";
 
 /// What came of the calls of a visit, as its record has it.
 #[derive(Default)]
-struct Calls {
+struct CallsOfVisit {
     /// Why they failed; none if they did not, or the visit failed on what they returned.
     failure: Option<Failure>,
     /// What those of a foreach returned.
@@ -43,19 +43,19 @@ struct Calls {
 }
 
 /// What a node looks at, with whether it asked for the time.
-struct Clock<'a> {
+struct ReadingClock<'a> {
     told: SystemTime,
     asked: &'a AtomicBool,
 }
 
-impl Clock<'_> {
+impl ReadingClock<'_> {
     fn tell(&self) -> SystemTime {
         self.asked.store(true, Ordering::Relaxed);
         self.told
     }
 }
 
-impl Walk<'_> {
+impl Replayer<'_> {
     /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
     ///
     /// `is_alone` is whether no other node is visited in its step.
@@ -70,7 +70,7 @@ impl Walk<'_> {
         self.shape(visit, activation.node)?;
         let Some(state) = self.state.as_deref() else { return said_way(self.code, activation.node, visit) };
         let asked = AtomicBool::new(false);
-        let clock = Clock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
+        let clock = ReadingClock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -78,7 +78,7 @@ impl Walk<'_> {
         let planned = plan(&env, &mut notes);
         let before = notes.take();
         let mut calls = match planned {
-            Ok(Planned::Compute | Planned::Finish) => Calls::default(),
+            Ok(Planned::Compute | Planned::Finish) => CallsOfVisit::default(),
             Ok(Planned::Call(request)) => self.action(visit, activation.node, request, is_alone)?,
             Ok(Planned::Each { items, .. }) => self.each(visit, activation, state, &items)?,
             Err(failure) => self.not_planned(visit, activation.node, failure)?,
@@ -124,7 +124,7 @@ impl Walk<'_> {
     }
 
     /// Settles a visit as the engine does, and fails where the journal says something else.
-    fn settle(&self, visit: &Visit, env: &Env<'_>, calls: &mut Calls, notes: &mut Notes) -> Result<Way, String> {
+    fn settle(&self, visit: &Visit, env: &Env<'_>, calls: &mut CallsOfVisit, notes: &mut Notes) -> Result<Way, String> {
         let (code, node) = (self.code, self.code.node(env.at.node));
         let mut changes = Vec::new();
         let failure = match calls.unknown {
@@ -190,7 +190,7 @@ impl Walk<'_> {
     }
 
     /// Reads what a visit says that could not make its calls.
-    fn not_planned(&self, visit: &Visit, at: u16, failure: Box<Failure>) -> Result<Calls, String> {
+    fn not_planned(&self, visit: &Visit, at: u16, failure: Box<Failure>) -> Result<CallsOfVisit, String> {
         let node = self.code.node(at);
         if self.code.asks(at) == Asks::Nothing {
             return Err(fails(node, &failure.message));
@@ -201,11 +201,11 @@ impl Walk<'_> {
         if says_one || !visit.items.is_empty() || visit.cached {
             return Err(format!("node `{}` makes no call: {}", node.name, failure.message));
         }
-        Ok(Calls { failure: Some(*failure), in_order: true, ..Calls::default() })
+        Ok(CallsOfVisit { failure: Some(*failure), in_order: true, ..CallsOfVisit::default() })
     }
 
     /// Reads what a visit says of its call.
-    fn action(&self, visit: &Visit, at: u16, mut request: Request, is_alone: bool) -> Result<Calls, String> {
+    fn action(&self, visit: &Visit, at: u16, mut request: Request, is_alone: bool) -> Result<CallsOfVisit, String> {
         let node = self.code.node(at);
         let done = self.done.get(&(visit.step, None));
         let tool = self.code.tool(request.tool).ok_or("there is no such tool")?;
@@ -233,7 +233,7 @@ impl Walk<'_> {
         let Some(error) = &visit.error else {
             may_succeed(&prospects, &node.name)?;
             self.returns(request.tool, tool, &visit.result)?;
-            return Ok(Calls::default());
+            return Ok(CallsOfVisit::default());
         };
         if done.is_some() || visit.cached || !visit.result.is_null() {
             // It failed on what its call returned.
@@ -247,7 +247,7 @@ impl Walk<'_> {
                     node.name
                 ));
             }
-            return Ok(Calls::default());
+            return Ok(CallsOfVisit::default());
         }
         // What the edges did not see of a failure is not written down.
         let data = visit.suppressed.then(|| visit.data.as_ref().map(Cow::Borrowed));
@@ -259,7 +259,7 @@ impl Walk<'_> {
             self.given_up(visit, at, category)?;
         }
         let failure = Failure { data: visit.data.clone(), ..Failure::of(category, error) };
-        Ok(Calls { failure: Some(failure), ..Calls::default() })
+        Ok(CallsOfVisit { failure: Some(failure), ..CallsOfVisit::default() })
     }
 
     /// Fails if a call would have been made again that failed so, as the node's own policy says.
@@ -284,7 +284,7 @@ impl Walk<'_> {
     }
 
     /// Whether a cache can have what a call returns: that of a tool, without secrets.
-    fn may_be_kept(&self, node: &Node, request: &Request) -> bool {
+    fn may_be_kept(&self, node: &CompiledNode, request: &Request) -> bool {
         let Some(tool) = self.code.tool(request.tool) else { return false };
         let is_tool = tool.by == Performer::Program
             && graph_of(self.machine, request.tool, request.id.as_ref()).is_none()
@@ -293,7 +293,7 @@ impl Walk<'_> {
     }
 
     /// Fails unless a call of a tool can return a value, as the engine takes it.
-    fn returns(&self, index: u16, tool: &Tool, value: &Value) -> Result<(), String> {
+    fn returns(&self, index: u16, tool: &CompiledTool, value: &Value) -> Result<(), String> {
         // Of what a graph returns its own journal tells, and of items what is signed.
         if tool.by != Performer::Program || (!self.code.settings.secrets.is_empty() && has_hidden(value)) {
             return Ok(());
@@ -324,7 +324,7 @@ impl Walk<'_> {
         activation: &Activation,
         state: &dyn Cells,
         items: &[Value],
-    ) -> Result<Calls, String> {
+    ) -> Result<CallsOfVisit, String> {
         let node = self.code.node(activation.node);
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
         let Asks::Each { tool, width, collects } = self.code.asks(activation.node) else {
@@ -373,7 +373,7 @@ impl Walk<'_> {
         {
             return refuse("failed, and none of its items did");
         }
-        Ok(Calls { failure, results: collected.unwrap_or_default(), unknown, warnings, in_order: width <= 1 })
+        Ok(CallsOfVisit { failure, results: collected.unwrap_or_default(), unknown, warnings, in_order: width <= 1 })
     }
 
     /// Fails unless the call for an item can have come to what the visit says. Returns what is noticed when it is planned.
@@ -391,7 +391,7 @@ impl Walk<'_> {
         let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
         // Each call is told the time by itself, which is not written down.
         let asked = AtomicBool::new(false);
-        let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -467,9 +467,9 @@ impl Walk<'_> {
     fn warned(
         &self,
         visit: &Visit,
-        node: &Node,
+        node: &CompiledNode,
         before: Vec<String>,
-        calls: &Calls,
+        calls: &CallsOfVisit,
         behind: Vec<String>,
     ) -> Result<(), String> {
         if visit.warnings.is_empty()
@@ -485,7 +485,7 @@ impl Walk<'_> {
         let mut between: Vec<&String> = calls.warnings.iter().flatten().collect();
         let last = said.len().saturating_sub(behind.len());
         if !calls.in_order && before.len() <= last {
-            // Calls that are made at the same time finish in any order.
+            // CallsOfVisit that are made at the same time finish in any order.
             said[before.len()..last].sort_unstable();
             between.sort_unstable();
         }
@@ -539,8 +539,10 @@ impl Walk<'_> {
     fn succeeds_alone(&self, done: &Done, activation: &Activation, state: &dyn Cells) -> Result<(), String> {
         let node = self.code.node(activation.node);
         let asked = AtomicBool::new(false);
-        let clock =
-            Clock { told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds), asked: &asked };
+        let clock = ReadingClock {
+            told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds),
+            asked: &asked,
+        };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -568,7 +570,7 @@ impl Walk<'_> {
     /// Returns how many items a foreach goes over; none where that depends on the time.
     fn length(&self, activation: &Activation, state: &dyn Cells) -> Option<usize> {
         let asked = AtomicBool::new(false);
-        let clock = Clock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -588,7 +590,7 @@ fn may_succeed(prospects: &Prospects, node: &str) -> Result<(), String> {
     Err(format!("the call of node `{node}` fails: {}", prospects.sure().unwrap_or("its inputs do not fit")))
 }
 
-fn fails(node: &Node, message: &str) -> String {
+fn fails(node: &CompiledNode, message: &str) -> String {
     format!("node `{}` fails: {message}", node.name)
 }
 
@@ -603,7 +605,7 @@ fn seen_besides(place: &Value) -> Option<Cow<'_, Value>> {
     (!rest.is_empty()).then(|| Cow::Owned(Value::Object(rest)))
 }
 
-fn is_thread(tool: &Tool, request: &Request) -> bool {
+fn is_thread(tool: &CompiledTool, request: &Request) -> bool {
     request.id.as_ref().or(tool.id.as_ref()).is_some_and(|id| id.as_str() == THREAD_DIRECTIVE)
 }
 

@@ -8,18 +8,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use graph_model::program::{self, Performer};
-use graph_model::value::{AsView, Map, Value, View};
+use graph_model::value::{AsView, Value, View};
 
-use super::perform::{Job, failed};
-use super::{Answer, StepContext, panic_text, state_value};
+use crate::activation::Activation;
 use crate::call::More;
 use crate::classify::Classification;
-use crate::error::Failure;
-use crate::graph::{CompiledGraph, Hook, Steering};
+use crate::engine::call_result::PendingCall;
+use crate::engine::run_state::StepContext;
+use crate::failure::Failure;
+use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, Layer, Told};
-use crate::machine::Cells;
-use crate::record::Status;
-use crate::step::{Activation, Notes, Now, Position, Request};
+use crate::lane::{GuardedCall, Request, panic_text};
+use crate::status::Status;
+use crate::step::{at_limit, failed, told};
 
 /// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
 fn told_error(failure: &Failure) -> Value {
@@ -47,7 +48,7 @@ impl StepContext {
     /// Asks the hooks what is to be done about a call that failed.
     pub(super) async fn error_hooks(
         &self,
-        job: &Job<'_>,
+        job: &PendingCall<'_>,
         failure: &Failure,
         class: &Classification,
         attempt: u32,
@@ -108,7 +109,7 @@ impl StepContext {
     }
 
     /// Reads what a hook's tool answered. A word that is not a control is reported: its author may have meant one.
-    fn control(&self, hook: &Hook, answer: &Value) -> Option<Control> {
+    fn control(&self, hook: &CompiledHook, answer: &Value) -> Option<Control> {
         let control = Control::read(answer.view());
         if control.is_none()
             && let View::Text(word) = answer.view().step("action")
@@ -153,7 +154,7 @@ impl StepContext {
     }
 
     /// Asks one of the graph's own hooks. Whatever goes wrong with it is said and has no other effect (R154).
-    async fn ask_own(&self, hook: &Hook, node: u16, step: u64, told: &Value) -> Option<Control> {
+    async fn ask_own(&self, hook: &CompiledHook, node: u16, step: u64, told: &Value) -> Option<Control> {
         match self.run_own(hook, node, step, told).await {
             Ok(control) => control,
             Err(failure) => {
@@ -165,7 +166,13 @@ impl StepContext {
         }
     }
 
-    async fn run_own(&self, hook: &Hook, node: u16, step: u64, told: &Value) -> Result<Option<Control>, Box<Failure>> {
+    async fn run_own(
+        &self,
+        hook: &CompiledHook,
+        node: u16,
+        step: u64,
+        told: &Value,
+    ) -> Result<Option<Control>, Box<Failure>> {
         let steering = {
             let clock = || self.runtime.clock.now();
             let now = Now::new(&clock);
@@ -184,7 +191,7 @@ impl StepContext {
 
     async fn call_for_hook(
         &self,
-        hook: &Hook,
+        hook: &CompiledHook,
         node: u16,
         step: u64,
         mut request: Request,
@@ -205,7 +212,7 @@ impl StepContext {
             .lane
             .call(request.tool, &mut request.arguments, &slot.call)
             .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
-        self.bounded(Some(HOOK_TIME), Answer(calling)).await??;
+        self.bounded(Some(HOOK_TIME), GuardedCall(calling)).await??;
         let answer = slot.lane.outcome();
         if let Some(vault) = &self.vault {
             vault.learn(self.graph().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
@@ -237,34 +244,4 @@ impl StepContext {
             }
         }
     }
-}
-
-/// Returns what the hooks of an event see.
-pub(crate) fn told<const N: usize>(
-    code: &CompiledGraph,
-    state: &dyn Cells,
-    position: &Position,
-    values: [(&'static str, Value); N],
-) -> Value {
-    let mut told = Map::new();
-    told.insert("graph_id".to_owned(), Value::from(code.id.as_str()));
-    for (name, value) in values {
-        told.insert(name.to_owned(), value);
-    }
-    let mut state = state_value(code, state, position);
-    if let Value::Object(state) = &mut state {
-        state.insert("step_count".to_owned(), Value::from(position.steps));
-    }
-    told.insert("step_count".to_owned(), Value::from(position.steps));
-    told.insert("state".to_owned(), state);
-    Value::Object(told)
-}
-
-/// Returns what the hooks see of a run at its limit.
-pub(crate) fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
-    [
-        ("limit_code", Value::from("max_steps_exceeded")),
-        ("current_value", Value::from(taken)),
-        ("current_max", Value::from(most)),
-    ]
 }

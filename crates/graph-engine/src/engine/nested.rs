@@ -1,30 +1,30 @@
 //! Nested runs: a node whose action is another graph (R188).
 
 use std::future::Future;
-use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use graph_model::digest::Digest;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::Performer;
-use graph_model::secret::Mask;
 use graph_model::value::Value;
-use tracing::Instrument;
+use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
 
-use super::perform::{Job, Made};
-use super::{Ended, Engine, StepContext};
-use crate::error::{Category, Failure, ResumeError, RunError, StartError};
-use crate::graph::{CompiledGraph, Tool};
+use crate::call::Parent;
+use crate::engine::begin::{Begin, Taken, run_span};
+use crate::engine::call_result::{CallResult, PendingCall};
+use crate::engine::ended::{Ended, result_value};
+use crate::engine::run_state::{Engine, StepContext};
+use crate::error::{ResumeError, RunError, StartError};
+use crate::failure::{Category, Failure};
+use crate::graph::CompiledTool;
+use crate::lane::Request;
 use crate::machine::Machine;
-use crate::record::{Journal, Parent, Status};
-use crate::run::{drive_apart, result_value};
-use crate::runtime::{Begin, Runtime, Taken, run_span};
-use crate::step::Request;
+use crate::record::Journal;
+use crate::schedule::in_run;
+use crate::status::Status;
+use crate::step::{TOO_DEEP, failure_inside, is_computed, is_told_secrets, nested_id};
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
-
-/// What a call of a graph says that may nest no deeper.
-pub(crate) const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
@@ -35,10 +35,10 @@ impl StepContext {
     /// Its run is called after this one, so a crash finds it again: what it had committed is not done twice.
     pub(super) fn run_nested<'a>(
         &'a self,
-        job: &'a Job<'_>,
+        job: &'a PendingCall<'_>,
         machine: Arc<dyn Machine>,
         mut request: Request,
-        made: &'a mut Made,
+        made: &'a mut CallResult,
     ) -> Running<'a> {
         Box::pin(async move {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
@@ -55,7 +55,7 @@ impl StepContext {
                 item: job.item.map(|(index, _)| index),
             };
             let begin = self.begin_inside(id.clone(), parent, depth);
-            let runtime = Runtime::of(&self.runtime);
+            let runtime = &self.runtime;
             let span = run_span(&id, &machine.graph().id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
@@ -99,7 +99,7 @@ impl StepContext {
         id: &RunId,
         ended: Result<Ended, RunError>,
         is_plain: bool,
-        made: &mut Made,
+        made: &mut CallResult,
     ) -> Result<Value, Box<Failure>> {
         let error = match ended {
             Ok(ended) => return Ok(ended.result(id, is_plain)),
@@ -168,7 +168,7 @@ impl Engine {
         let parent = journal.start.parent.ok_or("its journal names no parent")?;
         let begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
         let span = run_span(run, &machine.graph().id);
-        let taken = Runtime::of(&self.runtime).take_up(begin, machine).instrument(span.clone()).await;
+        let taken = self.runtime.take_up(begin, machine).instrument(span.clone()).await;
         match taken.map_err(|error| error.to_string())? {
             Taken::Ended(_) => Ok(()),
             // The wish is there already: it makes no call.
@@ -182,7 +182,7 @@ impl Engine {
     /// Returns the graph of this id among those that the run's graph nests.
     fn graph_inside(&self, id: &str) -> Option<Arc<dyn Machine>> {
         let rows = (0_u16..).zip(&self.graph().tools);
-        let named = |(at, row): (u16, &Tool)| match row.by {
+        let named = |(at, row): (u16, &CompiledTool)| match row.by {
             Performer::Graph => self.machine.nested(at).filter(|graph| graph.graph().id.as_str() == id),
             _ if is_computed(row) => self.machine.nested_called(&ItemId::new(id).ok()?).ok().flatten(),
             _ => None,
@@ -191,62 +191,17 @@ impl Engine {
     }
 }
 
-/// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
-pub(crate) fn is_computed(tool: &Tool) -> bool {
-    tool.by == Performer::Program && tool.id.is_none()
-}
-
-/// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
-pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
-    match machine.graph().tool(tool)? {
-        row if row.by == Performer::Graph => machine.nested(tool),
-        // A graph that cannot run begins no run.
-        row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
-        _ => None,
-    }
-}
-
-/// Returns the id of the run that a call begins, the `call`th of its visit or item: the same each time it is made after a crash.
-pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId {
-    let mut id = format!("{run}-{step}");
-    if let Some(item) = item {
-        id.push_str(&format!("_{item}"));
-    }
-    if call > 1 {
-        id.push_str(&format!("-again{}", call - 1));
-    }
-    RunId::new(id.clone()).unwrap_or_else(|_| {
-        let digest = Digest::of(&id).to_hex();
-        RunId::new(format!("nested-{}", &digest[..32])).expect("hex digits are letters of a run id")
-    })
-}
-
-/// How many calls are tried where a run's id does not say which of them began it.
-pub(crate) const MOST_CALLS: u64 = 1000;
-
-/// Whether one of these calls, of a visit or item of `outer`, begins a run that is called `run`.
-pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, calls: RangeInclusive<u64>) -> bool {
-    let is = |call: u64| nested_id(outer, step, item, call).as_str() == run;
-    let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
-    let call = again.map_or(1, |again| again.saturating_add(1));
-    // An id that would be too long is the digest of what it would be.
-    (calls.contains(&call) && is(call)) || (run.starts_with("nested-") && calls.take(MOST_CALLS as usize).any(is))
-}
-
-/// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they
-/// do unless the two nest each other.
-pub(crate) fn is_told_secrets(outer: &CompiledGraph, tool: u16, inner: &CompiledGraph) -> bool {
-    let known = match outer.settings.secrets.tools.get(&tool) {
-        Some(Mask::Fields(fields)) => fields.get("output"),
-        _ => None,
-    };
-    known == inner.settings.secrets.output.as_ref()
-}
-
-/// Returns what a node is told whose run failed.
-pub(crate) fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
-    match node {
-        Some(node) => format!("{error} (node `{node}` of run `{run}`)"),
-        None => error.to_owned(),
+/// Drives a run in a task of its own, which ends if nobody waits for it any more.
+///
+/// A run inside a run inside a run … that were all driven by one task would need as much of its stack as they are deep.
+pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, RunError> {
+    let run = engine.facts.id.clone();
+    let mut task = JoinSet::new();
+    task.spawn(in_run(engine.drive()).instrument(span));
+    let stopped = |reason: String| Err(RunError::Stopped { run, reason });
+    match task.join_next().await {
+        Some(Ok(ended)) => ended,
+        Some(Err(error)) => stopped(error.to_string()),
+        None => stopped("its task is gone".to_owned()),
     }
 }

@@ -1,94 +1,46 @@
 //! Performing: the calls of a node, made again where they fail and the graph says so, and bounded in time.
 
 use std::future::Future;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
-use graph_model::name::{ItemId, RunId};
+use graph_model::name::ItemId;
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
-use graph_model::value::{AsView, MOST_LEVELS, Map, Mismatch, Value, View, describe};
+use graph_model::value::{AsView, Map, Value, View};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
-use super::{Answer, Durability, STEPS_A_LOOK, Slot, StepContext, TURN, Visit};
-use crate::backoff;
-use crate::cache::{Asked, Digest, Fresh};
+use crate::activation::Activation;
+use crate::backoff::{self, BUILTIN_RETRIES};
+use crate::cache::{Digest, Fresh};
 use crate::call::More;
 use crate::classify::{Classifier, Evidence};
-use crate::error::{Category, Failure, RunError};
-use crate::graph::Tool;
+use crate::engine::cache_key::Asked;
+use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
+use crate::engine::run_state::{CallSlot, StepContext, VisitState};
+use crate::engine::writing::Durability;
+use crate::failure::{Category, Failure};
+use crate::graph::{CompiledTool, Notes, Now};
 use crate::hooks::Control;
-
-use crate::record::ItemFailure;
-use crate::step::{Activation, Notes, Now, Planned, Request, items_failed, plan, plan_item};
+use crate::lane::{GuardedCall, Request, unfit_parameters};
+use crate::schedule::{STEPS_A_LOOK, TURN};
+use crate::step::{NO_GRAPH, Planned, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out};
 use crate::threads;
-
-/// A call that a visit needs.
-pub(super) struct Job<'a> {
-    pub(super) at: &'a Activation,
-    /// The item, where the node is a foreach.
-    pub(super) item: Option<(u64, &'a Value)>,
-}
-
-/// What came of a call.
-#[derive(Default)]
-pub(super) struct Made {
-    /// What it returned, where that is not in the lane.
-    pub(super) value: Option<Value>,
-    pub(super) failure: Option<Box<Failure>>,
-    /// How often it was made.
-    pub(super) calls: u64,
-    /// How often a hook had it made again.
-    pub(super) hook_retries: u32,
-    /// Whether a hook ended the run.
-    pub(super) is_ended: bool,
-    /// Whether the run was stopped, or its time was up, before the call could be made again.
-    pub(super) is_interrupted: bool,
-    /// Why the run cannot go on: the store of a nested run failed.
-    pub(super) broken: Option<Box<RunError>>,
-    /// The nested run.
-    pub(super) run: Option<RunId>,
-    /// Whether it was not made, since what it would have returned was in the cache.
-    pub(super) cached: bool,
-    /// Under which key what it returned is to be kept.
-    pub(super) key: Option<Digest>,
-    pub(super) warnings: Vec<String>,
-    /// The time of the last plan, if anything asked for it.
-    pub(super) at: Option<std::time::SystemTime>,
-}
-
-/// The calls of a foreach, shared by those who make them.
-struct Calls {
-    /// The next item to be taken.
-    next: usize,
-    /// Whether no more are to be taken.
-    over: bool,
-    /// Whether the run was stopped before all were taken.
-    is_stopped: bool,
-    results: Vec<Value>,
-    failures: Vec<(usize, Made)>,
-    warnings: Vec<String>,
-    calls: u64,
-    /// How many were not made, since what they would have returned was in the cache.
-    cached: usize,
-    fresh: Vec<Fresh>,
-}
 
 impl StepContext {
     /// Visits a node: decides what it does, and does it.
-    pub(super) async fn visit(&self, visit: &mut Visit, slot: &mut Slot, is_alone: bool) {
+    pub(super) async fn visit(&self, visit: &mut VisitState, slot: &mut CallSlot, is_alone: bool) {
         if self.is_observed() {
             self.observe_start(visit.activation.number, visit.activation.node);
         }
         if self.redo(visit) {
             return;
         }
-        let mut made = Made::default();
+        let mut made = CallResult::default();
         let planned = self.plan(&visit.activation, &mut made);
-        let job = Job { at: &visit.activation, item: None };
+        let job = PendingCall { at: &visit.activation, item: None };
         let first = match planned {
             Ok(Planned::Compute | Planned::Finish) => {
                 visit.warnings.append(&mut made.warnings);
@@ -116,10 +68,10 @@ impl StepContext {
     }
 
     /// Goes on after the first call of a visit, which failed.
-    pub(super) async fn visit_again(&self, visit: &mut Visit, slot: &mut Slot) {
+    pub(super) async fn visit_again(&self, visit: &mut VisitState, slot: &mut CallSlot) {
         let failure = visit.failure.take().map(readable);
-        let mut made = Made { calls: 1, failure, at: visit.at, ..Made::default() };
-        let job = Job { at: &visit.activation, item: None };
+        let mut made = CallResult { calls: 1, failure, at: visit.at, ..CallResult::default() };
+        let job = PendingCall { at: &visit.activation, item: None };
         if Box::pin(self.tries_again(&job, &mut made)).await {
             self.complete(&job, slot, None, &mut made).await;
         }
@@ -129,10 +81,10 @@ impl StepContext {
     /// Makes a call until it succeeds or is given up.
     async fn complete(
         &self,
-        job: &Job<'_>,
-        slot: &mut Slot,
+        job: &PendingCall<'_>,
+        slot: &mut CallSlot,
         mut first: Option<Result<Request, Box<Failure>>>,
-        made: &mut Made,
+        made: &mut CallResult,
     ) {
         loop {
             made.calls += 1;
@@ -163,7 +115,7 @@ impl StepContext {
         }
     }
 
-    fn call_span(&self, job: &Job<'_>, request: &Request, made: &Made) -> Span {
+    fn call_span(&self, job: &PendingCall<'_>, request: &Request, made: &CallResult) -> Span {
         let item = job.item.map(|(index, _)| index);
         let known = || self.graph().tool(request.tool).and_then(|tool| tool.id.as_ref());
         let tool = || request.id.as_ref().or_else(known).map_or("", ItemId::as_str);
@@ -171,7 +123,7 @@ impl StepContext {
     }
 
     /// Decides what a node does.
-    fn plan(&self, at: &Activation, made: &mut Made) -> Result<Planned, Box<Failure>> {
+    fn plan(&self, at: &Activation, made: &mut CallResult) -> Result<Planned, Box<Failure>> {
         let clock = || self.runtime.clock.now();
         let now = Now::new(&clock);
         let mut notes = Notes::default();
@@ -182,7 +134,7 @@ impl StepContext {
     }
 
     /// Decides what a call gets, at the time at which it is made (R135).
-    fn plan_call(&self, job: &Job<'_>, made: &mut Made) -> Result<Request, Box<Failure>> {
+    fn plan_call(&self, job: &PendingCall<'_>, made: &mut CallResult) -> Result<Request, Box<Failure>> {
         let Some((_, item)) = job.item else {
             made.warnings.clear();
             return match self.plan(job.at, made)? {
@@ -203,10 +155,10 @@ impl StepContext {
     /// What only some calls wait for is boxed: the future is moved for each call, and each place of a foreach holds one.
     async fn attempt(
         &self,
-        job: &Job<'_>,
-        slot: &mut Slot,
+        job: &PendingCall<'_>,
+        slot: &mut CallSlot,
         mut request: Request,
-        made: &mut Made,
+        made: &mut CallResult,
     ) -> Result<Option<Value>, Box<Failure>> {
         let machine = &*self.machine;
         let node = machine.graph().node(job.at.node);
@@ -257,7 +209,7 @@ impl StepContext {
                     .lane
                     .call(request.tool, &mut request.arguments, &slot.call)
                     .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
-                self.bounded(node.timeout, Answer(calling)).await??;
+                self.bounded(node.timeout, GuardedCall(calling)).await??;
                 let answer = judge(tool, slot.lane.outcome())?;
                 if is_thread {
                     let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
@@ -274,9 +226,9 @@ impl StepContext {
     fn guarded(
         &self,
         tool: u16,
-        slot: &Slot,
+        slot: &CallSlot,
         answer: Result<Option<Value>, Box<Failure>>,
-        made: &mut Made,
+        made: &mut CallResult,
     ) -> Result<Option<Value>, Box<Failure>> {
         let Some(vault) = &self.vault else { return answer };
         let mask = self.graph().settings.secrets.tools.get(&tool);
@@ -293,7 +245,7 @@ impl StepContext {
     }
 
     /// Fails unless the run may make a call (R169–R174).
-    pub(super) fn permit(&self, tool: &Tool, request: &Request) -> Result<(), Box<Failure>> {
+    pub(super) fn permit(&self, tool: &CompiledTool, request: &Request) -> Result<(), Box<Failure>> {
         // What is known before the run begins was checked then.
         if tool.id.is_some() && self.allowed.get(usize::from(request.tool)) == Some(&true) {
             return Ok(());
@@ -312,7 +264,7 @@ impl StepContext {
     }
 
     /// Tells a thread whose child it is; what the graph says itself counts (R178).
-    fn tell_parent(&self, tool: &Tool, request: &mut Request) {
+    fn tell_parent(&self, tool: &CompiledTool, request: &mut Request) {
         let capabilities =
             self.facts.ceiling.iter().fold(self.graph().permissions.clone(), |all, one| all.narrowed(one));
         let capabilities = capabilities.patterns().iter().map(|pattern| Value::from(pattern.as_str())).collect();
@@ -340,7 +292,7 @@ impl StepContext {
         }
     }
 
-    pub(super) async fn run_items(&self, tool: &Tool, mut request: Request) -> Result<Value, Box<Failure>> {
+    pub(super) async fn run_items(&self, tool: &CompiledTool, mut request: Request) -> Result<Value, Box<Failure>> {
         let Some(items) = &self.runtime.items else {
             return Err(Box::new(Failure::permanent(no_spaces(tool))));
         };
@@ -380,7 +332,7 @@ impl StepContext {
     }
 
     /// Decides whether a call that failed is made again, and waits until it is time to.
-    async fn tries_again(&self, job: &Job<'_>, made: &mut Made) -> bool {
+    async fn tries_again(&self, job: &PendingCall<'_>, made: &mut CallResult) -> bool {
         let Some(failure) = &made.failure else { return false };
         if self.facts.stop.is_set() || self.is_overdue() {
             made.is_interrupted = true;
@@ -424,13 +376,13 @@ impl StepContext {
     }
 
     /// Says of a failure that is given up what it was found to be, which the journal keeps.
-    fn note_category(&self, made: &mut Made, category: Category) {
+    fn note_category(&self, made: &mut CallResult, category: Category) {
         if let Some(failure) = &mut made.failure {
             failure.category = category;
         }
     }
 
-    fn end_by_hook(&self, made: &mut Made, message: impl FnOnce(&str) -> String) {
+    fn end_by_hook(&self, made: &mut CallResult, message: impl FnOnce(&str) -> String) {
         made.is_ended = true;
         if let Some(failure) = &mut made.failure {
             failure.message = message(&failure.message);
@@ -438,7 +390,7 @@ impl StepContext {
     }
 
     /// Waits before a call is made again. False if the run was stopped meanwhile, or has not the time.
-    async fn pause(&self, pause: Duration, made: &mut Made) -> bool {
+    async fn pause(&self, pause: Duration, made: &mut CallResult) -> bool {
         if pause.is_zero() {
             // A tool that fails at once, again and again, must not keep others from their turn.
             yield_now().await;
@@ -454,7 +406,7 @@ impl StepContext {
     }
 
     /// Returns a number from 0 to 1 by which a pause is shorter: another for each call, the same when it is asked again.
-    fn lot(&self, job: &Job<'_>, attempt: u32) -> f64 {
+    fn lot(&self, job: &PendingCall<'_>, attempt: u32) -> f64 {
         let item = job.item.map_or(0, |(index, _)| index + 1);
         let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.at.number);
         let digest = Digest::of(text);
@@ -463,9 +415,9 @@ impl StepContext {
     }
 
     /// Makes a call for each item, as many at a time as `width` says.
-    async fn visit_each(&self, visit: &mut Visit, items: Vec<Value>, width: usize) {
+    async fn visit_each(&self, visit: &mut VisitState, items: Vec<Value>, width: usize) {
         let stops = self.graph().stops_at_failure(visit.activation.node);
-        let calls = Mutex::new(Calls {
+        let calls = Mutex::new(ItemCalls {
             next: 0,
             over: false,
             is_stopped: false,
@@ -494,7 +446,7 @@ impl StepContext {
     }
 
     /// Makes the calls of a foreach one after the other, until none is left.
-    async fn work(&self, at: &Activation, items: &[Value], calls: &Mutex<Calls>, stops: bool) {
+    async fn work(&self, at: &Activation, items: &[Value], calls: &Mutex<ItemCalls>, stops: bool) {
         let calls = || calls.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut slot, is_thread) = (self.slot(), self.calls_thread(at.node));
         let mut began = std::time::Instant::now();
@@ -508,7 +460,7 @@ impl StepContext {
                 calls.next += 1;
                 calls.next - 1
             };
-            let job = Job { at, item: Some((index as u64, &items[index])) };
+            let job = PendingCall { at, item: Some((index as u64, &items[index])) };
             let known = self.done(at.number, job.item.map(|(index, _)| index));
             let is_new = known.is_none();
             let mut made = known.unwrap_or_default();
@@ -558,238 +510,7 @@ impl StepContext {
     }
 }
 
-/// What a call of a graph says that the program does not have.
-pub(crate) const NO_GRAPH: &str = "the program has no such graph";
-
-/// Says that a call took longer than it may.
-pub(crate) fn timed_out(limit: Duration) -> String {
-    format!("it timed out after {}", graph_model::duration::shown(limit))
-}
-
-/// Says that the parameters of a call do not fit its tool.
-pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
-    format!("the parameters of `{tool}` do not fit: {mismatch}")
-}
-
-/// Says that a runtime has no spaces for an action on items.
-pub(crate) fn no_spaces(tool: &Tool) -> String {
-    format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name())
-}
-
-/// Says that a run may not make a call; `is_none` if it was granted nothing at all.
-pub(crate) fn denied(tool: &Tool, request: &Request, is_none: bool) -> String {
-    let id = request.id.as_ref().or(tool.id.as_ref());
-    if is_none {
-        let (verb, item, id) = (tool.verb.name(), tool.item.name(), id.map_or("", |id| id.as_str()));
-        return format!("Permission denied: no capabilities. Cannot {verb} {item} '{id}'");
-    }
-    format!("Permission denied: '{}' not covered by capabilities", Capability::new(tool.verb, tool.item, id))
-}
-
-/// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).
-pub(crate) const BUILTIN_RETRIES: u32 = 3;
-
-impl Visit {
-    /// Takes over what came of the visit's call.
-    pub(super) fn take(&mut self, made: Made) {
-        self.called = made.failure.is_none();
-        self.value = made.value;
-        self.failure = made.failure;
-        self.calls = made.calls;
-        self.is_ended = made.is_ended;
-        self.is_interrupted = made.is_interrupted;
-        self.broken = made.broken;
-        self.run = made.run;
-        self.cached = made.cached && self.called;
-        self.at = made.at;
-        self.warnings.extend(made.warnings);
-    }
-
-    /// Takes over what came of the calls of a foreach.
-    fn take_each(&mut self, mut calls: Calls) {
-        calls.failures.sort_by_key(|(index, _)| *index);
-        self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
-        self.warnings.append(&mut calls.warnings);
-        self.cached = calls.cached > 0 && calls.cached == calls.results.len();
-        self.fresh.append(&mut calls.fresh);
-        let count = calls.failures.len();
-        for (index, made) in &mut calls.failures {
-            self.is_ended |= made.is_ended;
-            self.is_interrupted |= made.is_interrupted;
-            if made.broken.is_some() {
-                self.broken = made.broken.take();
-            }
-            if let Some(failure) = &made.failure {
-                self.items.push(ItemFailure { item: *index as u64, error: failure.message.clone() });
-            }
-        }
-        // Interrupted between two items.
-        self.is_interrupted |= calls.is_stopped || (calls.over && count == 0);
-        if let Some((index, made)) = calls.failures.into_iter().next()
-            && let Some(mut failure) = made.failure
-        {
-            failure.message = items_failed(index as u64, &failure.message, count);
-            self.failure = Some(failure);
-        }
-        self.results = Some(calls.results);
-    }
-}
-
 /// Returns what only some calls have, if this one has any of it.
 fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
     (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
-}
-
-/// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
-pub(crate) fn element(result: Value) -> Value {
-    match result {
-        Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
-            map.remove("thread_id").unwrap_or_default()
-        }
-        other => other,
-    }
-}
-
-/// Looks at what a tool returned: unwraps it where no contract says what it is, and fails where it says that it failed
-/// (R119, R180–R182). Returns it where that is not what the lane holds.
-fn judge(tool: &Tool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
-    if tool.typed {
-        return match failed(tool.nests, outcome) {
-            Some(failure) => Err(failure),
-            None => Ok(None),
-        };
-    }
-    let value = unwrap(outcome.to_value());
-    match failed(true, value.view()) {
-        Some(failure) => Err(failure),
-        None => Ok(Some(value)),
-    }
-}
-
-/// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
-#[inline]
-pub(crate) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
-    if nests && !result.is_within(MOST_LEVELS) {
-        return Some(too_deep());
-    }
-    let View::Object(record) = result else { return None };
-    let says_so = matches!(record.get("status").expose(), View::Text("error"))
-        || matches!(record.get("success").expose(), View::Boolean(false));
-    says_so.then(|| told_failure(result))
-}
-
-/// Drops what a tool got of a failure where it nests too deep to be read back from a journal, which edges see.
-fn readable(mut failure: Box<Failure>) -> Box<Failure> {
-    if failure.data.as_ref().is_some_and(|data| !data.view().is_within(MOST_LEVELS)) {
-        failure.data = None;
-    }
-    failure
-}
-
-#[cold]
-fn too_deep() -> Box<Failure> {
-    Box::new(Failure::permanent(format!("expected a value of at most {MOST_LEVELS} levels, found a deeper one")))
-}
-
-#[cold]
-fn told_failure(result: View<'_>) -> Box<Failure> {
-    let error = result.step("error").expose();
-    let message = match error {
-        View::Text(message) => message.to_owned(),
-        View::Null => "unknown".to_owned(),
-        View::Object(_) => match error.step("message") {
-            View::Text(message) => message.to_owned(),
-            _ => describe(error),
-        },
-        other => {
-            let mut text = String::new();
-            other.write_text(&mut text);
-            text
-        }
-    };
-    Box::new(Failure::told(message, result.to_plain_value()))
-}
-
-/// What an envelope has besides what the tool returned.
-const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
-
-/// Takes a tool's answer out of its envelope (R180–R182).
-///
-/// An envelope is an object with `data`, or with a `status` beside a `chain`. What else an object holds is the answer.
-fn unwrap(answer: Value) -> Value {
-    let mut map = match answer {
-        Value::Object(map) => map,
-        Value::Null => return Value::Object(Map::new()),
-        other => return Value::Object(Map::from_iter([("result".to_owned(), other)])),
-    };
-    let is_envelope = map.contains_key("status") && (map.contains_key("data") || map.contains_key("chain"));
-    if !is_envelope {
-        return Value::Object(map);
-    }
-    map.retain(|name, _| !ENVELOPE.contains(&name.as_str()));
-    let failed = map.get("status").and_then(Value::as_str) == Some("error");
-    let error = map.get("error").cloned();
-    let mut inner = match map.get_mut("data").map(Value::take) {
-        Some(Value::Object(inner)) => inner,
-        Some(data) => {
-            map.insert("data".to_owned(), data);
-            return Value::Object(map);
-        }
-        None => return Value::Object(map),
-    };
-    let failed = failed || inner.get("success") == Some(&Value::Bool(false));
-    if failed {
-        inner.insert("status".to_owned(), Value::from("error"));
-        if let Some(error) = error {
-            inner.entry("error").or_insert(error);
-        }
-    }
-    Value::Object(inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_envelope_is_taken_off_and_nothing_inside_is_lost() {
-        for (answer, expected) in [
-            (
-                json!({"status": "success", "data": {"stdout": "42", "path": "a"}, "path": "b"}),
-                json!({"stdout": "42", "path": "a"}),
-            ),
-            (
-                json!({"status": "error", "data": {"x": 1}, "error": "no"}),
-                json!({"x": 1, "status": "error", "error": "no"}),
-            ),
-            (
-                json!({"status": "error", "data": {"error": "in"}, "error": "out"}),
-                json!({"error": "in", "status": "error"}),
-            ),
-            (json!({"status": "success", "data": {"success": false}}), json!({"success": false, "status": "error"})),
-            (json!({"status": "success", "data": "text", "chain": []}), json!({"status": "success", "data": "text"})),
-            (json!({"path": "a", "source": "b"}), json!({"path": "a", "source": "b"})),
-            (json!({"data": {"rows": 1}, "total": 2}), json!({"data": {"rows": 1}, "total": 2})),
-            (json!("text"), json!({"result": "text"})),
-            (json!(null), json!({})),
-        ] {
-            assert_eq!(unwrap(answer.clone()), expected, "{answer}");
-        }
-    }
-
-    #[test]
-    fn a_result_that_says_it_failed_is_a_failure() {
-        let message = |result: Value| failed(true, result.view()).map(|failure| failure.message);
-        assert_eq!(message(json!({"success": false, "error": "no"})), Some("no".into()));
-        assert_eq!(message(json!({"status": "error"})), Some("unknown".into()));
-        assert_eq!(message(json!({"status": "error", "error": {"message": "deep"}})), Some("deep".into()));
-        assert_eq!(message(json!({"success": 0})), None);
-        assert_eq!(message(json!({"status": "ok"})), None);
-        let nested = |levels| (0..levels).fold(json!({}), |inner, _| json!([inner]));
-        assert_eq!(message(nested(MOST_LEVELS - 1)), None);
-        let deep = Some("expected a value of at most 100 levels, found a deeper one".into());
-        assert_eq!(message(nested(MOST_LEVELS)), deep);
-    }
 }

@@ -4,10 +4,12 @@ use std::time::SystemTime;
 
 use graph_model::value::Value;
 
-use super::{Engine, UNFIT};
-use crate::error::{Failure, LastError, RunError};
-use crate::record::Status;
-use crate::step::{FoldError, NO_WAY, Notes};
+use crate::engine::run_state::Engine;
+use crate::error::RunError;
+use crate::failure::{Failure, LastError};
+use crate::graph::Notes;
+use crate::status::Status;
+use crate::step::{FoldError, NO_WAY, UNFIT};
 
 /// What came of one node.
 pub(crate) struct Single {

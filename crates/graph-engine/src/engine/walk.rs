@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use tokio::task::yield_now;
 
-use super::perform::failed;
-use super::{Answer, Engine, RunContext, Slot, Standing, Visit, alone, is_others_turn};
-use crate::graph::CompiledGraph;
-use crate::machine::Calling;
-use crate::step::{Activation, Change, Env, Facts, Notes, Now, Outcome, Planned, Request, plan, settle, take_plain};
+use crate::activation::{Activation, Change};
+use crate::engine::run_state::{CallSlot, Engine, RunContext, Standing, VisitState, alone};
+use crate::graph::{CompiledGraph, Notes, Now};
+use crate::lane::{Calling, GuardedCall, Request};
+use crate::schedule::is_others_turn;
+use crate::step::{Env, Facts, Outcome, Planned, failed, plan, settle, take_plain};
 
 /// How a visit begins.
-enum Departure<'s> {
+enum FastCall<'s> {
     /// With a call.
     Call(Calling<'s>),
     /// Nothing is to be called.
@@ -29,7 +30,7 @@ impl Engine {
     ///
     /// True if it stopped behind a call, which is in `visits` then; false if it stopped before one, or was never in one's
     /// way. What it computed and dropped there is pure, and computed again by who has more patience.
-    pub(super) async fn walk(&mut self, visits: &mut Vec<Visit>) -> bool {
+    pub(super) async fn walk(&mut self, visits: &mut Vec<VisitState>) -> bool {
         let max_steps = self.most_steps();
         if self.slots.is_empty() {
             self.slots.push(self.slot());
@@ -52,9 +53,9 @@ impl Engine {
             }
             let now = Now::new(&clock);
             let (called, failure) = match depart(&run, standing, slot, &now, &mut notes) {
-                Departure::Call(calling) => (true, Answer(calling).await.err()),
-                Departure::Compute => (false, None),
-                Departure::Refused => break,
+                FastCall::Call(calling) => (true, GuardedCall(calling).await.err()),
+                FastCall::Compute => (false, None),
+                FastCall::Refused => break,
             };
             let nests = || graph.tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
@@ -69,7 +70,7 @@ impl Engine {
         self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
         let activation = self.standing.position.frontier.first().cloned().unwrap_or_default();
-        visits.resize_with(1, Visit::default);
+        visits.resize_with(1, VisitState::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
         if visits[0].failure.is_some() {
@@ -95,24 +96,24 @@ fn is_fast(graph: &CompiledGraph, frontier: &[Activation]) -> bool {
 fn depart<'s>(
     run: &RunContext,
     standing: &Standing,
-    slot: &'s mut Slot,
+    slot: &'s mut CallSlot,
     now: &Now<'_>,
     notes: &mut Notes,
-) -> Departure<'s> {
+) -> FastCall<'s> {
     let activation = &standing.position.frontier[0];
     let planned = plan(&Env::plain(run.machine.graph(), &standing.position, &*standing.state, activation, now), notes);
     if !notes.is_empty() {
         notes.take();
-        return Departure::Refused;
+        return FastCall::Refused;
     }
     match planned {
-        Ok(Planned::Compute) => Departure::Compute,
+        Ok(Planned::Compute) => FastCall::Compute,
         Ok(Planned::Call(Request { tool, mut arguments, .. })) if run.allowed.get(usize::from(tool)) == Some(&true) => {
             (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
             (slot.call.attempt, slot.call.more) = (1, None);
-            slot.lane.call(tool, &mut arguments, &slot.call).map_or(Departure::Refused, Departure::Call)
+            slot.lane.call(tool, &mut arguments, &slot.call).map_or(FastCall::Refused, FastCall::Call)
         }
-        _ => Departure::Refused,
+        _ => FastCall::Refused,
     }
 }
 

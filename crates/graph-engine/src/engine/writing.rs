@@ -10,8 +10,9 @@ use tracing::Instrument;
 use crate::cache::Fresh;
 use crate::machine::Machine;
 use crate::observer::Event;
-use crate::record::{Chain, Due, Sealed, Status};
-use crate::runtime::Inner;
+use crate::record::{Chain, Due, Sealed};
+use crate::services::RuntimeServices;
+use crate::status::Status;
 use crate::store::{Lease, StoreError};
 
 /// When a step counts as taken.
@@ -59,7 +60,7 @@ pub(crate) struct Writing {
 
 /// Where records go.
 struct To {
-    runtime: Arc<Inner>,
+    runtime: Arc<RuntimeServices>,
     machine: Arc<dyn Machine>,
     lease: Lease,
 }
@@ -89,7 +90,7 @@ struct Batch {
 
 impl Writing {
     pub(crate) fn new(
-        runtime: &Arc<Inner>,
+        runtime: &Arc<RuntimeServices>,
         machine: &Arc<dyn Machine>,
         durability: Durability,
         lease: Lease,

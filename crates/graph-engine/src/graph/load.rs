@@ -18,11 +18,12 @@ use graph_model::value::Value;
 use regex::Regex;
 
 use crate::call::GraphFacts;
-
-use super::joins::{Member, fan_outs};
-use super::{
-    Base, ByRoute, CallTerm, CompiledGraph, Does, EachRoute, Edge, Foreach, Hook, Key, Kind, Node, Params, Piece,
-    Reference, Route, Term, Test, Tool,
+use crate::graph::CompiledGraph;
+use crate::graph::fan_out::{Member, fan_outs};
+use crate::graph::node::{
+    ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKind, CompiledNode,
+    CompiledRoute, CompiledTerm, CompiledTool, Does, ListRoute, PathBase, ResolvedPath, StateKey, TextPiece,
+    ValueRoute,
 };
 
 /// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
@@ -79,7 +80,7 @@ fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
     let hooks = settings.hooks.iter().zip(1..).map(|(hook, at)| loader.hook(hook, at)).collect::<Result<_, _>>()?;
     let patterns: Result<Vec<_>, _> = graph.permissions.iter().map(Pattern::new).collect();
     let id = GraphId::new(graph.id).map_err(|error| say(&error))?;
-    let tools: Vec<Tool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
+    let tools: Vec<CompiledTool> = tools.into_iter().map(load_tool).collect::<Result<_, _>>()?;
     let facts = GraphFacts {
         id: id.clone(),
         nodes: nodes.iter().map(|node| node.name.clone()).collect(),
@@ -95,9 +96,9 @@ fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
         start: graph.start,
         permissions: Grants::new(patterns.map_err(|error| say(&error))?),
         env: graph.env,
-        keys: keys.into_iter().map(|KeyIr { name, initial }| Key { name, initial }).collect(),
+        keys: keys.into_iter().map(|KeyIr { name, initial }| StateKey { name, initial }).collect(),
         tools,
-        counts_visits: nodes.iter().any(|node: &Node| node.facts.visits),
+        counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),
         hooks,
         facts: Arc::new(facts),
@@ -134,19 +135,21 @@ struct Loader<'p> {
 }
 
 impl Loader<'_> {
-    fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(Node, Untrusted), String> {
+    fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
         let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
-            program::Kind::Gate => Kind::Gate,
-            program::Kind::Return => Kind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?),
+            program::Kind::Gate => CompiledKind::Gate,
+            program::Kind::Return => {
+                CompiledKind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?)
+            }
             program::Kind::Action(tool) => {
-                Kind::Action(self.call(tool, body.item.as_ref(), body.params.as_ref(), &[])?)
+                CompiledKind::Action(self.call(tool, body.item.as_ref(), body.params.as_ref(), &[])?)
             }
             program::Kind::Foreach(tool) => {
                 let each = body.each.ok_or_else(|| format!("node `{name}` goes over nothing"))?;
                 not_a_namespace(&each.name)?;
                 let call = self.call(tool, body.item.as_ref(), body.params.as_ref(), &[&each.name])?;
-                Kind::Foreach(Foreach {
+                CompiledKind::Foreach(CompiledForeach {
                     call,
                     over: self.term(&each.over)?,
                     collect: each.collect.map(|key| self.key(&key)).transpose()?,
@@ -160,7 +163,7 @@ impl Loader<'_> {
         let assign = assign.collect::<Result<_, String>>()?;
         let shows = settings.on_no_match == OnNoMatch::Fail;
         let next = self.route(&body.next, shows, settings)?;
-        let node = Node {
+        let node = CompiledNode {
             name: name.to_owned(),
             kind,
             assign,
@@ -197,9 +200,9 @@ impl Loader<'_> {
     ) -> Result<CallTerm, String> {
         let row = self.tools.get(usize::from(tool)).ok_or_else(|| format!("there is no tool {tool}"))?;
         let params = match &row.params {
-            None => Params::Object(match given {
+            None => ArgumentTerms::Object(match given {
                 Some(given) => self.term_in(given, locals)?,
-                None => Term::Object(Vec::new()),
+                None => CompiledTerm::Object(Vec::new()),
             }),
             Some(params) => {
                 let listed = params.iter().map(|param| {
@@ -207,14 +210,14 @@ impl Loader<'_> {
                     let term = term.map(|term| self.term_in(term, locals)).transpose()?;
                     Ok((term, param.default.clone().unwrap_or_default()))
                 });
-                Params::Listed(listed.collect::<Result<_, String>>()?)
+                ArgumentTerms::Listed(listed.collect::<Result<_, String>>()?)
             }
         };
         let id = id.map(|id| self.term_in(id, locals)).transpose()?;
         Ok(CallTerm { tool, id, params })
     }
 
-    fn hook(&self, hook: &program::Hook, number: usize) -> Result<Hook, String> {
+    fn hook(&self, hook: &program::Hook, number: usize) -> Result<CompiledHook, String> {
         let locals = hook.event.names();
         let when = self.condition(hook.condition.as_ref(), locals)?;
         let does = match hook.tool {
@@ -222,15 +225,15 @@ impl Loader<'_> {
             None => Does::Steer(self.term_in(&hook.params, locals)?),
         };
         let name = hook.id.clone().unwrap_or_else(|| format!("{number} ({})", hook.event.name()));
-        Ok(Hook { name, event: hook.event, when: when.into(), does, untrusted: hook.untrusted.clone() })
+        Ok(CompiledHook { name, event: hook.event, when: when.into(), does, untrusted: hook.untrusted.clone() })
     }
 
-    fn route(&self, route: &program::Route, shows: bool, settings: &Settings) -> Result<Route, String> {
+    fn route(&self, route: &program::Route, shows: bool, settings: &Settings) -> Result<CompiledRoute, String> {
         let edge = |edge: &program::Edge| self.edge(edge, shows);
         Ok(match route {
-            program::Route::First(list) => Route::First(list.iter().map(edge).collect::<Result<_, _>>()?),
-            program::Route::All { all } => Route::All(all.iter().map(edge).collect::<Result<_, _>>()?),
-            program::Route::Each { over, name, to, width: of_branches, most } => Route::Each(EachRoute {
+            program::Route::First(list) => CompiledRoute::First(list.iter().map(edge).collect::<Result<_, _>>()?),
+            program::Route::All { all } => CompiledRoute::All(all.iter().map(edge).collect::<Result<_, _>>()?),
+            program::Route::Each { over, name, to, width: of_branches, most } => CompiledRoute::Each(ListRoute {
                 over: self.term(over)?,
                 argument: self.argument(name).ok_or_else(|| format!("there is no argument `{name}`"))?,
                 to: self.target(to)?,
@@ -241,7 +244,7 @@ impl Loader<'_> {
                 let target = |(word, to): (&String, &Option<String>)| {
                     Ok((word.clone(), to.as_ref().map(|name| self.target(name)).transpose()?))
                 };
-                Route::By(ByRoute {
+                CompiledRoute::By(ValueRoute {
                     by: self.reference(by, &[])?,
                     to: to.iter().map(target).collect::<Result<_, String>>()?,
                 })
@@ -258,98 +261,98 @@ impl Loader<'_> {
         u16::try_from(self.arguments.iter().position(|argument| argument == name)?).ok()
     }
 
-    fn edge(&self, edge: &program::Edge, shows: bool) -> Result<Edge, String> {
+    fn edge(&self, edge: &program::Edge, shows: bool) -> Result<CompiledEdge, String> {
         let to = edge.to.as_ref().map(|name| self.target(name));
         let when = self.condition(edge.when.as_ref(), &[])?;
         let shown = if shows { edge.to_string() } else { String::new() };
-        Ok(Edge { to: to.transpose()?, when: when.into(), shown })
+        Ok(CompiledEdge { to: to.transpose()?, when: when.into(), shown })
     }
 
-    fn condition(&self, when: Option<&When>, locals: &[&str]) -> Result<Condition<Test>, String> {
+    fn condition(&self, when: Option<&When>, locals: &[&str]) -> Result<Condition<Comparison>, String> {
         let Some(when) = when else { return Ok(Condition::Always) };
         when.condition().try_map(&mut |test| self.test(test, locals))
     }
 
-    fn test(&self, test: &condition::Test, locals: &[&str]) -> Result<Test, String> {
+    fn test(&self, test: &condition::Test, locals: &[&str]) -> Result<Comparison, String> {
         let condition::Test { path, operator, right } = test;
         let pattern = match (operator, right) {
             (Operator::Regex, Value::String(pattern)) => Some(Regex::new(pattern).map_err(|error| error.to_string())?),
             _ => None,
         };
         let (left, whole) = (self.reference(path, locals)?, right.as_i64());
-        Ok(Test { left, operator: *operator, right: right.clone(), whole, pattern })
+        Ok(Comparison { left, operator: *operator, right: right.clone(), whole, pattern })
     }
 
-    fn term(&self, term: &term::Term) -> Result<Term, String> {
+    fn term(&self, term: &term::Term) -> Result<CompiledTerm, String> {
         self.term_in(term, &[])
     }
 
-    fn term_in(&self, term: &term::Term, locals: &[&str]) -> Result<Term, String> {
+    fn term_in(&self, term: &term::Term, locals: &[&str]) -> Result<CompiledTerm, String> {
         Ok(match term {
-            term::Term::Literal(value) => Term::Literal(value.clone()),
+            term::Term::Literal(value) => CompiledTerm::Literal(value.clone()),
             term::Term::List(list) => {
-                Term::List(list.iter().map(|term| self.term_in(term, locals)).collect::<Result<_, _>>()?)
+                CompiledTerm::List(list.iter().map(|term| self.term_in(term, locals)).collect::<Result<_, _>>()?)
             }
             term::Term::Object(fields) => {
                 let field = |(name, term): &(String, term::Term)| Ok((name.clone(), self.term_in(term, locals)?));
-                Term::Object(fields.iter().map(field).collect::<Result<_, String>>()?)
+                CompiledTerm::Object(fields.iter().map(field).collect::<Result<_, String>>()?)
             }
             term::Term::Template { template, .. } => match template {
-                Template::Text(text) => Term::Literal(Value::String(text.clone())),
-                Template::Whole(expression) => Term::First(self.references(expression, locals)?),
+                Template::Text(text) => CompiledTerm::Literal(Value::String(text.clone())),
+                Template::Whole(expression) => CompiledTerm::First(self.references(expression, locals)?),
                 Template::Mixed(pieces) => {
-                    Term::Text(pieces.iter().map(|piece| self.piece(piece, locals)).collect::<Result<_, _>>()?)
+                    CompiledTerm::Text(pieces.iter().map(|piece| self.piece(piece, locals)).collect::<Result<_, _>>()?)
                 }
             },
         })
     }
 
-    fn piece(&self, piece: &template::Piece, locals: &[&str]) -> Result<Piece, String> {
+    fn piece(&self, piece: &template::Piece, locals: &[&str]) -> Result<TextPiece, String> {
         match piece {
-            template::Piece::Text(text) => Ok(Piece::Text(text.clone())),
+            template::Piece::Text(text) => Ok(TextPiece::Text(text.clone())),
             template::Piece::Expression(expression) => match (&expression.input, expression.paths.first()) {
-                (Some(otherwise), Some(path)) => Ok(Piece::Input(self.reference(path, locals)?, otherwise.clone())),
-                _ => Ok(Piece::First(self.references(expression, locals)?)),
+                (Some(otherwise), Some(path)) => Ok(TextPiece::Input(self.reference(path, locals)?, otherwise.clone())),
+                _ => Ok(TextPiece::First(self.references(expression, locals)?)),
             },
         }
     }
 
-    fn references(&self, expression: &template::Expression, locals: &[&str]) -> Result<Vec<Reference>, String> {
+    fn references(&self, expression: &template::Expression, locals: &[&str]) -> Result<Vec<ResolvedPath>, String> {
         expression.paths.iter().map(|path| self.reference(path, locals)).collect()
     }
 
-    fn reference(&self, path: &Path, locals: &[&str]) -> Result<Reference, String> {
+    fn reference(&self, path: &Path, locals: &[&str]) -> Result<ResolvedPath, String> {
         let mut segments = path.segments.clone();
         let root = match path.root {
-            Root::Inputs => Base::Inputs,
-            Root::Result => Base::Result,
-            Root::Now => Base::Now,
-            Root::Timestamp => Base::Timestamp,
+            Root::Inputs => PathBase::Inputs,
+            Root::Result => PathBase::Result,
+            Root::Now => PathBase::Now,
+            Root::Timestamp => PathBase::Timestamp,
             Root::Local => match segments.first() {
                 Some(name) if !locals.contains(&name.as_str()) => {
                     let unknown = || PathError::UnknownRoot { name: name.clone() }.to_string();
                     let argument = self.argument(name).ok_or_else(unknown)?;
                     segments.remove(0);
-                    Base::Argument(argument)
+                    PathBase::Argument(argument)
                 }
-                _ => Base::Local,
+                _ => PathBase::Local,
             },
             Root::Visit => match segments.first().map(String::as_str) {
-                Some("number") => Base::Visit,
-                Some("previous") => Base::Previous,
+                Some("number") => PathBase::Visit,
+                Some("previous") => PathBase::Previous,
                 _ => return Err(format!("`{path}` is neither `visit.number` nor `visit.previous`")),
             },
-            Root::State if segments.is_empty() => Base::State,
+            Root::State if segments.is_empty() => PathBase::State,
             Root::State => match segments.remove(0).as_str() {
-                LAST_ERROR => Base::LastError,
-                RETRIES => Base::Retries,
-                key => Base::Key(self.key(key)?),
+                LAST_ERROR => PathBase::LastError,
+                RETRIES => PathBase::Retries,
+                key => PathBase::Key(self.key(key)?),
             },
         };
         if path.root == Root::Visit {
             segments.remove(0);
         }
-        Ok(Reference { root, segments, written: path.to_string() })
+        Ok(ResolvedPath { root, segments, written: path.to_string() })
     }
 
     fn key(&self, name: &str) -> Result<usize, String> {
@@ -385,7 +388,8 @@ fn join(graph: &mut CompiledGraph) -> Result<(), String> {
     if members.is_empty() {
         return Ok(());
     }
-    let leads = |node: &Node| (0..).map_while(|edge| node.next.target(edge)).flatten().chain(node.on_error).collect();
+    let leads =
+        |node: &CompiledNode| (0..).map_while(|edge| node.next.target(edge)).flatten().chain(node.on_error).collect();
     let leads: Vec<Vec<u16>> = graph.nodes.iter().map(leads).collect();
     graph.fan_outs = fan_outs(&members, &leads);
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
@@ -397,9 +401,10 @@ fn join(graph: &mut CompiledGraph) -> Result<(), String> {
 
 /// Checks that every index of a node names one.
 fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
-    let targets = |node: &Node| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
-    let joined =
-        |node: &Node| node.join.as_ref().map_or_else(Vec::new, |join| [&join.of[..], join.fan.as_slice()].concat());
+    let targets = |node: &CompiledNode| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
+    let joined = |node: &CompiledNode| {
+        node.join.as_ref().map_or_else(Vec::new, |join| [&join.of[..], join.fan.as_slice()].concat())
+    };
     let named =
         graph.nodes.iter().flat_map(|node| [targets(node), joined(node)].concat().into_iter().chain(node.on_error));
     match named.chain([graph.start]).find(|&node| usize::from(node) >= graph.nodes.len()) {
@@ -408,12 +413,12 @@ fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
     }
 }
 
-fn load_tool(tool: ToolIr) -> Result<Tool, String> {
+fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
     let free = tool.id.starts_with(INTERNAL);
     let id = (!tool.id.is_empty()).then(|| ItemId::new(tool.id)).transpose().map_err(|error| error.to_string())?;
     let capability = id.as_ref().filter(|_| !free).map(|id| Capability::new(tool.verb, tool.item, Some(id)));
     let params = tool.params.map(|params| params.into_iter().map(|param| param.name).collect());
-    Ok(Tool {
+    Ok(CompiledTool {
         id,
         verb: tool.verb,
         item: tool.item,
@@ -429,7 +434,7 @@ fn load_tool(tool: ToolIr) -> Result<Tool, String> {
 mod tests {
     use graph_model::program::{ItemType, Join, Performer, Verb};
 
-    use super::super::{Base, CompiledGraph, Kind, Params, Route, Term};
+    use super::super::{ArgumentTerms, CompiledGraph, CompiledKind, CompiledRoute, CompiledTerm, PathBase};
     use super::*;
 
     fn load(nodes: &[(&str, &str)]) -> Result<CompiledGraph, String> {
@@ -470,14 +475,16 @@ mod tests {
             ("merge", r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true}}"#),
         ])
         .unwrap();
-        let Route::Each(each) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
+        let CompiledRoute::Each(each) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
         assert_eq!((each.argument, each.to, each.width, each.most), (0, 1, 3, Some(5)));
         assert_eq!((graph.target(0, 0), graph.target(0, 1)), (Some(Some(1)), None));
-        let Kind::Action(CallTerm { params: Params::Object(Term::Object(fields)), .. }) = &graph.node(1).kind else {
+        let CompiledKind::Action(CallTerm { params: ArgumentTerms::Object(CompiledTerm::Object(fields)), .. }) =
+            &graph.node(1).kind
+        else {
             panic!("{:?}", graph.node(1).kind)
         };
-        let Term::First(references) = &fields[0].1 else { panic!("{fields:?}") };
-        assert!(matches!(references[0].root, Base::Argument(0)), "{references:?}");
+        let CompiledTerm::First(references) = &fields[0].1 else { panic!("{fields:?}") };
+        assert!(matches!(references[0].root, PathBase::Argument(0)), "{references:?}");
         assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
         assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
         assert!(!graph.node(0).facts.fast && !graph.node(1).facts.fast && !graph.node(2).facts.fast);
@@ -490,8 +497,8 @@ mod tests {
             r#"{"line":1,"does":"gate","next":{"by":"state.x","to":{"again":"choose","done":null}}}"#,
         )])
         .unwrap();
-        let Route::By(by) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
-        assert!(matches!(by.by.root, Base::Key(0)));
+        let CompiledRoute::By(by) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
+        assert!(matches!(by.by.root, PathBase::Key(0)));
         assert_eq!(by.to[..], [("again".to_owned(), Some(0)), ("done".to_owned(), None)]);
         assert_eq!([0, 1, 2].map(|edge| graph.target(0, edge)), [Some(Some(0)), Some(None), None]);
     }

@@ -6,7 +6,7 @@ use graph_model::name::GraphId;
 use graph_model::program::Kind;
 use graph_model::value::Value;
 
-use super::CompiledGraph;
+use crate::graph::CompiledGraph;
 
 /// The shape of a graph, for whoever shows it, counts it, or follows a run in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,13 +21,13 @@ pub struct Topology {
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
     /// The nodes, in the order of the file.
-    pub nodes: Vec<Place>,
+    pub nodes: Vec<TopologyNode>,
 }
 
 /// A node and where it leads. Nodes are named by their indices in [`Topology::nodes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
+pub struct TopologyNode {
     /// The node's name.
     pub name: String,
     /// What it does.
@@ -77,10 +77,10 @@ impl CompiledGraph {
     /// }
     /// ```
     pub fn topology(&self) -> Topology {
-        let place = |node: &super::Node| {
+        let place = |node: &super::CompiledNode| {
             let kind = node.kind.kind();
             let tool = kind.tool().and_then(|tool| self.tool(tool));
-            Place {
+            TopologyNode {
                 name: node.name.clone(),
                 kind,
                 action: tool.map_or_else(String::new, |tool| tool.name().to_owned()),
@@ -101,7 +101,7 @@ impl CompiledGraph {
 
 impl Topology {
     /// Returns the node that is called `name`.
-    pub fn node(&self, name: &str) -> Option<&Place> {
+    pub fn node(&self, name: &str) -> Option<&TopologyNode> {
         self.nodes.iter().find(|place| place.name == name)
     }
 

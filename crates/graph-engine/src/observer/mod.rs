@@ -7,10 +7,11 @@ use std::time::Duration;
 use graph_model::name::{GraphId, RunId};
 use graph_model::program::Kind;
 
-pub use progress::Progress;
-
 use crate::graph::CompiledGraph;
-use crate::record::{Sealed, Status};
+use crate::record::Sealed;
+use crate::status::Status;
+
+pub use progress::Progress;
 
 /// Sees what runs do.
 ///

@@ -9,8 +9,8 @@ use std::time::Duration;
 use graph_model::name::RunId;
 use graph_model::program::Kind;
 
-use super::{Event, Observer};
-use crate::record::Status;
+use crate::observer::{Event, Observer};
+use crate::status::Status;
 
 /// Writes a line a step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
 pub struct Progress {

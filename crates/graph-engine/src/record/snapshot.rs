@@ -10,114 +10,21 @@ use std::sync::Arc;
 use graph_model::secret::Mask;
 use graph_model::value::{Map, Value};
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
-use super::{Join, Target, open_joins, targets};
-use crate::error::{LastError, SuppressedError};
-use crate::graph::{CompiledGraph, Key};
-use crate::machine::Cells;
-use crate::step::{Activation, Asks, Branch, BranchKey, Fan, Frame, Memory, OpenJoin, Position, Retries, frames, path};
-use crate::vault::{Place, Vault, is_sealed, result_mask};
+use crate::activation::{Activation, BranchKey, Fan, Frame, frames, path};
+use crate::failure::LastError;
+use crate::graph::{Asks, CompiledGraph, Retries, StateKey};
+use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
+use crate::record::written::{open_joins, targets};
+use crate::state::Cells;
+use crate::step::{Branch, Memory, OpenJoin, Position};
+use crate::vault::{SecretLocation, Vault, is_sealed, result_mask};
 
 /// How many bytes are written at least between two snapshots.
 const LEAST: usize = 64 * 1024;
 /// How many times its own size is written at least between a snapshot and the one before.
 const TIMES: usize = 4;
-
-/// Where a run stands behind a step: its state without its inputs, which the first record has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Snapshot {
-    /// How many nodes were visited.
-    pub steps: u64,
-    /// The node that was visited last.
-    pub last: String,
-    /// The state keys that are set.
-    pub keys: Map<String, Value>,
-    /// What is to be visited next.
-    pub next: Vec<Target>,
-    /// The last failure of a node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<LastError>,
-    /// The failures that the run went on after.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub suppressed: Vec<SuppressedError>,
-    /// How often nodes that failed were tried again, by their names.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub retries: Map<String, Value>,
-    /// How often nodes were visited, by their names, where the graph asks for that.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub visits: BTreeMap<String, u64>,
-    /// What the last visit returned of each node that asks for that.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub previous: Map<String, Value>,
-    /// How many steps the run may take, where that is not what the graph says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u64>,
-    /// What waits for something from outside.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parked: Vec<Target>,
-    /// The visits whose branches are not over.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fans: Vec<FanOut>,
-    /// The joins that have not come yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub joins: Vec<Join>,
-    /// What is remembered of each branch, where there is something.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub branches: Vec<BranchMemory>,
-}
-
-/// A visit that began branches which are not over.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct FanOut {
-    /// The number of the visit.
-    pub visit: u64,
-    /// The node.
-    pub node: String,
-    /// The branch that the visit was in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outer: Option<InBranch>,
-    /// The list that it went over. A list with secrets is sealed as a whole.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub list: Value,
-}
-
-/// A branch, by what names it in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct InBranch {
-    /// The number of the visit that began it.
-    pub fan: u64,
-    /// Its place among the branches of that visit, from 0.
-    pub branch: u32,
-}
-
-/// What is remembered of a branch, in the words of a [`Snapshot`], which remembers the visits outside all branches.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct BranchMemory {
-    /// The number of the visit that began the branch.
-    pub fan: u64,
-    /// Its place among the branches of that visit, from 0.
-    pub branch: u32,
-    /// The last failure of a node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<LastError>,
-    /// The number of the visit that failed last.
-    #[serde(default, skip_serializing_if = "super::is_zero")]
-    pub failed_at: u64,
-    /// How often nodes that failed were tried again, by their names.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub retries: Map<String, Value>,
-    /// How often nodes were visited, by their names, where the graph asks for that.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub visits: BTreeMap<String, u64>,
-    /// What the last visit returned of each node that asks for that.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub previous: Map<String, Value>,
-}
 
 /// When the next snapshot is due.
 #[derive(Debug, Clone, Copy, Default)]
@@ -179,7 +86,7 @@ impl SnapshotDraft<'_> {
             let value = match (self.vault, previous_mask(self.code, name)) {
                 (Some(vault), mask @ Some(_)) => {
                     let key = seen_by(name, branch);
-                    vault.seal(mask, Place::seen(self.position.steps, &key), value.clone())
+                    vault.seal(mask, SecretLocation::seen(self.position.steps, &key), value.clone())
                 }
                 _ => value.clone(),
             };
@@ -205,7 +112,7 @@ impl SnapshotDraft<'_> {
         let list = match self.vault {
             _ if fan.list.is_empty() => Value::Null,
             None => list(),
-            Some(vault) => vault.seal(Some(&Mask::All), Place::list(fan.visit), list()),
+            Some(vault) => vault.seal(Some(&Mask::All), SecretLocation::list(fan.visit), list()),
         };
         let outer = fan.outer.as_ref().map(|frame| InBranch { fan: frame.fan.visit, branch: frame.branch });
         FanOut { visit: fan.visit, node: self.name(fan.node).to_owned(), outer, list }
@@ -289,7 +196,7 @@ impl Serialize for KeysDraft<'_> {
             match (vault, code.settings.secrets.keys.get(&key.name)) {
                 _ if view.is_null() => {}
                 (Some(vault), mask @ Some(_)) => {
-                    let place = Place::kept(position.steps, &key.name);
+                    let place = SecretLocation::kept(position.steps, &key.name);
                     map.serialize_entry(&key.name, &vault.seal(mask, place, view.to_plain_value()))?;
                 }
                 _ => map.serialize_entry(&key.name, &view)?,
@@ -317,18 +224,18 @@ impl Snapshot {
     /// Opens the secrets in it.
     pub(crate) fn unseal(&mut self, code: &CompiledGraph, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
         for (name, value) in &mut self.keys {
-            vault.unseal(code.settings.secrets.keys.get(name), Place::kept(self.steps, name), value)?;
+            vault.unseal(code.settings.secrets.keys.get(name), SecretLocation::kept(self.steps, name), value)?;
         }
         for (name, value) in &mut self.previous {
-            vault.unseal(previous_mask(code, name), Place::seen(self.steps, name), value)?;
+            vault.unseal(previous_mask(code, name), SecretLocation::seen(self.steps, name), value)?;
         }
         for fan in &mut self.fans {
-            vault.unseal(Some(&Mask::All), Place::list(fan.visit), &mut fan.list)?;
+            vault.unseal(Some(&Mask::All), SecretLocation::list(fan.visit), &mut fan.list)?;
         }
         for BranchMemory { fan, branch, previous, .. } in &mut self.branches {
             for (name, value) in previous {
                 let key = seen_by(name, Some((*fan, *branch)));
-                vault.unseal(previous_mask(code, name), Place::seen(self.steps, &key), value)?;
+                vault.unseal(previous_mask(code, name), SecretLocation::seen(self.steps, &key), value)?;
             }
         }
         Ok(())
@@ -341,7 +248,7 @@ impl Snapshot {
     /// If it does not fit the graph.
     pub(crate) fn restore(&self, code: &CompiledGraph, state: &mut dyn Cells) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
-        for (key, Key { name, .. }) in code.keys.iter().enumerate() {
+        for (key, StateKey { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.
             let value = self.keys.get(name).cloned().unwrap_or_default();
             state.set(key, value).map_err(|error| format!("`{name}`: {error}"))?;

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{SeqAccess, Visitor};
 
-use super::{Entry, Target};
+use crate::record::entry::{Entry, Target};
 
 /// Reads the edges of a visit: a list, or the one `edge` of version 2.
 pub(super) fn edges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {

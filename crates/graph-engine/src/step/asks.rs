@@ -2,36 +2,9 @@
 
 use graph_model::program::{OnError, OnMaxSteps, Retry};
 
-use crate::backoff;
-use crate::engine::BUILTIN_RETRIES;
-use crate::error::Category;
-use crate::graph::CompiledGraph;
-
-/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
-    /// Nothing: it computes, and cannot fail but by itself.
-    Nothing,
-    /// One call of a tool.
-    Once { tool: u16 },
-    /// A call of a tool for each item of a list, at most `width` at a time, whose results a key may get.
-    Each { tool: u16, width: usize, collects: Option<usize> },
-}
-
-impl Asks {
-    /// Returns the tool that is called.
-    pub(crate) fn tool(self) -> Option<u16> {
-        match self {
-            Self::Nothing => None,
-            Self::Once { tool } | Self::Each { tool, .. } => Some(tool),
-        }
-    }
-
-    /// Whether it is a call for each item of a list.
-    pub(crate) fn is_each(self) -> bool {
-        matches!(self, Self::Each { .. })
-    }
-}
+use crate::backoff::{self, BUILTIN_RETRIES};
+use crate::failure::Category;
+use crate::graph::{Asks, CompiledGraph};
 
 impl CompiledGraph {
     /// Returns what a node asks for.

@@ -1,16 +1,9 @@
 //! What expressions look at besides a tool's result.
 
-use std::cell::OnceCell;
-use std::sync::Arc;
-use std::time::SystemTime;
-
-use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Record, Value, View};
-
-use super::{Activation, Frame, Position};
-use crate::error::LastError;
-use crate::graph::CompiledGraph;
-use crate::machine::Cells;
+use crate::activation::Activation;
+use crate::graph::{CompiledGraph, EvalContext, Now, RetriesSeen};
+use crate::state::Cells;
+use crate::step::position::Position;
 
 /// A visit that is planned or settled: a node, and what it looks at.
 pub(crate) struct Env<'a> {
@@ -62,121 +55,5 @@ impl<'a> Env<'a> {
         let again = i64::try_from(calls - 1).unwrap_or(i64::MAX);
         let own = Some((self.graph.node(self.at.node).name.as_str(), again));
         EvalContext { retries: RetriesSeen { own, ..self.context.retries }, ..self.context }
-    }
-}
-
-/// What expressions look at.
-pub(crate) struct EvalContext<'a> {
-    /// The state as the last step left it.
-    pub(crate) state: &'a dyn Cells,
-    /// The last failure of a node.
-    pub(crate) last_error: Option<&'a LastError>,
-    /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
-    pub(crate) retries: RetriesSeen<'a>,
-    /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
-    pub(crate) visit: u64,
-    /// What its last visit returned.
-    pub(crate) previous: Option<&'a Value>,
-    /// The branch that the node is visited in.
-    pub(crate) frame: Option<&'a Arc<Frame>>,
-    /// The time of the step.
-    pub(crate) now: &'a Now<'a>,
-}
-
-/// What a visit sees of how often calls were made again: all that the position has, but for what it has of the visit's own node.
-#[derive(Clone, Copy)]
-pub(crate) struct RetriesSeen<'a> {
-    all: &'a Retries,
-    /// The visit's own node, and how often its call was made again in this visit; none where nothing was made again anywhere.
-    own: Option<(&'a str, i64)>,
-}
-
-impl Record for RetriesSeen<'_> {
-    fn get(&self, name: &str) -> View<'_> {
-        match self.own {
-            Some((own, 0)) if own == name => View::Null,
-            Some((own, again)) if own == name => View::Integer(again),
-            _ => Record::get(self.all, name),
-        }
-    }
-
-    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
-        let is_own = |name: &str| self.own.is_some_and(|(own, _)| own == name);
-        self.all.iter().filter(|(name, _)| !is_own(name)).for_each(|(name, again)| visit(name, again.view()));
-        if let Some((own, again)) = self.own.filter(|(_, again)| *again > 0) {
-            visit(own, View::Integer(again));
-        }
-    }
-}
-
-/// How often nodes were tried again, by their names.
-pub(crate) type Retries = Map<String, Value>;
-
-/// The time of a step: read from the clock once, and only if it is asked for.
-pub(crate) struct Now<'c> {
-    clock: &'c (dyn Fn() -> SystemTime + Sync),
-    at: OnceCell<SystemTime>,
-    text: OnceCell<String>,
-}
-
-impl<'c> Now<'c> {
-    /// A time that `clock` tells.
-    #[inline]
-    pub(crate) fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
-        Self { clock, at: OnceCell::new(), text: OnceCell::new() }
-    }
-
-    /// A time that was told before, if it was.
-    pub(crate) fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
-        let now = Self::new(clock);
-        if let Some(at) = at {
-            now.at.get_or_init(|| at);
-        }
-        now
-    }
-
-    /// Returns the time if it was asked for.
-    #[inline]
-    pub(crate) fn known(&self) -> Option<SystemTime> {
-        self.at.get().copied()
-    }
-
-    /// Returns the time.
-    pub(crate) fn at(&self) -> SystemTime {
-        *self.at.get_or_init(self.clock)
-    }
-
-    /// Returns the time as RFC 3339 text in UTC with whole seconds (R56).
-    pub(crate) fn text(&self) -> &str {
-        self.text.get_or_init(|| timestamp::seconds(self.at()))
-    }
-
-    /// Returns the milliseconds since the Unix epoch (R56).
-    pub(crate) fn milliseconds(&self) -> i64 {
-        timestamp::unix_milliseconds(self.at())
-    }
-}
-
-/// What was noticed along the way.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    warnings: Vec<String>,
-}
-
-impl Notes {
-    /// Notes that an expression found nothing (R68).
-    pub(crate) fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
-        let paths: Vec<&str> = paths.into_iter().collect();
-        self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
-    }
-
-    /// Whether nothing was noted.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.warnings.is_empty()
-    }
-
-    /// Takes what was noted.
-    pub(crate) fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
     }
 }

@@ -1,7 +1,7 @@
 //! How many steps a run may take (R130, R131).
 
-use super::Position;
 use crate::graph::CompiledGraph;
+use crate::step::position::Position;
 
 /// How many times as many steps as the graph says a run may take at most if hooks allow more.
 const MOST_EXTENSIONS: u64 = 100;

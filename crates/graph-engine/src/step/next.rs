@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::branch::{Fan, Frame, by_path, frames};
-use super::position::OpenJoin;
-use super::{Activation, Edges, FoldError, Position, Visited, Way};
+use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, by_path, frames};
 use crate::graph::CompiledGraph;
-use crate::record::Arrival;
+use crate::step::position::{OpenJoin, Position};
+use crate::step::visited::{FoldError, SettledVisit, Way};
 
 /// Where a run stands behind a step, as far as its ways decide that.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct Behind {
 pub(super) fn follow<'v>(
     graph: &CompiledGraph,
     base: &Position,
-    mut visits: impl Iterator<Item = Visited<'v>>,
+    mut visits: impl Iterator<Item = SettledVisit<'v>>,
 ) -> Result<Behind, FoldError> {
     let mut ways = Ways { graph, alive: Vec::with_capacity(1), joins: base.joins.clone(), closed: Vec::new() };
     let mut returned = None;
@@ -71,7 +70,7 @@ struct Ways<'g> {
 
 impl Ways<'_> {
     /// Follows where a visit leads.
-    fn lead(&mut self, visited: &Visited<'_>) -> Result<(), FoldError> {
+    fn lead(&mut self, visited: &SettledVisit<'_>) -> Result<(), FoldError> {
         let at = visited.at;
         match visited.way {
             Way::Fatal => Ok(()),
@@ -85,9 +84,9 @@ impl Ways<'_> {
     }
 
     /// Begins a branch for each edge that was taken, or each element of the list.
-    fn fan_out(&mut self, at: &Activation, edges: &Edges) -> Result<(), FoldError> {
+    fn fan_out(&mut self, at: &Activation, edges: &TakenEdges) -> Result<(), FoldError> {
         let list = match edges {
-            Edges::Over(list) => Arc::clone(list),
+            TakenEdges::Over(list) => Arc::clone(list),
             _ => Arc::default(),
         };
         let fan = Arc::new(Fan { visit: at.number, node: at.node, outer: at.frame.clone(), list });

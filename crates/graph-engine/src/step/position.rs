@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock};
 
 use graph_model::value::Value;
 
-use super::branch::{BranchKey, Fan, Frame, frames};
-use super::{Activation, Retries, Visited};
-use crate::error::{LastError, SuppressedError};
-use crate::graph::CompiledGraph;
-use crate::record::{Arrival, Status};
+use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, frames};
+use crate::failure::{LastError, SuppressedError};
+use crate::graph::{CompiledGraph, Retries};
+use crate::status::Status;
+use crate::step::visited::SettledVisit;
 
 /// Where a run stands between two steps, besides its state. Nothing of it changes while a step is at work.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,7 +165,7 @@ impl Position {
     }
 
     /// Takes a visit into account that is committed.
-    pub(super) fn take(&mut self, graph: &CompiledGraph, visited: &Visited<'_>) {
+    pub(super) fn take(&mut self, graph: &CompiledGraph, visited: &SettledVisit<'_>) {
         self.steps += 1;
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
@@ -195,7 +195,7 @@ impl Position {
     }
 
     /// Takes a failure into account.
-    fn failed(&mut self, node: &str, error: &str, visited: &Visited<'_>) {
+    fn failed(&mut self, node: &str, error: &str, visited: &SettledVisit<'_>) {
         let step = visited.at.number;
         let one = |error: String| SuppressedError { step, node: node.to_owned(), error };
         if visited.way.is_suppressed() && visited.items.is_empty() {

@@ -2,9 +2,11 @@
 
 use graph_model::value::{Value, View};
 
-use super::{Activation, Asks, Change, Edges, Env, EvalContext, Notes};
-use crate::error::Failure;
-use crate::graph::CompiledGraph;
+use crate::activation::{Change, TakenEdges};
+use crate::failure::Failure;
+use crate::graph::{Asks, EvalContext, Notes};
+use crate::step::context::Env;
+use crate::step::visited::Way;
 
 /// What came of what a node asked for.
 pub(crate) enum Outcome<'a> {
@@ -56,67 +58,6 @@ pub(crate) struct Settled {
     pub(crate) unfit: Option<Box<Failure>>,
 }
 
-/// Where a visit leads.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Way {
-    /// Along the node's own edges (R89).
-    Along {
-        edges: Edges,
-        /// Whether it failed and goes on all the same (R125).
-        suppressed: bool,
-    },
-    /// To the node that deals with failures of this one (R120).
-    OnError(u16),
-    /// Nowhere: the run ends with the failure.
-    Fatal,
-}
-
-impl Default for Way {
-    fn default() -> Self {
-        Self::Along { edges: Edges::None, suppressed: false }
-    }
-}
-
-impl Way {
-    /// Returns the edges that were taken.
-    pub(crate) fn edges(&self) -> &Edges {
-        match self {
-            Self::Along { edges, .. } => edges,
-            Self::OnError(_) | Self::Fatal => &Edges::None,
-        }
-    }
-
-    /// Returns the edge that was taken, if it is one.
-    pub(crate) fn edge(&self) -> Option<u16> {
-        self.edges().one()
-    }
-
-    /// Returns the list that it goes over, if it is one.
-    pub(crate) fn list(&self) -> Option<&[Value]> {
-        match self.edges() {
-            Edges::Over(list) => Some(list),
-            Edges::None | Edges::One(_) | Edges::Many(_) => None,
-        }
-    }
-
-    /// Returns the node that is visited next, if it is one that hooks are told of: of several they are told of none.
-    pub(crate) fn next(&self, graph: &CompiledGraph, at: &Activation) -> Option<u16> {
-        match self {
-            Self::Along { edges: Edges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
-            Self::OnError(target) => Some(*target),
-            Self::Along { .. } | Self::Fatal => None,
-        }
-    }
-
-    pub(crate) fn is_suppressed(&self) -> bool {
-        matches!(self, Self::Along { suppressed: true, .. })
-    }
-
-    pub(crate) fn is_fatal(&self) -> bool {
-        matches!(self, Self::Fatal)
-    }
-}
-
 /// Computes what a visit writes, into `changes`, and where it leads.
 ///
 /// A node that cannot use what its calls returned fails, and that failure is routed as any other: nothing of what the node would
@@ -137,7 +78,7 @@ pub(crate) fn settle(
     };
     env.graph.assign(env.at.node, &env.context, result, notes, changes);
     if let Some(edge) = env.graph.first_edge(env.at.node, &env.context, result, changes) {
-        return Settled { way: Way::Along { edges: Edges::One(edge), suppressed: false }, unfit: None };
+        return Settled { way: Way::Along { edges: TakenEdges::One(edge), suppressed: false }, unfit: None };
     }
     match env.graph.edges(env.at.node, &env.context, result, notes, changes) {
         Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
@@ -183,7 +124,7 @@ fn compute(
     result: View<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
-) -> Result<Edges, Box<Failure>> {
+) -> Result<TakenEdges, Box<Failure>> {
     env.graph.assign(env.at.node, context, result, notes, changes);
     env.graph.edges(env.at.node, context, result, notes, changes)
 }
@@ -195,7 +136,7 @@ fn collect(
     results: &mut Vec<Value>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
-) -> Result<Edges, Box<Failure>> {
+) -> Result<TakenEdges, Box<Failure>> {
     let key = env.graph.node(env.at.node).kind.collects();
     if let Some(key) = key {
         changes.push(Change { key, value: Value::Array(std::mem::take(results)) });

@@ -5,8 +5,11 @@ use std::future::Future;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 
-use super::{Cursor, Page, RunFilter, RunPage, Store, StoreError, Within};
-use crate::record::{Sealed, Status};
+use crate::record::Sealed;
+use crate::status::Status;
+use crate::store::Store;
+use crate::store::error::StoreError;
+use crate::store::listing::{Cursor, Page, RunFilter, RunPage, Within};
 
 /// Tests a store; `make` makes an empty one. That what a store kept survives its process is for the store's own tests.
 ///

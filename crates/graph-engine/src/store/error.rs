@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use graph_model::name::RunId;
 
-use crate::record::Status;
+use crate::status::Status;
 
 /// What went wrong in a store's own terms: an [`io::Error`](std::io::Error), an error of a database's driver.
 pub type Cause = Box<dyn Error + Send + Sync>;

@@ -7,8 +7,10 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use serde::Deserialize;
 
-use super::{RunSummary, StoreError};
-use crate::record::{Sealed, Status};
+use crate::record::Sealed;
+use crate::status::Status;
+use crate::store::error::StoreError;
+use crate::store::lease::Holder;
 
 /// Which runs are listed: those of which all holds that is said. Written with `..RunFilter::default()`, and taken apart whole by stores: a
 /// store that overlooks a condition would list too much, so it is not `#[non_exhaustive]`.
@@ -194,4 +196,61 @@ pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
     }
     let last = records.last().filter(|_| status == Status::Error)?;
     serde_json::from_str::<End>(&last.body).ok()?.code
+}
+
+/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSummary {
+    /// The run.
+    pub run: RunId,
+    /// The graph's id.
+    pub graph: String,
+    /// How it stands.
+    pub status: Status,
+    /// How many records its journal has.
+    pub records: u64,
+    /// When it began; unknown of one that an older version began.
+    pub created: Option<SystemTime>,
+    /// When its status changed last.
+    pub updated: Option<SystemTime>,
+    /// The run that it is inside of.
+    pub parent: Option<RunId>,
+    /// Who is at work on it.
+    pub holder: Option<Holder>,
+    /// Whether somebody [cancelled](Store::cancel) it, and it has not ended so since.
+    pub is_cancelling: bool,
+    /// The graph's digest, as the journal's first record says.
+    pub digest: Option<Digest>,
+    /// The version that the graph's author gave it, as the journal's first record says.
+    pub version: Option<String>,
+    /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
+    pub code: Option<String>,
+}
+
+impl RunSummary {
+    /// What a list shows of a run of which nothing else is known.
+    pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
+        Self {
+            run,
+            graph: graph.into(),
+            status,
+            records: 0,
+            created: None,
+            updated: None,
+            parent: None,
+            holder: None,
+            is_cancelling: false,
+            digest: None,
+            version: None,
+            code: None,
+        }
+    }
+
+    /// The same with what the journal's first record says.
+    #[must_use]
+    pub fn with_start(self, start: RunStart) -> Self {
+        let RunStart { parent, digest, version } = start;
+        Self { parent, digest, version, ..self }
+    }
 }

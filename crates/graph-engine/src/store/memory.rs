@@ -7,11 +7,12 @@ use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use super::{
-    Cursor, Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing, Wish,
-    failure_code,
-};
-use crate::record::{Sealed, Status};
+use crate::record::Sealed;
+use crate::status::Status;
+use crate::store::error::StoreError;
+use crate::store::lease::{Holder, Lease, Wish};
+use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, failure_code};
+use crate::store::{Store, Storing};
 
 /// A store in memory. Clones share their journals.
 #[derive(Debug, Clone, Default)]

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod error;
+mod lease;
 mod listing;
 mod memory;
 mod retention;
@@ -9,21 +10,19 @@ mod retention;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
-use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::timestamp;
+
+use crate::record::Sealed;
+use crate::status::Status;
 
 pub use error::{Cause, StoreError};
-pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, Within, failure_code};
+pub use lease::{Holder, Lease, Wish};
+pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 
-use crate::record::{Sealed, Status};
-pub use crate::run::{may_block_run, others_had_turn};
-use crate::stop::Stop;
+pub use crate::schedule::{may_block_run, others_had_turn};
 
 /// What a store's methods return: a future that any task may wait for.
 pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -127,182 +126,4 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 /// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
 pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
-}
-
-/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RunSummary {
-    /// The run.
-    pub run: RunId,
-    /// The graph's id.
-    pub graph: String,
-    /// How it stands.
-    pub status: Status,
-    /// How many records its journal has.
-    pub records: u64,
-    /// When it began; unknown of one that an older version began.
-    pub created: Option<SystemTime>,
-    /// When its status changed last.
-    pub updated: Option<SystemTime>,
-    /// The run that it is inside of.
-    pub parent: Option<RunId>,
-    /// Who is at work on it.
-    pub holder: Option<Holder>,
-    /// Whether somebody [cancelled](Store::cancel) it, and it has not ended so since.
-    pub is_cancelling: bool,
-    /// The graph's digest, as the journal's first record says.
-    pub digest: Option<Digest>,
-    /// The version that the graph's author gave it, as the journal's first record says.
-    pub version: Option<String>,
-    /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
-    pub code: Option<String>,
-}
-
-impl RunSummary {
-    /// What a list shows of a run of which nothing else is known.
-    pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
-        Self {
-            run,
-            graph: graph.into(),
-            status,
-            records: 0,
-            created: None,
-            updated: None,
-            parent: None,
-            holder: None,
-            is_cancelling: false,
-            digest: None,
-            version: None,
-            code: None,
-        }
-    }
-
-    /// The same with what the journal's first record says.
-    #[must_use]
-    pub fn with_start(self, start: RunStart) -> Self {
-        let RunStart { parent, digest, version } = start;
-        Self { parent, digest, version, ..self }
-    }
-}
-
-/// Who is at work on a run. A store begins with [`Holder::new`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The process's id on its host; unknown where it is of an older version.
-    pub process: Option<u32>,
-    /// The host.
-    pub host: String,
-    /// Since when it has been at work on the run.
-    pub since: Option<SystemTime>,
-}
-
-impl Holder {
-    /// A process on a host, of which it is not known since when it has been at work.
-    pub fn new(process: u32, host: impl Into<String>) -> Self {
-        Self { process: Some(process), host: host.into(), since: None }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.process {
-            Some(process) => write!(f, "process {process} on {}", self.host)?,
-            None => write!(f, "a program of an older version on {}", self.host)?,
-        }
-        self.since.map_or(Ok(()), |since| write!(f, ", since {}", timestamp::milliseconds(since)))
-    }
-}
-
-/// A wish that the holder of a lease stop its run: made by a store, heard by the run's engine.
-#[derive(Clone, Default)]
-pub struct Wish(Arc<Mutex<Wished>>);
-
-#[derive(Default)]
-struct Wished {
-    is_set: bool,
-    /// What the engine listens to, once there is one.
-    stop: Option<Stop>,
-}
-
-impl Wish {
-    /// Makes the wish.
-    pub fn set(&self) {
-        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wished.is_set = true;
-        if let Some(stop) = &wished.stop {
-            stop.set();
-        }
-    }
-
-    /// Whether it was made.
-    pub fn is_set(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_set
-    }
-
-    /// Stops what listens to `stop` when the wish is made, or at once if it was made before.
-    fn tell(&self, stop: &Stop) {
-        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wished.is_set {
-            stop.set();
-        }
-        wished.stop = Some(stop.clone());
-    }
-}
-
-impl fmt::Debug for Wish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wish({})", self.is_set())
-    }
-}
-
-/// The right to append to a run. Dropping it gives it back.
-pub struct Lease {
-    run: RunId,
-    token: u64,
-    wish: Wish,
-    release: Option<Box<dyn FnOnce() + Send + Sync>>,
-}
-
-impl Lease {
-    /// A lease with that fencing token: a store gives a higher one each time a run is leased, and refuses what comes with a
-    /// lower one. `release` is called when the lease is dropped.
-    pub fn new(run: RunId, token: u64, release: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { run, token, wish: Wish::default(), release: Some(Box::new(release)) }
-    }
-
-    /// Returns the run.
-    pub fn run(&self) -> &RunId {
-        &self.run
-    }
-
-    /// Returns the fencing token.
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// Returns the wish that the run stop, for a store to make when somebody [cancels](Store::cancel) the run.
-    pub fn wish(&self) -> &Wish {
-        &self.wish
-    }
-
-    /// Hands wishes on to the run's engine.
-    pub(crate) fn stops(&self, stop: &Stop) {
-        self.wish.tell(stop);
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            release();
-        }
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lease({}, {})", self.run, self.token)
-    }
 }

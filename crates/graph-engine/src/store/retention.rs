@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use graph_model::name::RunId;
 
-use super::RunSummary;
-use crate::record::Status;
+use crate::status::Status;
+use crate::store::listing::RunSummary;
 
 /// Which runs may go. Only a run that ended and that nobody holds, together with the runs inside it, of which nobody may hold
 /// one either; a run inside another goes with that one and never alone.

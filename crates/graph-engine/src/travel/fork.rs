@@ -5,13 +5,15 @@ use graph_model::digest::hex;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Mismatch, Value};
 
-use super::{Past, TravelError};
+use crate::admission::{allowed, granted};
 use crate::error::StartError;
 use crate::machine::Machine;
+use crate::past::{Past, Seen};
 use crate::record::{Chain, Origin, SnapshotDraft, Start};
-use crate::runtime::{Runtime, allowed, granted};
+use crate::runtime::Runtime;
 use crate::store::StoreError;
-use crate::vault::{Place, Vault};
+use crate::travel::{TravelError, go_to};
+use crate::vault::{SecretLocation, Vault};
 
 /// Where a run begins that was another one before, and what is different in it.
 #[derive(Debug, Clone, Default)]
@@ -95,13 +97,13 @@ impl Runtime {
         let failed = |source| ForkError::Store { run: origin.clone(), source };
         let run = match fork.run {
             Some(run) => run,
-            None => self.new_id(code)?,
+            None => self.inner.new_id(code)?,
         };
-        let vault = Vault::open(code, &run, self.inner.seal.as_ref(), true)?;
+        let vault = Vault::open(code, &run, self.inner.seal.as_ref(), true).map_err(StartError::from)?;
         let records = store.load(origin).await.map_err(failed)?;
         let past = Past::open(machine, origin, &records, &key.public(), self.inner.seal.as_ref());
         let mut past = past.map_err(|error| travel(error.into()))?;
-        past.go_to(fork.step).map_err(travel)?;
+        go_to(&mut past, fork.step).map_err(travel)?;
         if past.position.frontier.is_empty() {
             return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
         }
@@ -113,7 +115,7 @@ impl Runtime {
             changed: fork.set.keys().cloned().collect(),
         };
         let Past { position, seen, start: begun, .. } = past;
-        let super::Seen::Plain(mut state) = seen else {
+        let Seen::Plain(mut state) = seen else {
             return Err(travel(TravelError::Sealed(begun.seal.clone())));
         };
         for (name, value) in fork.set {
@@ -136,7 +138,7 @@ impl Runtime {
             key: hex(key.public().as_bytes()),
             grants: granted(machine, &ceiling),
             inputs: match &vault {
-                Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), Place::INPUTS, inputs),
+                Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, inputs),
                 None => inputs,
             },
             seal: vault.as_deref().and_then(Vault::fingerprint),
@@ -154,7 +156,7 @@ impl Runtime {
         let created = store.create(&run, code.id.as_str(), records.clone()).await;
         // It stands still, and who takes it up leases it.
         drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);
-        self.recorded(&run, code, &records);
+        self.inner.recorded(&run, code, &records);
         Ok(run)
     }
 }

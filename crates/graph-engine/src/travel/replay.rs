@@ -11,18 +11,22 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View, canonical_json};
 
-use super::{Difference, Past, TravelError, differences, opened};
+use crate::activation::{Activation, Change};
 use crate::audit::audit;
-use crate::engine::UNFIT;
-use crate::error::{Category, Failure};
-use crate::graph::CompiledGraph;
-use crate::machine::{Cells, Machine};
-use crate::record::{End, ItemFailure, JournalError, Sealed, Status, Visit};
+use crate::failure::{Category, Failure, ItemFailure};
+use crate::graph::{CompiledGraph, Notes, Now};
+use crate::lane::Request;
+use crate::machine::Machine;
+use crate::past::{Past, opened};
+use crate::record::{End, JournalError, Sealed, Visit};
 use crate::seal::SealKey;
+use crate::state::Cells;
+use crate::status::Status;
 use crate::step::{
-    Activation, Change, Env, Facts, FoldError, NO_WAY, Notes, Now, Outcome, Planned, Position, Request, Settled,
-    Visited, Way, fold, items_failed, output, plan, plan_item, settle,
+    Env, Facts, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold, items_failed,
+    output, plan, plan_item, settle,
 };
+use crate::travel::{Difference, TravelError, differences};
 use crate::vault::hidden;
 
 /// How a run would have gone under another graph.
@@ -178,7 +182,7 @@ pub fn replay(
     let begun = past.start.from.is_some().then(|| {
         crate::record::SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
     });
-    let recorded = Recorded::read(&mut past)?;
+    let recorded = RecordedCalls::read(&mut past)?;
     let Past { start, resumed, end, limit: last_limit, .. } = past;
     let granted: Vec<Grants> =
         std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
@@ -202,7 +206,7 @@ pub fn replay(
         }
     };
     let hides = !code.settings.secrets.is_empty() || !original.graph().settings.secrets.is_empty();
-    let mut walk = Walk {
+    let mut walk = ChangedRun {
         code,
         original: original.graph(),
         state,
@@ -224,11 +228,11 @@ fn grants(patterns: &[String]) -> Grants {
 }
 
 /// What makes two calls the same: the tool, and what it gets.
-type Identity = String;
+type CallIdentity = String;
 
 /// What a call came to.
 #[derive(Debug, Clone)]
-enum Answer {
+enum RecordedAnswer {
     Result(Value),
     /// A failure, and what of it was collected in the place of an item.
     Failure(Failure, Option<Value>),
@@ -237,11 +241,11 @@ enum Answer {
 }
 
 /// The visits of a journal, with what they called.
-struct Recorded {
+struct RecordedCalls {
     visits: Vec<RecordedVisit>,
     /// Every answer, by its call; those that are not taken yet.
-    answers: HashMap<Identity, VecDeque<usize>>,
-    all: Vec<Option<Answer>>,
+    answers: HashMap<CallIdentity, VecDeque<usize>>,
+    all: Vec<Option<RecordedAnswer>>,
 }
 
 struct RecordedVisit {
@@ -256,13 +260,13 @@ struct RecordedVisit {
 }
 
 struct RecordedCall {
-    identity: Identity,
+    identity: CallIdentity,
     tool: String,
     arguments: Value,
     answer: usize,
 }
 
-impl Recorded {
+impl RecordedCalls {
     /// Reads what was visited, and plans each visit again to see what it called.
     fn read(past: &mut Past<'_>) -> Result<Self, TravelError> {
         let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
@@ -292,7 +296,7 @@ impl Recorded {
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
         let env = Env::new(code, &past.position, state, activation, &now);
         let mut notes = Notes::default();
-        let mut known = |request: Request, answer: Answer| {
+        let mut known = |request: Request, answer: RecordedAnswer| {
             let (tool, arguments) = told(code, request);
             let identity = identity(&tool, &arguments);
             let at = self.all.len();
@@ -300,12 +304,12 @@ impl Recorded {
             self.answers.entry(identity.clone()).or_default().push_back(at);
             RecordedCall { identity, tool, arguments, answer: at }
         };
-        let failure = |message: &str, value| Answer::Failure(failure_of(visit, message), value);
+        let failure = |message: &str, value| RecordedAnswer::Failure(failure_of(visit, message), value);
         match plan(&env, &mut notes) {
             Ok(Planned::Call(request)) => {
                 let answer = match &visit.error {
                     Some(error) if visit.result.is_null() => failure(error, None),
-                    _ => Answer::Result(visit.result.clone()),
+                    _ => RecordedAnswer::Result(visit.result.clone()),
                 };
                 vec![Some(known(request, answer))]
             }
@@ -317,7 +321,7 @@ impl Recorded {
                     let place = || collected?.get(usize::try_from(index).ok()?).cloned();
                     let answer = match failed {
                         Some(failed) => failure(&failed.error, place()),
-                        None => place().map_or(Answer::Unknown, Answer::Result),
+                        None => place().map_or(RecordedAnswer::Unknown, RecordedAnswer::Result),
                     };
                     Some(known(request, answer))
                 });
@@ -328,7 +332,7 @@ impl Recorded {
     }
 
     /// Takes the answer to a call: the one that `at` names, if it is that call's, or else any that was not taken.
-    fn take(&mut self, identity: &Identity, at: Option<&RecordedCall>) -> Option<Answer> {
+    fn take(&mut self, identity: &CallIdentity, at: Option<&RecordedCall>) -> Option<RecordedAnswer> {
         let own = at.filter(|call| call.identity == *identity).map(|call| call.answer);
         if let Some(answer) = own.and_then(|own| self.all[own].take()) {
             return Some(answer);
@@ -363,7 +367,7 @@ fn told(code: &CompiledGraph, mut request: Request) -> (String, Value) {
     (if verb == "execute" { tool_name } else { format!("{verb} {tool_name}") }, arguments)
 }
 
-fn identity(tool: &str, arguments: &Value) -> Identity {
+fn identity(tool: &str, arguments: &Value) -> CallIdentity {
     format!("{tool} {}", canonical_json(arguments))
 }
 
@@ -375,12 +379,12 @@ enum Halt {
 }
 
 /// A run under the changed graph.
-struct Walk<'m> {
+struct ChangedRun<'m> {
     code: &'m CompiledGraph,
     original: &'m CompiledGraph,
     state: Box<dyn Cells>,
     position: Position,
-    recorded: Recorded,
+    recorded: RecordedCalls,
     /// What was granted at the start and each time that the run was taken up.
     granted: Vec<Grants>,
     /// Whether arguments are not to be told.
@@ -396,7 +400,7 @@ struct Walk<'m> {
 #[derive(Default)]
 struct Answered {
     /// What its one call came to, or why it makes none.
-    answer: Option<Answer>,
+    answer: Option<RecordedAnswer>,
     /// What the calls of a foreach returned, with failures in their places.
     results: Vec<Value>,
     /// The items that failed.
@@ -404,13 +408,13 @@ struct Answered {
 }
 
 /// A visit under the changed graph.
-struct Made {
+struct AnsweredCall {
     visit: Visit,
     way: Way,
     changes: Vec<Change>,
 }
 
-impl Walk<'_> {
+impl ChangedRun<'_> {
     fn deviate(&mut self, step: u64, node: &str, pair: Option<usize>, departure: Departure) {
         let recorded = pair.map(|pair| self.recorded.visits[pair].visit.step);
         self.replay.deviations.push(Deviation { step, node: node.to_owned(), recorded, departure });
@@ -480,7 +484,7 @@ impl Walk<'_> {
         }
         let visited = || {
             settled.iter().zip(&visits).map(
-                |((at, way, changes), visit): (&(&Activation, Way, Vec<Change>), &Visit)| Visited {
+                |((at, way, changes), visit): (&(&Activation, Way, Vec<Change>), &Visit)| SettledVisit {
                     at,
                     calls: visit.calls,
                     error: visit.error.as_deref(),
@@ -577,7 +581,7 @@ impl Walk<'_> {
     }
 
     /// Visits a node; `pair` is the recorded visit that it is compared with.
-    fn visit(&mut self, activation: &Activation, pair: Option<usize>) -> Result<Made, Halt> {
+    fn visit(&mut self, activation: &Activation, pair: Option<usize>) -> Result<AnsweredCall, Halt> {
         let node = self.code.node(activation.node);
         let (at, told_now) = match pair {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
@@ -588,19 +592,21 @@ impl Walk<'_> {
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
         let Answered { answer, mut results, items } = self.answers(activation.number, activation, pair, &now)?;
         let failure = match (&answer, items.as_slice()) {
-            (Some(Answer::Failure(failure, _)), _) => Some(failure.clone()),
+            (Some(RecordedAnswer::Failure(failure, _)), _) => Some(failure.clone()),
             (_, [first, others @ ..]) => {
                 Some(Failure::permanent(items_failed(first.item, &first.error, others.len() + 1)))
             }
             _ => None,
         };
         let result = match answer {
-            Some(Answer::Result(value)) => value,
-            Some(Answer::Unknown) => return Err(Halt::Stopped("what its call returned was not kept".to_owned())),
+            Some(RecordedAnswer::Result(value)) => value,
+            Some(RecordedAnswer::Unknown) => {
+                return Err(Halt::Stopped("what its call returned was not kept".to_owned()));
+            }
             _ => Value::Null,
         };
         let mut visit = Visit { step: activation.number, node: node.name.clone(), ..Visit::default() };
-        // Made as often as it was, if it is the same call.
+        // AnsweredCall as often as it was, if it is the same call.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
@@ -619,7 +625,7 @@ impl Walk<'_> {
         visit.edges = way.edges().as_slice().to_vec();
         let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
         visit.changes = changes.iter().map(change).collect();
-        Ok(Made { visit, way, changes })
+        Ok(AnsweredCall { visit, way, changes })
     }
 
     /// Plans a visit, and finds what is recorded of its calls.
@@ -633,7 +639,7 @@ impl Walk<'_> {
         let node = self.code.node(activation.node);
         let mut answered = Answered::default();
         match plan(&self.env(activation, now), &mut Notes::default()) {
-            Err(failure) => answered.answer = Some(Answer::Failure(*failure, None)),
+            Err(failure) => answered.answer = Some(RecordedAnswer::Failure(*failure, None)),
             Ok(Planned::Compute | Planned::Finish) => {}
             Ok(Planned::Call(request)) => answered.answer = Some(self.answer(number, &node.name, request, pair, None)?),
             Ok(Planned::Each { items, .. }) => return self.answers_of_items(number, activation, pair, now, &items),
@@ -656,16 +662,16 @@ impl Walk<'_> {
         for (index, item) in (0..).zip(over) {
             let answer = match plan_item(&self.env(activation, now), item, &mut Notes::default()) {
                 Ok(request) => self.answer(number, &node.name, request, pair, Some(index))?,
-                Err(failure) => Answer::Failure(*failure, None),
+                Err(failure) => RecordedAnswer::Failure(*failure, None),
             };
             answered.results.push(match answer {
-                Answer::Result(value) => value,
-                Answer::Failure(failure, value) => {
+                RecordedAnswer::Result(value) => value,
+                RecordedAnswer::Failure(failure, value) => {
                     let value = value.unwrap_or_else(|| View::Object(&failure).to_value());
                     answered.items.push(ItemFailure { item: index, error: failure.message });
                     value
                 }
-                Answer::Unknown => {
+                RecordedAnswer::Unknown => {
                     is_unknown = true;
                     Value::Null
                 }
@@ -680,7 +686,7 @@ impl Walk<'_> {
             let Some(failure) = self.failed_to_route(activation.node, pair).filter(|_| is_same) else {
                 return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
             };
-            answered.answer = Some(Answer::Failure(failure, None));
+            answered.answer = Some(RecordedAnswer::Failure(failure, None));
         }
         Ok(answered)
     }
@@ -705,7 +711,7 @@ impl Walk<'_> {
         request: Request,
         pair: Option<usize>,
         item: Option<u64>,
-    ) -> Result<Answer, Halt> {
+    ) -> Result<RecordedAnswer, Halt> {
         let code = self.code;
         let capability = code.tool(request.tool).and_then(|tool| {
             let id = request.id.as_ref().or(tool.id.as_ref());

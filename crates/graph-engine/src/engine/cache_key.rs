@@ -7,20 +7,20 @@ use graph_model::signature::SecretKey;
 use graph_model::value::{Map, Value, canonical_json};
 use serde_json::json;
 
-use super::NodeCache;
-use crate::graph::{CompiledGraph, Tool};
-use crate::runtime::Inner;
-use crate::step::Request;
+use crate::cache::NodeCache;
+use crate::graph::{CompiledGraph, CompiledTool};
+use crate::lane::Request;
+use crate::services::RuntimeServices;
 
 /// A call that is about to be made.
 pub(crate) struct Asked<'a> {
     pub(crate) code: &'a CompiledGraph,
     pub(crate) node: u16,
-    pub(crate) tool: &'a Tool,
+    pub(crate) tool: &'a CompiledTool,
     pub(crate) request: &'a mut Request,
 }
 
-impl Inner {
+impl RuntimeServices {
     /// Returns the key of a call (R296); none where its result is not to be kept, or nothing is.
     ///
     /// It is the SHA-256 of canonical JSON. What may be secret is in it only as the hash of a secret of the runtime's and the value,

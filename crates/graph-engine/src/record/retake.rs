@@ -2,11 +2,13 @@
 
 use graph_model::value::{AsView, MOST_LEVELS, Value};
 
-use super::{Activation, Asks, Change, Edges, NO_WAY, Position, Visited, Way, fold};
-use crate::error::Category;
-use crate::graph::{CompiledGraph, MOST_BRANCHES};
-use crate::machine::Cells;
-use crate::record::{Step, Target, Visit, open_joins, targets};
+use crate::activation::{Activation, Change, TakenEdges};
+use crate::failure::Category;
+use crate::graph::{Asks, CompiledGraph, MOST_BRANCHES};
+use crate::record::entry::{Step, Target, Visit};
+use crate::record::written::{open_joins, targets};
+use crate::state::Cells;
+use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
 
 /// Takes a step of a journal into account; into a state, if there is one.
 ///
@@ -92,8 +94,8 @@ impl<'a> Recorded<'a> {
         Ok(Self { at, way, changes })
     }
 
-    fn visited<'v>(&'v self, visit: &'v Visit) -> Visited<'v> {
-        Visited {
+    fn visited<'v>(&'v self, visit: &'v Visit) -> SettledVisit<'v> {
+        SettledVisit {
             at: self.at,
             calls: visit.calls,
             error: visit.error.as_deref(),
@@ -106,7 +108,7 @@ impl<'a> Recorded<'a> {
 }
 
 /// Returns the edges that a visit says it took.
-pub(crate) fn said_edges(graph: &CompiledGraph, node: u16, visit: &Visit) -> Edges {
+pub(crate) fn said_edges(graph: &CompiledGraph, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
 }
 
@@ -135,7 +137,7 @@ pub(crate) fn said_way(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<
     if edges.as_slice().iter().any(|edge| graph.target(at, *edge).is_none()) {
         return Err("there is no such edge".to_owned());
     }
-    if edges == Edges::None && !graph.may_end(at) {
+    if edges == TakenEdges::None && !graph.may_end(at) {
         return Err(format!("node `{}` leads along no edge", node.name));
     }
     Ok(Way::Along { edges, suppressed: visit.suppressed })

@@ -1,0 +1,143 @@
+//! Activations: nodes that are to be visited, and where they stand inside the fan-outs around them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use graph_model::value::Value;
+use serde::{Deserialize, Serialize};
+
+/// A node that is to be visited.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Activation {
+    /// Its number, from 1: that of its visit. It is given when the activation is made, so that nothing that happens beside it changes
+    /// it. Idempotency keys and the records of finished calls hang on it.
+    pub(crate) number: u64,
+    /// The node's index.
+    pub(crate) node: u16,
+    /// The branch that it stands in; none outside all fan-outs.
+    pub(crate) frame: Option<Arc<Frame>>,
+}
+
+impl Activation {
+    /// A node that is looked at outside of a step.
+    pub(crate) fn of(node: u16) -> Self {
+        Self { number: 0, node, frame: None }
+    }
+
+    /// Returns the branch that it stands in.
+    pub(crate) fn branch(&self) -> Option<BranchKey> {
+        self.frame.as_deref().map(Frame::key)
+    }
+}
+
+/// The edges that a visit took, by their indices in the node's list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum TakenEdges {
+    /// None: the way ends here.
+    #[default]
+    None,
+    /// One, which may lead out of the graph.
+    One(u16),
+    /// Those of a node that fans out, all in the next step.
+    Many(Arc<Vec<u16>>),
+    /// The one way of a node that goes over a list, once for each of these.
+    Over(Arc<Vec<Value>>),
+}
+
+impl TakenEdges {
+    /// Returns the edges in order.
+    pub(crate) fn as_slice(&self) -> &[u16] {
+        match self {
+            Self::None | Self::Over(_) => &[],
+            Self::One(edge) => std::slice::from_ref(edge),
+            Self::Many(edges) => edges,
+        }
+    }
+
+    /// Returns the edge that was taken, if it is one.
+    pub(crate) fn one(&self) -> Option<u16> {
+        match self {
+            Self::One(edge) => Some(*edge),
+            Self::None | Self::Many(_) | Self::Over(_) => None,
+        }
+    }
+}
+
+/// A key and its new value. A node writes each key once.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    /// The key's index.
+    pub(crate) key: usize,
+    /// The value; null unsets the key.
+    pub(crate) value: Value,
+}
+/// A visit that led to several activations at once.
+#[derive(Debug)]
+pub(crate) struct Fan {
+    /// The number of the visit.
+    pub(crate) visit: u64,
+    /// The node that was visited.
+    pub(crate) node: u16,
+    /// The branch that the visit was in.
+    pub(crate) outer: Option<Arc<Frame>>,
+    /// The list that it went over: a value for each branch. Nothing where it took edges.
+    pub(crate) list: Arc<Vec<Value>>,
+}
+
+impl PartialEq for Fan {
+    /// A run has one visit of a number, and so one list: where it is sealed, it is not known.
+    fn eq(&self, other: &Self) -> bool {
+        (self.visit, self.node, &self.outer) == (other.visit, other.node, &other.outer)
+    }
+}
+
+/// A branch of a fan-out. It is held by each activation in it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) fan: Arc<Fan>,
+    /// The place of the branch among the edges that were taken, or the elements of the list, from 0.
+    pub(crate) branch: u32,
+}
+
+/// What names a branch in a run: the number of the visit that fanned out, and the place of the branch.
+pub(crate) type BranchKey = (u64, u32);
+
+impl Frame {
+    pub(crate) fn key(&self) -> BranchKey {
+        (self.fan.visit, self.branch)
+    }
+}
+
+/// Returns the branches around an activation, the innermost first.
+pub(crate) fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame>> {
+    std::iter::successors(innermost, |frame| frame.fan.outer.as_ref())
+}
+
+/// Returns the path of an activation: the place of each branch around it, the outermost first.
+pub(crate) fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
+    let mut path: Vec<u32> = frames(innermost).map(|frame| frame.branch).collect();
+    path.reverse();
+    path
+}
+
+/// Compares two activations by their paths, a prefix first. Those of one path, which stand in different fan-outs, are in the order of
+/// the visits that fanned out.
+pub(crate) fn by_path(one: Option<&Arc<Frame>>, other: Option<&Arc<Frame>>) -> Ordering {
+    match (one, other) {
+        (None, None) => return Ordering::Equal,
+        (Some(one), Some(other)) if Arc::ptr_eq(&one.fan, &other.fan) => return one.branch.cmp(&other.branch),
+        _ => {}
+    }
+    let visits = |innermost| frames(innermost).map(|frame| frame.fan.visit).collect::<Vec<_>>();
+    path(one).cmp(&path(other)).then_with(|| visits(one).iter().rev().cmp(visits(other).iter().rev()))
+}
+
+/// A branch that has come to a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Arrival {
+    /// The number of the visit that led to the join.
+    pub visit: u64,
+    /// The place of the branch in the join's fan-out.
+    pub branch: u32,
+}

@@ -1,0 +1,220 @@
+//! Proving one run, by itself.
+
+use std::time::SystemTime;
+
+use graph_model::digest::{Digest, hex};
+use graph_model::name::RunId;
+use graph_model::signature::{Fingerprint, PublicKey};
+use graph_model::timestamp;
+use graph_model::value::canonical_json;
+
+use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
+use crate::call::Parent;
+use crate::engine::Ended;
+use crate::graph::CompiledGraph;
+use crate::machine::Machine;
+use crate::record::{Entry, JournalError, Origin, Record, Sealed, Start, Verified};
+use crate::seal::SealKey;
+use crate::status::Status;
+use crate::step::is_nested_id;
+use crate::vault::{Vault, hidden};
+
+/// What a journal proves of a run.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Audit {
+    /// The run.
+    pub run: RunId,
+    /// The graph's id.
+    pub graph: String,
+    /// The digest of the graph that the run was of.
+    pub digest: Digest,
+    /// Whose key signed the graph.
+    pub signer: Fingerprint,
+    /// How the run stands.
+    pub status: Status,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// How often it was taken up again.
+    pub resumes: u64,
+    /// How many records there are.
+    pub records: u64,
+    /// The link of the last record, which stands for all of the journal.
+    pub link: Digest,
+    /// Whose key signed the journal.
+    pub key: Fingerprint,
+    /// The version that the graph's author gave it.
+    pub version: String,
+    /// Which visit of another run it belongs to.
+    pub parent: Option<Parent>,
+    /// Where in another run it began.
+    pub from: Option<Origin>,
+    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`] looks, and only
+    /// where the store has the other run.
+    pub is_origin_proven: bool,
+    /// What was granted, at the start or when it was taken up; each pattern once.
+    pub grants: Vec<String>,
+    /// The ids of the tools that committed visits called, in the order of the alphabet. `*` stands for one that is known only at
+    /// each call, which no journal says.
+    pub tools: Vec<String>,
+    /// When it began: RFC 3339 in UTC with milliseconds.
+    pub started: String,
+    /// When it ended, if it has.
+    pub ended: Option<String>,
+    /// The SHA-256 of what it returned as canonical JSON with `[secret]` for secrets, if it ended with a result (R203).
+    pub output: Option<Digest>,
+    /// Whether what the nodes wrote and where they led was computed again. Not so of a graph with secrets, unless there is the key
+    /// that they were sealed with.
+    pub is_recomputed: bool,
+}
+
+/// Proves a run.
+///
+/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
+///
+/// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
+/// signatures: whoever could change one of those and keep the chain could as well sign anew, for that takes the key.
+///
+/// It accepts what the engine can write, and nothing else: `docs/journal.md` says what that means for each member of a record.
+///
+/// # Errors
+///
+/// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
+pub fn audit(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Audit, JournalError> {
+    prove(machine, run, records, key, seal, false).map(|proven| proven.audit)
+}
+
+/// What is proven of a run, with what ties it to the runs around and inside it.
+pub(super) struct Proven {
+    pub(super) audit: Audit,
+    pub(super) start: Start,
+    /// The calls of graphs that its visits made.
+    pub(super) inside: Vec<CallInside>,
+    /// Its result, if it has ended with one that could be computed.
+    pub(super) ended: Option<Ended>,
+    /// How it ended without one.
+    pub(super) failed: Option<Lost>,
+    /// What held at its start, and each time that it was resumed.
+    pub(super) sessions: Vec<Session>,
+}
+
+pub(super) fn prove(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+    looks_inside: bool,
+) -> Result<Proven, JournalError> {
+    let verified = Verified::new(run, records, key)?;
+    let code = machine.graph();
+    let (started, mut start) = verified.start()?;
+    misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
+    misfit(0, same("digest of the graph", start.digest, code.digest))?;
+    // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
+    let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
+    misfit(0, begins(code, run, &start, key, vault.as_deref()))?;
+    if let Some(vault) = &vault {
+        vault.unseal_start(code, &mut start)?;
+    }
+    let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
+    let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
+    let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
+    // One record is in memory at a time: a long journal is many times as large when it is read.
+    for at in 1..verified.len() {
+        let Some(record) = verified.record(at) else { break };
+        let mut record = record?;
+        if let Some(vault) = &vault {
+            vault.unseal_record(code, &mut record)?;
+        }
+        let Record { seq, at, entry, .. } = record;
+        let parsed = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
+        time = misfit(seq, parsed)?;
+        misfit(seq, walk.take(seq, &entry, time))?;
+        last = match entry {
+            Entry::End(end) => Some((end, at)),
+            _ => None,
+        };
+    }
+    let seq = verified.len() as u64 - 1;
+    misfit(seq, walk.stands())?;
+    if looks_inside {
+        let end = last.as_ref().map(|(end, _)| end);
+        let open = walk.open_calls(seq, time, end);
+        walk.inside.get_or_insert_default().extend(open);
+    }
+    let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
+    let failed = last.as_ref().and_then(|(end, _)| walk.lost(end));
+    let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
+        let shown = hidden(code.settings.secrets.output.as_ref(), end.output.clone());
+        Digest::of(canonical_json(&shown))
+    });
+    let audit = Audit {
+        run: run.clone(),
+        graph: start.graph.clone(),
+        digest: start.digest,
+        signer: start.signer.clone(),
+        status: walk.status,
+        steps: walk.position.steps,
+        resumes: walk.sessions.len() as u64 - 1,
+        records: records.len() as u64,
+        link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
+        key: key.fingerprint(),
+        version: start.version.clone(),
+        parent: start.parent.clone(),
+        from: start.from.clone(),
+        is_origin_proven: false,
+        grants: walk.all_grants(),
+        tools: walk.tools(),
+        started,
+        ended: last.map(|(_, at)| at),
+        output,
+        is_recomputed,
+    };
+    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
+}
+
+/// Fails unless a run of the graph begins with such a record, whatever its inputs are.
+pub(super) fn begins(
+    code: &CompiledGraph,
+    run: &RunId,
+    start: &Start,
+    key: &PublicKey,
+    vault: Option<&Vault>,
+) -> Result<(), String> {
+    same("version of the graph", start.version.as_str(), &code.version)?;
+    same("signer of the graph", &start.signer, &code.signer)?;
+    same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
+    if let Some(parent) = &start.parent {
+        is_inside(run, parent, start)?;
+    }
+    if start.seal.is_some() == code.settings.secrets.is_empty() {
+        return Err(
+            "the key that secrets are sealed with is named where the graph has secrets, and only there".to_owned()
+        );
+    }
+    match vault.map(Vault::fingerprint) {
+        Some(fingerprint) if start.seal != fingerprint => Err("its secrets are sealed with another key".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Fails unless a visit of another run begins such a run.
+pub(super) fn is_inside(run: &RunId, parent: &Parent, start: &Start) -> Result<(), String> {
+    if !is_nested_id(run.as_str(), &parent.run, parent.step, parent.item, 1..=u64::MAX) {
+        return Err(format!("visit {} of run `{}` begins no run of this id", parent.step, parent.run));
+    }
+    if start.depth.is_none() {
+        return Err("how deep it may nest is left to it by the run around it, and not written down".to_owned());
+    }
+    if start.limit.is_some() || start.capabilities.is_some() || start.from.is_some() {
+        return Err("it was given options, which a run inside another is not".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,698 @@
+//! A run that is taken again along its journal, record by record.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
+use std::time::SystemTime;
+
+use graph_model::capability::{Capability, Grants, Pattern};
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::INTERNAL;
+use graph_model::value::Value;
+
+use crate::activation::{Activation, path};
+use crate::admission::initialise;
+use crate::audit::dated::Dated;
+use crate::call::Parent;
+use crate::engine::Ended;
+use crate::graph::{Asks, CompiledGraph};
+use crate::hooks::Control;
+use crate::lane::{Lane, Request};
+use crate::machine::Machine;
+use crate::past::position_of;
+use crate::record::{
+    Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
+};
+use crate::state::Cells;
+use crate::status::Status;
+use crate::step::{Position, Way, denied, state_value};
+
+/// What a run came to that ended without a result.
+pub(super) struct Lost {
+    pub(super) error: String,
+    /// The node that failed.
+    pub(super) node: Option<String>,
+    pub(super) code: Option<String>,
+    pub(super) steps: u64,
+    /// Its last state, where that can be computed.
+    pub(super) state: Option<Value>,
+    /// The nodes of the next step.
+    pub(super) next: Vec<String>,
+}
+
+/// The items of a foreach that `calls` records name.
+#[derive(Default)]
+pub(super) struct ItemsDone {
+    /// The item behind the last one that is done.
+    pub(super) next: u64,
+    /// The items before that which are not done.
+    pub(super) open: BTreeSet<u64>,
+    /// The item that the session named last.
+    pub(super) last: Option<u64>,
+}
+
+impl ItemsDone {
+    /// Takes an item that is done of a foreach of that width. After a failure it begins no more calls if it `is_stopped`.
+    pub(super) fn take(&mut self, item: u64, width: usize, is_stopped: bool) -> Result<(), String> {
+        let is_in_turn = width > 1 || self.last.is_none_or(|last| last < item);
+        let begun = item.saturating_sub(self.next).saturating_add(self.open.len() as u64);
+        if !is_in_turn || (is_stopped && item >= self.next && begun >= width as u64) {
+            return Err(format!("finished item {item} before it began it"));
+        }
+        self.last = Some(item);
+        if item >= self.next {
+            if is_stopped {
+                self.open.extend(self.next..item);
+            }
+            self.next = item.saturating_add(1);
+        } else if is_stopped && !self.open.remove(&item) {
+            return Err(format!("made the call of item {item} again, which was done"));
+        }
+        Ok(())
+    }
+}
+
+/// What held for a run from its start or a resume on.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub(super) granted: Grants,
+    /// Whether that is all that bounds the run.
+    pub(super) says_all: bool,
+    /// How many graphs may nest below the run.
+    pub(super) depth: u32,
+    /// How deep its caller said that graphs may nest, if it said that.
+    pub(super) said_depth: Option<u32>,
+}
+
+pub(super) fn misfit<T>(seq: u64, found: Result<T, String>) -> Result<T, JournalError> {
+    found.map_err(|reason| JournalError::Misfit { seq, reason })
+}
+
+pub(super) fn same<T: PartialEq + Display>(what: &str, said: T, is: T) -> Result<(), String> {
+    if said == is { Ok(()) } else { Err(format!("it says that the {what} is {said}, and it is {is}")) }
+}
+
+pub(super) fn is_result(status: Status) -> bool {
+    matches!(status, Status::Completed | Status::CompletedWithErrors)
+}
+
+pub(super) fn grants(patterns: &[String]) -> Result<Grants, String> {
+    let patterns = patterns.iter().map(|text| Pattern::new(text.as_str()).map_err(|error| error.to_string()));
+    patterns.collect::<Result<Vec<_>, _>>().map(Grants::new)
+}
+
+/// What the last record was, as far as that decides which may follow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Before {
+    Start,
+    /// The snapshot with which a fork begins.
+    Fork,
+    Resume,
+    Step,
+    Calls,
+    Snapshot,
+    End,
+}
+
+/// A run that is walked again, along its journal.
+pub(super) struct Replayer<'m> {
+    pub(super) machine: &'m dyn Machine,
+    pub(super) code: &'m CompiledGraph,
+    /// None where its values are sealed, and so nothing can be computed from them.
+    pub(super) state: Option<Box<dyn Cells>>,
+    /// Where results are tried, whether a tool can have returned them.
+    pub(super) lane: RefCell<Box<dyn Lane>>,
+    pub(super) position: Position,
+    pub(super) status: Status,
+    pub(super) before: Before,
+    /// Whether the next nodes can have been visited where it ended.
+    pub(super) is_visiting: bool,
+    pub(super) is_fork: bool,
+    /// The nodes of the last step, with what hooks wish behind each.
+    pub(super) visited: Vec<(u16, HookOutcome)>,
+    /// The time that the last visit was told.
+    pub(super) told: Option<i64>,
+    /// What of the next step is done.
+    pub(super) done: CompletedCalls,
+    /// How many items the lists of the next step have, by their visits; none where that depends on the time.
+    pub(super) lengths: RefCell<HashMap<u64, Option<usize>>>,
+    /// Which items of the next step's lists are done, by their visits.
+    pub(super) items: HashMap<u64, ItemsDone>,
+    /// The sessions of the run; the last is the one at work.
+    pub(super) sessions: Vec<Session>,
+    /// What the caller said that the run may use.
+    pub(super) capabilities: Option<Grants>,
+    /// Whether it is a run inside another.
+    pub(super) is_inside: bool,
+    /// How many graphs may nest below it in all sessions.
+    pub(super) depth: u32,
+    /// The calls of graphs that its visits made; none where nobody asks.
+    pub(super) inside: Option<Vec<CallInside>>,
+    /// The tools that were called.
+    pub(super) used: BTreeSet<u16>,
+    pub(super) run: RunId,
+}
+
+impl<'m> Replayer<'m> {
+    pub(super) fn begin(
+        machine: &'m dyn Machine,
+        run: &RunId,
+        start: &Start,
+        is_recomputed: bool,
+        looks_inside: bool,
+    ) -> Result<Self, JournalError> {
+        let code = machine.graph();
+        let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
+        let mut position = Position::new(code);
+        position.limit = start.limit.map(u64::from);
+        let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
+        let mut walk = Self {
+            machine,
+            code,
+            state,
+            lane: RefCell::new(machine.lane()),
+            position,
+            status: Status::Running,
+            before: Before::Start,
+            is_visiting: false,
+            is_fork: start.from.is_some(),
+            visited: Vec::new(),
+            told: None,
+            done: CompletedCalls::new(),
+            lengths: RefCell::default(),
+            items: HashMap::new(),
+            sessions: Vec::new(),
+            capabilities: start.capabilities.clone().map(Grants::new),
+            is_inside: start.parent.is_some(),
+            depth,
+            inside: looks_inside.then(Vec::new),
+            used: BTreeSet::new(),
+            run: run.clone(),
+        };
+        misfit(0, walk.session(&start.grants, start.depth))?;
+        Ok(walk)
+    }
+
+    /// Begins a session: what the graph needs must be granted.
+    pub(super) fn session(&mut self, patterns: &[String], depth: Option<u32>) -> Result<(), String> {
+        let granted = grants(patterns)?;
+        if let Some(capabilities) = &self.capabilities {
+            let covered = |one: &Pattern| capabilities.patterns().iter().any(|pattern| pattern.covers(one));
+            if let Some(more) = granted.patterns().iter().find(|one| !covered(one)) {
+                return Err(format!("it was granted `{}`, which its caller did not let it use", more.as_str()));
+            }
+        }
+        let says_all = self.sessions.is_empty() && self.capabilities.is_none() && !self.is_inside;
+        let most = depth.map_or(self.depth, |depth| depth.min(self.depth));
+        self.sessions.push(Session { granted, says_all, depth: most, said_depth: depth });
+        self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
+    }
+
+    /// Whether what is written down of grants is all of them. Where the grants of several bound the run, it is what patterns can say
+    /// of that, and what the graph surely needs.
+    pub(super) fn says_all_grants(&self) -> bool {
+        self.sessions.last().is_some_and(|session| session.says_all)
+    }
+
+    /// Takes the next record, if the engine can write it there.
+    pub(super) fn take(&mut self, seq: u64, entry: &Entry, at: SystemTime) -> Result<(), String> {
+        if self.is_fork && self.before == Before::Start {
+            let Entry::Snapshot(snapshot) = entry else { return self.stands() };
+            self.before = Before::Fork;
+            return self.begin_fork(snapshot);
+        }
+        let is_end = matches!(entry, Entry::End(_));
+        match entry {
+            Entry::Start(_) => return Err("a run begins once".to_owned()),
+            _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
+            // The last step and the end are written together.
+            _ if self.position.frontier.is_empty() && !is_end => return self.stands(),
+            Entry::Resume(_) => {}
+            _ if self.status != Status::Running || self.before == Before::Fork => {
+                return Err("the run had stopped before it, and was not taken up again".to_owned());
+            }
+            _ => self.hooks_allow(entry)?,
+        }
+        self.before = match entry {
+            Entry::Start(_) => Before::Start,
+            Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
+            Entry::Step(step) => self.step(seq, step, at).map(|()| Before::Step)?,
+            Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
+            Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
+            Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
+        };
+        Ok(())
+    }
+
+    /// Fails if a hook of the graph surely ended the run before a record, and that is not its end. Ends are looked at by themselves.
+    pub(super) fn hooks_allow(&self, entry: &Entry) -> Result<(), String> {
+        let is_end = matches!(entry, Entry::End(end) if end.status == Status::Error && end.node.is_some());
+        match self.before {
+            _ if is_end => Ok(()),
+            Before::Start => self.wish_at_start().goes_on(),
+            // A snapshot is written with its step, and a run that has a result is not ended again.
+            Before::Step | Before::Snapshot
+                if !matches!(entry, Entry::Snapshot(_)) && !self.position.frontier.is_empty() =>
+            {
+                self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the engine writes another record before a run can stand still there.
+    pub(super) fn stands(&self) -> Result<(), String> {
+        if self.is_fork && self.before == Before::Start {
+            return Err("the run began in another, and no snapshot says where it stood".to_owned());
+        }
+        if self.position.frontier.is_empty() && !is_result(self.status) {
+            return Err("the run had come to its end, and no record says so".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn resume(&mut self, resume: &Resume) -> Result<(), String> {
+        same("number of visits before it", resume.steps, self.position.steps)?;
+        if self.is_inside && resume.limit.is_some() {
+            return Err("only the graph limits how many steps a run inside another takes".to_owned());
+        }
+        self.items.values_mut().for_each(|items| items.last = None);
+        self.status = Status::Running;
+        self.position.limit = resume.limit.map(u64::from).or(self.position.limit);
+        self.session(&resume.grants, resume.depth)
+    }
+
+    pub(super) fn all_grants(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for pattern in self.sessions.iter().flat_map(|session| session.granted.patterns()) {
+            if !all.iter().any(|one| one == pattern.as_str()) {
+                all.push(pattern.as_str().to_owned());
+            }
+        }
+        all
+    }
+
+    pub(super) fn tools(&self) -> Vec<String> {
+        let id = |tool: &u16| self.code.tool(*tool)?.id.as_ref().map(ToString::to_string);
+        let ids: BTreeSet<String> = self.used.iter().map(|tool| id(tool).unwrap_or_else(|| "*".to_owned())).collect();
+        ids.into_iter().collect()
+    }
+
+    /// Returns how many steps the run may take.
+    pub(super) fn most_steps(&self) -> u64 {
+        self.position.most_steps(self.code)
+    }
+
+    /// Whether the next step is one more than the run may take, unless a hook allows more.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.position.is_exhausted(self.code)
+    }
+
+    /// Takes a step, if the graph allows it.
+    pub(super) fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
+        let visits = step.visits.len();
+        same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
+        let (taken, is_exhausted) = (self.position.steps + visits as u64, self.is_exhausted());
+        match step.limit {
+            Some(limit) if is_exhausted && self.is_extension(limit) && taken <= limit => {
+                self.position.limit = Some(limit);
+            }
+            _ if is_exhausted => {
+                return Err(format!("it is visit {taken}, and the run may make {}", self.most_steps()));
+            }
+            limit if limit != self.position.limit => {
+                return Err("it says how many visits the run may make, and nobody had changed that".to_owned());
+            }
+            _ => {}
+        }
+        let frontier = self.position.frontier.clone();
+        let mut leads = Vec::new();
+        for (visit, activation) in step.visits.iter().zip(&frontier) {
+            same("number of the visit", visit.step, activation.number)?;
+            same("node that is visited", visit.node.as_str(), &self.code.node(activation.node).name)?;
+            let (path, fan) =
+                (path(activation.frame.as_ref()), activation.frame.as_ref().map_or(0, |frame| frame.fan.visit));
+            if (&visit.branch, visit.fan) != (&path, fan) {
+                return Err(format!("visit {} is in another branch", visit.step));
+            }
+            self.permitted(activation.node)?;
+            self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
+            let way = self.visit(visit, activation, at, frontier.len() == 1)?;
+            self.list(visit, &way)?;
+            if let Some(mut inside) = self.inside.take() {
+                inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
+                self.inside = Some(inside);
+            }
+            leads.push(way.next(self.code, activation));
+        }
+        self.done.clear();
+        self.lengths.get_mut().clear();
+        self.items.clear();
+        retake(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
+        self.told = step.visits.last().and_then(|visit| visit.now);
+        let name = |node: u16| self.code.node(node).name.as_str();
+        let wishes = frontier.iter().zip(&step.visits).zip(leads);
+        let wish =
+            |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.wish_behind(visit, to.map(name)));
+        self.visited = wishes.map(wish).collect();
+        Ok(())
+    }
+
+    /// Fails unless a visit says of the list that it fanned out over what it led to.
+    pub(super) fn list(&self, visit: &Visit, way: &Way) -> Result<(), String> {
+        let list = way.list();
+        let length = list.map(|list| u32::try_from(list.len()).unwrap_or(u32::MAX));
+        let is_same = match (list, &visit.list) {
+            (Some(list), Some(Value::Array(said))) => list == said,
+            // Only its length is known.
+            (Some(_), said) => said.is_some() && self.state.is_none(),
+            (None, said) => said.is_none(),
+        };
+        if visit.over == length && is_same {
+            Ok(())
+        } else {
+            Err(format!("node `{}` goes over another list", visit.node))
+        }
+    }
+
+    /// Takes calls that finished before their step was done, if the graph makes them in it.
+    pub(super) fn calls(&mut self, calls: &Calls) -> Result<(), String> {
+        if calls.done.is_empty() {
+            return Err("it names no call".to_owned());
+        }
+        for done in &calls.done {
+            let activation = self.position.frontier.iter().find(|at| at.number == done.step);
+            let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
+            self.permitted(activation.node)?;
+            let node = self.code.node(activation.node);
+            self.call_done(done, activation)?;
+            if let (Asks::Each { width, .. }, Some(item)) = (self.code.asks(activation.node), done.item) {
+                let is_stopped = self.code.stops_at_failure(activation.node);
+                let items = self.items.entry(done.step).or_default();
+                items.take(item, width, is_stopped).map_err(|what| format!("node `{}` {what}", node.name))?;
+            }
+            if self.done.insert((done.step, done.item), done.clone()).is_some() {
+                return Err(format!("node `{}` made a call again that was done", done.node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the calls whose results a run failed on.
+    pub(super) fn forget(&mut self, end: &End) {
+        let before = self.done.len();
+        self.done.retain(|_, done| !end.forgets(done));
+        if self.done.len() < before {
+            let steps: BTreeSet<u64> = self.done.keys().map(|(step, _)| *step).collect();
+            self.items.retain(|step, _| steps.contains(step));
+        }
+    }
+
+    /// Begins where another run stood.
+    pub(super) fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        self.position = match self.state.as_deref_mut() {
+            Some(state) => snapshot.restore(self.code, state)?,
+            None => position_of(snapshot, self.code)?,
+        };
+        if self.position.frontier.is_empty() {
+            return Err("nothing was left to do where it began".to_owned());
+        }
+        self.is_told(snapshot)
+    }
+
+    /// Fails unless a snapshot says what the records before it add up to.
+    pub(super) fn snapshot(&self, said: &Snapshot) -> Result<(), String> {
+        if self.before != Before::Step {
+            return Err("it does not follow a step".to_owned());
+        }
+        self.is_told(said)
+    }
+
+    /// Fails unless a snapshot says where the run stands.
+    pub(super) fn is_told(&self, said: &Snapshot) -> Result<(), String> {
+        let Some(state) = self.state.as_deref() else {
+            let mut stands = position_of(said, self.code)?;
+            // What nodes returned the last time may be sealed.
+            stands.root.previous.clone_from(&self.position.root.previous);
+            for (key, branch) in &mut stands.branches {
+                let is = self.position.branches.get(key);
+                branch.memory.previous = is.map(|is| is.memory.previous.clone()).unwrap_or_default();
+            }
+            return if stands == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
+        };
+        let is = SnapshotDraft { code: self.code, state, position: &self.position, vault: None }.to_owned();
+        if is == *said {
+            return Ok(());
+        }
+        let key = is.keys.iter().chain(&said.keys).map(|(name, _)| name);
+        let key = key.into_iter().find(|name| is.keys.get(*name) != said.keys.get(*name));
+        Err(match key {
+            Some(key) => format!("it says that `{key}` is something else than what was written to it"),
+            None => ELSEWHERE.to_owned(),
+        })
+    }
+
+    /// Fails unless the run was allowed what the node calls.
+    pub(super) fn permitted(&self, node: u16) -> Result<(), String> {
+        let tool = self.code.node(node).kind.calls().and_then(|tool| self.code.tool(tool));
+        let capability = tool.and_then(|tool| tool.capability.as_ref());
+        capability.map_or(Ok(()), |capability| self.granted(capability))
+    }
+
+    /// Returns how a call fails that the run may not make and whose id is known only then: one of these, and whether it surely may not
+    /// make it; nothing if it may.
+    pub(super) fn denials(&self, request: &Request) -> (Vec<String>, bool) {
+        let Some(tool) = self.code.tool(request.tool) else { return (Vec::new(), false) };
+        let id = request.id.as_ref().or(tool.id.as_ref());
+        if tool.id.is_some() || id.is_some_and(|id| id.as_str().starts_with(INTERNAL)) {
+            return (Vec::new(), false);
+        }
+        let (capability, says_all) = (Capability::new(tool.verb, tool.item, id), self.says_all_grants());
+        if self.granted(&capability).is_ok() {
+            return (Vec::new(), false);
+        }
+        let is_permitted = self.code.permissions.allow(&capability)
+            && self.capabilities.as_ref().is_none_or(|grants| grants.allow(&capability));
+        // Nothing is written down also where no pattern says what several grants have in common.
+        let is_none = self.sessions.last().is_some_and(|session| session.granted.patterns().is_empty());
+        let possible = if is_none && !says_all { vec![true, false] } else { vec![is_none] };
+        let texts = possible.into_iter().map(|is_none| denied(tool, request, is_none)).collect();
+        (texts, says_all || !is_permitted)
+    }
+
+    pub(super) fn granted(&self, capability: &Capability) -> Result<(), String> {
+        let allows = |grants: &Grants| grants.allow(capability);
+        if self.sessions.last().is_some_and(|session| allows(&session.granted))
+            && allows(&self.code.permissions)
+            && self.capabilities.as_ref().is_none_or(allows)
+        {
+            Ok(())
+        } else {
+            Err(format!("the run was not granted `{capability}`"))
+        }
+    }
+
+    /// Returns the result with which the run ended, as a run around it is told; none if it ended without one, or its values are
+    /// sealed.
+    pub(super) fn ended(&self, end: &End) -> Option<Ended> {
+        let state = self.state.as_deref()?;
+        let mask = self.code.settings.secrets.output.as_ref();
+        is_result(end.status).then(|| Ended {
+            status: end.status,
+            node: self.code.node(self.position.last).name.clone(),
+            output: end.output.clone(),
+            hidden: mask.map(|mask| Box::new(mask.hide(end.output.clone()))),
+            state: state_value(self.code, state, &self.position),
+            steps: end.steps,
+            suppressed: self.position.suppressed.clone(),
+            exhausted: end.exhausted && self.code.flags_limit(),
+            history: Vec::new(),
+        })
+    }
+}
+
+pub(super) const ELSEWHERE: &str = "it says that the run stands elsewhere than where its steps led";
+
+/// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
+/// asks for them.
+pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String> {
+    let code = machine.graph();
+    let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
+    if let Some(missing) = code.settings.required.iter().find(|name| !given(name)) {
+        return Err(format!("the input `{missing}` is missing"));
+    }
+    let mut state = machine.open(start.inputs.clone()).map_err(|error| error.to_string())?;
+    let inputs = state.inputs().to_plain_value();
+    if inputs != start.inputs {
+        return Err("its inputs are not what the graph makes of them".to_owned());
+    }
+    // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
+    if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
+        crate::schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
+    }
+    initialise(code, &mut *state).map_err(|error| error.to_string())?;
+    Ok(state)
+}
+
+/// What hooks wish of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum HookOutcome {
+    /// Anything: a hook asked a tool or the time, of which nothing is written down, or the program's own were free to wish it.
+    Any,
+    /// What one of the graph's own hooks says itself.
+    Sure(Control),
+}
+
+/// A call of a graph, as a run's journal tells of it.
+#[derive(Debug, Clone)]
+pub(super) struct CallInside {
+    /// The record that tells of it.
+    pub(super) seq: u64,
+    pub(super) parent: Parent,
+    pub(super) tool: u16,
+    /// The graph's id, where the node computes it.
+    pub(super) id: Option<ItemId>,
+    /// How often it was made at most; none where nobody knows.
+    pub(super) attempts: Option<u64>,
+    /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
+    pub(super) most_missed: u64,
+    /// What the visit of a foreach counts of its calls.
+    pub(super) counted: Option<u64>,
+    /// Whether the other items of the list call graphs too.
+    pub(super) is_one_of_all: bool,
+    /// The run that the visit names as that of its last call; of a foreach none is named.
+    pub(super) named: Option<RunId>,
+    /// What the call gives; none where that cannot be told.
+    pub(super) inputs: Option<Value>,
+    /// What the last call gave of a visit that was told the time.
+    pub(super) last_inputs: Option<Value>,
+    /// What the call gives, where that depends on the time.
+    pub(super) dated: Vec<Dated>,
+    /// What held for the run around it, in each session that can have made the call.
+    pub(super) sessions: Vec<Session>,
+    /// What the graph around it permits.
+    pub(super) permissions: Grants,
+    /// Whether the call is given up after a time.
+    pub(super) may_time_out: bool,
+    pub(super) said: SaidInside,
+    /// The error and its code that the run around it ended with at the node.
+    pub(super) ended: Option<(String, Option<String>)>,
+    /// The error that the run around it ended with at the list of which this is the call for an item.
+    pub(super) list_ended: Option<String>,
+}
+
+/// What a visit was told of a run inside it.
+#[derive(Debug, Clone)]
+pub(super) enum SaidInside {
+    Result(Value),
+    /// The call returned a result, which is not written down.
+    Success,
+    Failure {
+        error: String,
+        /// What the edges saw of it besides, where that is written down.
+        data: Option<Value>,
+    },
+    /// It is not written down, or sealed.
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A foreach at work, as far as that decides which items may be done next.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct AtWork {
+        next: u64,
+        begun: BTreeSet<u64>,
+        is_over: bool,
+        /// The items that were done, in their order; none where the run was resumed.
+        said: Vec<Option<u64>>,
+    }
+
+    impl AtWork {
+        /// Returns what can come next of a foreach over so many items.
+        fn then(&self, length: u64, width: usize, is_stopped: bool) -> Vec<Self> {
+            let mut all = Vec::new();
+            let with = |change: &dyn Fn(&mut Self)| {
+                let mut then = self.clone();
+                change(&mut then);
+                then
+            };
+            if self.next < length && self.begun.len() < width && !self.is_over {
+                let is_known = self.said.contains(&Some(self.next));
+                all.push(with(&|then| {
+                    then.next += 1;
+                    if !is_known {
+                        then.begun.insert(self.next);
+                    }
+                }));
+            }
+            for item in &self.begun {
+                all.push(with(&|then| {
+                    then.begun.remove(item);
+                    then.said.push(Some(*item));
+                }));
+                all.push(with(&|then| {
+                    then.begun.remove(item);
+                    then.is_over |= is_stopped;
+                }));
+            }
+            if !self.said.contains(&None) {
+                let said = self.said.iter().copied().chain([None]).collect();
+                all.push(Self { next: 0, begun: BTreeSet::new(), is_over: false, said });
+            }
+            all
+        }
+    }
+
+    /// Returns all orders in which items can be done, of a run that is resumed at most once.
+    fn written(length: u64, width: usize, is_stopped: bool) -> BTreeSet<Vec<Option<u64>>> {
+        let first = AtWork { next: 0, begun: BTreeSet::new(), is_over: false, said: Vec::new() };
+        let (mut known, mut waiting) = (BTreeSet::from([first.clone()]), vec![first]);
+        while let Some(one) = waiting.pop() {
+            for then in one.then(length, width, is_stopped) {
+                if known.insert(then.clone()) {
+                    waiting.push(then);
+                }
+            }
+        }
+        known.into_iter().map(|one| one.said).collect()
+    }
+
+    /// Returns all lists of some of these, each once.
+    fn orders(of: &[Option<u64>]) -> Vec<Vec<Option<u64>>> {
+        let mut all = vec![Vec::new()];
+        for first in of {
+            let rest: Vec<_> = of.iter().copied().filter(|one| one != first).collect();
+            all.extend(orders(&rest).into_iter().map(|rest| [vec![*first], rest].concat()));
+        }
+        all
+    }
+
+    fn is_accepted(order: &[Option<u64>], width: usize, is_stopped: bool) -> bool {
+        let mut items = ItemsDone::default();
+        order.iter().all(|one| match one {
+            Some(item) => items.take(*item, width, is_stopped).is_ok(),
+            None => {
+                items.last = None;
+                true
+            }
+        })
+    }
+
+    #[test]
+    fn the_items_of_a_foreach_are_done_in_the_orders_in_which_it_makes_its_calls() {
+        let of = [Some(0), Some(1), Some(2), Some(3), None];
+        for (width, is_stopped) in [(1, true), (2, true), (3, true), (1, false), (2, false), (3, false)] {
+            let written = written(4, width, is_stopped);
+            for order in orders(&of) {
+                let (is_written, is_accepted) = (written.contains(&order), is_accepted(&order, width, is_stopped));
+                // Where a failure stops nothing, an item that is done late may have been overtaken by any number.
+                let is_free = !is_stopped && width > 1;
+                let is_right = is_written == is_accepted || (is_free && is_accepted);
+                assert!(is_right, "{order:?}, {width} at a time, stopped: {is_stopped}, written: {is_written}");
+            }
+        }
+    }
+}

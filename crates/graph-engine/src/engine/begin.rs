@@ -1,0 +1,58 @@
+//! What a run begins with, and what is found of one that is taken up.
+
+use std::time::Duration;
+
+use graph_model::capability::Grants;
+use graph_model::name::{GraphId, RunId};
+use tracing::Span;
+
+use crate::call::Parent;
+use crate::engine::ended::Ended;
+use crate::engine::run_state::Engine;
+use crate::engine::writing::Durability;
+use crate::stop::Stop;
+
+/// What a run begins with, besides its graph and inputs.
+#[derive(Clone)]
+pub(crate) struct Begin {
+    pub(crate) run: RunId,
+    pub(crate) parent: Option<Parent>,
+    pub(crate) depth: Option<u32>,
+    pub(crate) ceiling: Vec<Grants>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stop: Stop,
+    pub(crate) max_steps: Option<u32>,
+    /// What the caller says that it may use; it is in the ceiling too.
+    pub(crate) capabilities: Option<Grants>,
+    pub(crate) durability: Durability,
+    pub(crate) ignores_cancel: bool,
+}
+
+impl Begin {
+    pub(crate) fn of(run: RunId, grants: &Grants) -> Self {
+        let (ceiling, stop) = (vec![grants.clone()], Stop::default());
+        Self {
+            run,
+            parent: None,
+            depth: None,
+            ceiling,
+            deadline: None,
+            stop,
+            max_steps: None,
+            capabilities: None,
+            durability: Durability::default(),
+            ignores_cancel: false,
+        }
+    }
+}
+
+/// A run that was found in a store.
+pub(crate) enum Taken {
+    Ended(Box<Ended>),
+    Unfinished(Box<Engine>),
+}
+
+/// Returns the span of a run, in that of the caller.
+pub(crate) fn run_span(run: &RunId, graph: &GraphId) -> Span {
+    tracing::info_span!("graph.run", %run, %graph)
+}

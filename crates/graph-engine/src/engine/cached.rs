@@ -1,0 +1,45 @@
+//! Results of calls that are kept: finding them, and keeping them behind the commit of their step.
+
+use graph_model::digest::Digest;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use crate::cache::{CacheEntry, Fresh, NodeCache};
+use crate::graph::CompiledGraph;
+use crate::services::RuntimeServices;
+
+impl RuntimeServices {
+    /// Finds what the call of that key returned. An entry that cannot be used is none, and said in `warnings`.
+    pub(crate) async fn cached(&self, key: &Digest, warnings: &mut Vec<String>) -> Option<Value> {
+        let (NodeCache { cache, .. }, signer) = (self.cache.as_ref()?, self.key.as_ref()?);
+        let problem = match cache.get(key).await {
+            Ok(None) => return None,
+            Ok(Some(text)) => match CacheEntry::read(&text, key, &signer.public()) {
+                Ok(entry) => return Some(entry.result),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        warnings.push(format!("the cache entry {key} is not used, and the call is made: {problem}"));
+        None
+    }
+
+    /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
+    pub(crate) async fn keep(&self, code: &CompiledGraph, all: Vec<Fresh>) {
+        let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
+        for Fresh { key: at, node, result } in all {
+            let entry = CacheEntry {
+                key: at,
+                graph: code.id.to_string(),
+                digest: code.digest,
+                node: code.node(node).name.clone(),
+                cached_at: timestamp::seconds(self.clock.now()),
+                result,
+            };
+            if let Err(error) = cache.put(&at, &entry.seal(key)).await {
+                let (graph, node) = (&entry.graph, &entry.node);
+                tracing::warn!(%graph, %node, %error, "what a call returned could not be kept in the cache");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A call that a visit needs, and what came of it.
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::value::Value;
+
+use crate::activation::Activation;
+use crate::cache::Fresh;
+use crate::engine::run_state::VisitState;
+use crate::error::RunError;
+use crate::failure::{Failure, ItemFailure};
+use crate::step::items_failed;
+
+/// A call that a visit needs.
+pub(crate) struct PendingCall<'a> {
+    pub(crate) at: &'a Activation,
+    /// The item, where the node is a foreach.
+    pub(crate) item: Option<(u64, &'a Value)>,
+}
+
+/// What came of a call.
+#[derive(Default)]
+pub(crate) struct CallResult {
+    /// What it returned, where that is not in the lane.
+    pub(crate) value: Option<Value>,
+    pub(crate) failure: Option<Box<Failure>>,
+    /// How often it was made.
+    pub(crate) calls: u64,
+    /// How often a hook had it made again.
+    pub(crate) hook_retries: u32,
+    /// Whether a hook ended the run.
+    pub(crate) is_ended: bool,
+    /// Whether the run was stopped, or its time was up, before the call could be made again.
+    pub(crate) is_interrupted: bool,
+    /// Why the run cannot go on: the store of a nested run failed.
+    pub(crate) broken: Option<Box<RunError>>,
+    /// The nested run.
+    pub(crate) run: Option<RunId>,
+    /// Whether it was not made, since what it would have returned was in the cache.
+    pub(crate) cached: bool,
+    /// Under which key what it returned is to be kept.
+    pub(crate) key: Option<Digest>,
+    pub(crate) warnings: Vec<String>,
+    /// The time of the last plan, if anything asked for it.
+    pub(crate) at: Option<std::time::SystemTime>,
+}
+
+impl VisitState {
+    /// Takes over what came of the visit's call.
+    pub(crate) fn take(&mut self, made: CallResult) {
+        self.called = made.failure.is_none();
+        self.value = made.value;
+        self.failure = made.failure;
+        self.calls = made.calls;
+        self.is_ended = made.is_ended;
+        self.is_interrupted = made.is_interrupted;
+        self.broken = made.broken;
+        self.run = made.run;
+        self.cached = made.cached && self.called;
+        self.at = made.at;
+        self.warnings.extend(made.warnings);
+    }
+
+    /// Takes over what came of the calls of a foreach.
+    pub(crate) fn take_each(&mut self, mut calls: ItemCalls) {
+        calls.failures.sort_by_key(|(index, _)| *index);
+        self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
+        self.warnings.append(&mut calls.warnings);
+        self.cached = calls.cached > 0 && calls.cached == calls.results.len();
+        self.fresh.append(&mut calls.fresh);
+        let count = calls.failures.len();
+        for (index, made) in &mut calls.failures {
+            self.is_ended |= made.is_ended;
+            self.is_interrupted |= made.is_interrupted;
+            if made.broken.is_some() {
+                self.broken = made.broken.take();
+            }
+            if let Some(failure) = &made.failure {
+                self.items.push(ItemFailure { item: *index as u64, error: failure.message.clone() });
+            }
+        }
+        // Interrupted between two items.
+        self.is_interrupted |= calls.is_stopped || (calls.over && count == 0);
+        if let Some((index, made)) = calls.failures.into_iter().next()
+            && let Some(mut failure) = made.failure
+        {
+            failure.message = items_failed(index as u64, &failure.message, count);
+            self.failure = Some(failure);
+        }
+        self.results = Some(calls.results);
+    }
+}
+
+/// The calls of a foreach, shared by those who make them.
+pub(crate) struct ItemCalls {
+    /// The next item to be taken.
+    pub(crate) next: usize,
+    /// Whether no more are to be taken.
+    pub(crate) over: bool,
+    /// Whether the run was stopped before all were taken.
+    pub(crate) is_stopped: bool,
+    pub(crate) results: Vec<Value>,
+    pub(crate) failures: Vec<(usize, CallResult)>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) calls: u64,
+    /// How many were not made, since what they would have returned was in the cache.
+    pub(crate) cached: usize,
+    pub(crate) fresh: Vec<Fresh>,
+}

@@ -1,0 +1,129 @@
+//! Calls of a step that are done before the rest of it, written down and not made again.
+
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use crate::activation::Activation;
+use crate::engine::call_result::{CallResult, PendingCall};
+use crate::engine::desk::Order;
+use crate::engine::run_state::{Engine, StepContext, VisitState};
+use crate::engine::writing::Writing;
+use crate::error::RunError;
+use crate::record::{Calls, Done, Sealed};
+use crate::status::Status;
+use crate::store::StoreError;
+use crate::vault::{SecretLocation, called_mask, item_text};
+
+impl StepContext {
+    /// Whether a step of these nodes makes several calls, of which each is written down when it is done.
+    pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
+        let is_each = |at: &Activation| self.graph().node(at.node).kind.goes_over_list();
+        self.is_kept && (frontier.len() > 1 || frontier.iter().any(is_each))
+    }
+
+    /// Waits for the visits of a step, and meanwhile writes down which of its calls are done.
+    pub(super) async fn beside(&self, writing: &mut Writing, visits: impl Future<Output = ()>) -> Result<(), RunError> {
+        let desk = &self.desk;
+        desk.is_over.store(false, Ordering::Release);
+        let visits = async {
+            visits.await;
+            desk.is_over.store(true, Ordering::Release);
+            desk.told.notify_one();
+        };
+        let ((), written) = join(Box::pin(visits), self.write_done(writing)).await;
+        let (run, step) = (self.facts.id.clone(), self.standing.position.steps + 1);
+        written.map_err(|source| RunError::Store { run, step, source })
+    }
+
+    /// Writes down what is laid on the desk until all of the step is done. Calls that finish during a write are written together
+    /// by the next.
+    async fn write_done(&self, writing: &mut Writing) -> Result<(), StoreError> {
+        let desk = &self.desk;
+        loop {
+            desk.told.notified().await;
+            if desk.is_over.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let (done, last) = desk.take();
+            if done.is_empty() {
+                continue;
+            }
+            let record = writing.seal("calls", &Calls { done });
+            let written = writing.append_aside(vec![record], Status::Running).await;
+            if written.is_err() {
+                desk.cut();
+                return written;
+            }
+            desk.store(last);
+        }
+    }
+
+    /// Lays down that a call is done, of several that its step makes.
+    pub(super) fn lay(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
+        let node = &self.graph().node(job.at.node).name;
+        let item = job.item.map(|(index, _)| index);
+        let result = match &self.vault {
+            Some(vault) => vault.seal(
+                called_mask(self.graph(), node),
+                SecretLocation::call(job.at.number, &item_text(item)),
+                result.clone(),
+            ),
+            None => result.clone(),
+        };
+        self.desk.lay(Done {
+            step: job.at.number,
+            node: node.clone(),
+            item,
+            result,
+            calls: if made.calls > 1 { made.calls } else { 0 },
+            run: made.run.clone(),
+            cached: made.cached,
+            now: made.at.map(timestamp::unix_milliseconds),
+            warnings: made.warnings.clone(),
+        })
+    }
+
+    /// Returns what is known of a call from before the run was taken up, if it was done.
+    pub(super) fn done(&self, step: u64, item: Option<u64>) -> Option<CallResult> {
+        if self.standing.done.is_empty() {
+            return None;
+        }
+        let done = self.standing.done.get(&(step, item))?;
+        Some(CallResult {
+            value: Some(done.result.clone()),
+            calls: done.calls.max(1),
+            run: done.run.clone(),
+            cached: done.cached,
+            at: done.now.map(timestamp::from_unix_milliseconds),
+            warnings: done.warnings.clone(),
+            ..CallResult::default()
+        })
+    }
+
+    /// Returns the visit that was done before, if it was.
+    pub(super) fn redo(&self, visit: &mut VisitState) -> bool {
+        let done = self.done(visit.activation.number, None);
+        let is_done = done.is_some();
+        done.into_iter().for_each(|made| visit.take(made));
+        is_done
+    }
+}
+
+impl Engine {
+    /// Forgets what is known of the calls of a step that is committed.
+    pub(super) fn clear_desk(&mut self) {
+        self.standing().done.clear();
+        let (_, last) = self.desk.take();
+        self.desk.store(last);
+    }
+
+    /// Writes down what is done of a step that is not going to be, if there is anything.
+    pub(super) fn seal_done(&mut self) -> Option<Sealed> {
+        let (done, _) = self.desk.take();
+        let writing = self.journal.as_mut().filter(|_| !done.is_empty())?;
+        Some(writing.seal("calls", &Calls { done }))
+    }
+}

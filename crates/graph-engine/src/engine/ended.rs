@@ -1,0 +1,105 @@
+//! How runs end, and what is said of that.
+
+use graph_model::name::RunId;
+use graph_model::value::{Map, Value};
+
+use crate::error::RunError;
+use crate::failure::SuppressedError;
+use crate::record::Visit;
+use crate::status::Status;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    /// The node that was visited last.
+    pub(crate) node: String,
+    pub(crate) output: Value,
+    /// The output with its secrets hidden, where it may have some.
+    pub(crate) hidden: Option<Box<Value>>,
+    pub(crate) state: Value,
+    pub(crate) steps: u64,
+    pub(crate) suppressed: Vec<SuppressedError>,
+    /// Whether it ended because it had taken all the steps it may, and its result is to say so.
+    pub(crate) exhausted: bool,
+    pub(crate) history: Vec<Visit>,
+}
+
+/// What a result says besides state and output.
+pub(crate) struct ResultParts<'a> {
+    pub(crate) status: Status,
+    pub(crate) steps: u64,
+    pub(crate) errors: &'a [SuppressedError],
+    pub(crate) exhausted: bool,
+}
+
+impl ResultParts<'_> {
+    pub(crate) fn result(&self, run: &RunId, state: &Value, output: &Value) -> Value {
+        let mut result = Map::new();
+        result.insert("success".into(), true.into());
+        result.insert("status".into(), self.status.name().into());
+        result.insert("graph_run_id".into(), run.as_str().into());
+        result.insert("steps".into(), self.steps.into());
+        result.insert("output".into(), output.clone());
+        result.insert("state".into(), state.clone());
+        if !self.errors.is_empty() {
+            result.insert("errors_suppressed".into(), self.errors.len().into());
+            let error = |error: &SuppressedError| {
+                let SuppressedError { step, node, error } = error;
+                serde_json::json!({"step": step, "node": node, "error": error})
+            };
+            result.insert("errors".into(), self.errors.iter().map(error).collect());
+        }
+        if self.exhausted {
+            result.insert("max_steps_reached".into(), true.into());
+        }
+        Value::Object(result)
+    }
+}
+
+impl Ended {
+    /// Returns the result as one object (R313), of which the output has its secrets if `is_plain`.
+    pub(crate) fn result(&self, run: &RunId, is_plain: bool) -> Value {
+        let parts =
+            ResultParts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
+        let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);
+        parts.result(run, &self.state, output)
+    }
+}
+
+/// Returns what a run that ended without a result says of itself (R313).
+pub(crate) fn result_value(error: &RunError) -> Value {
+    let (status, node, steps, state) = match error {
+        RunError::Node { node, step, state, .. } => (Status::Error, Some(node), step.saturating_sub(1), Some(state)),
+        RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
+            (Status::Error, None, *steps, Some(state))
+        }
+        RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
+        RunError::ShutDown { steps, state, .. } => (Status::Running, None, *steps, Some(state)),
+        RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),
+        RunError::Output { .. } | RunError::Stopped { .. } => (Status::Error, None, 0, None),
+    };
+    let mut message = error.to_string();
+    if let RunError::Node { failure, .. } = error {
+        message.clone_from(&failure.message);
+    }
+    let mut result = Map::new();
+    result.insert("success".into(), false.into());
+    result.insert("status".into(), status.name().into());
+    result.insert("graph_run_id".into(), error.run().as_str().into());
+    result.insert("steps".into(), steps.into());
+    result.insert("error".into(), message.into());
+    if let Some(node) = node {
+        result.insert("node".into(), node.as_str().into());
+    }
+    result.insert("state".into(), state.map_or(Value::Null, |state| (**state).clone()));
+    Value::Object(result)
+}
+
+impl RunError {
+    /// Returns the error as one object: `success`, `status`, `graph_run_id`, `steps`, `error`, `state`, and `node` where one
+    /// failed (R313).
+    pub fn to_value(&self) -> Value {
+        result_value(self)
+    }
+}

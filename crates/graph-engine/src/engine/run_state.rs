@@ -1,0 +1,233 @@
+//! What an engine works with: the context of a run, where it stands, and the visits of a step.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use graph_model::name::RunId;
+use graph_model::timestamp;
+use graph_model::value::{AsView, Value, View};
+
+use crate::activation::{Activation, Change, TakenEdges, path};
+use crate::cache::Fresh;
+use crate::call::{Call, RunFacts};
+use crate::engine::desk::Desk;
+use crate::engine::writing::{Durability, Writing};
+use crate::error::RunError;
+use crate::failure::{Failure, ItemFailure};
+use crate::graph::CompiledGraph;
+use crate::lane::Lane;
+use crate::machine::Machine;
+use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
+use crate::services::RuntimeServices;
+use crate::state::Cells;
+use crate::step::{Position, SettledVisit, Way};
+use crate::vault::Vault;
+
+/// What of a run does not change while it is at work.
+pub(crate) struct RunContext {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) runtime: Arc<RuntimeServices>,
+    pub(crate) facts: Arc<RunFacts>,
+    /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
+    pub(crate) allowed: Vec<bool>,
+    /// What is known of its secrets; none where the graph has none.
+    pub(crate) vault: Option<Arc<Vault>>,
+    /// Whether it has a journal.
+    pub(crate) is_kept: bool,
+    pub(crate) durability: Durability,
+    pub(crate) desk: Desk,
+    pub(crate) began: Duration,
+}
+
+/// Where a run stands between two steps. Nobody changes it while a step is at work.
+pub(crate) struct Standing {
+    pub(crate) state: Box<dyn Cells>,
+    pub(crate) position: Position,
+    /// What of the next step was done before the run was taken up.
+    pub(crate) done: CompletedCalls,
+}
+
+/// What the visits of a step look at. A visit of one of several branches owns a clone of it, with all else that it needs: it can be
+/// polled anywhere, and dropped, by itself.
+#[derive(Clone)]
+pub(crate) struct StepContext {
+    pub(crate) run: Arc<RunContext>,
+    pub(crate) standing: Arc<Standing>,
+}
+
+impl Deref for StepContext {
+    type Target = RunContext;
+
+    #[inline]
+    fn deref(&self) -> &RunContext {
+        &self.run
+    }
+}
+
+/// A run at work.
+pub(crate) struct Engine {
+    pub(crate) context: StepContext,
+    /// Whether the run has yet to begin, which hooks are told.
+    pub(crate) is_new: bool,
+    /// The visits so far, if the runtime keeps them.
+    pub(crate) history: Option<Vec<Visit>>,
+    /// Its journal, but while a step is at work that writes to it.
+    pub(crate) journal: Option<Writing>,
+    pub(crate) slots: Vec<CallSlot>,
+    /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
+    pub(crate) turn: Instant,
+}
+
+impl Deref for Engine {
+    type Target = StepContext;
+
+    #[inline]
+    fn deref(&self) -> &StepContext {
+        &self.context
+    }
+}
+
+/// A lane and what its tool is told.
+pub(crate) struct CallSlot {
+    pub(crate) lane: Box<dyn Lane>,
+    pub(crate) call: Call,
+}
+
+/// A visit that was made.
+#[derive(Default)]
+pub(crate) struct VisitState {
+    pub(crate) activation: Activation,
+    /// The time of the visit, if anything asked for it.
+    pub(crate) at: Option<SystemTime>,
+    /// Whether a tool was called; what it returned is in the visit's lane.
+    pub(crate) called: bool,
+    /// What it returned, where that is not in the lane.
+    pub(crate) value: Option<Value>,
+    /// What the calls of a foreach returned, in the order of its items.
+    pub(crate) results: Option<Vec<Value>>,
+    /// The items of a foreach that failed.
+    pub(crate) items: Vec<ItemFailure>,
+    pub(crate) failure: Option<Box<Failure>>,
+    /// How often its tool was called.
+    pub(crate) calls: u64,
+    /// The nested run.
+    pub(crate) run: Option<RunId>,
+    /// Whether nothing was called, since all that it would have returned was in the cache.
+    pub(crate) cached: bool,
+    /// What its calls returned that is to be kept.
+    pub(crate) fresh: Vec<Fresh>,
+    /// Whether a hook ended the run after the failure.
+    pub(crate) is_ended: bool,
+    /// Whether the run was stopped, or its time was up, before the visit was done.
+    pub(crate) is_interrupted: bool,
+    /// Why the run cannot go on.
+    pub(crate) broken: Option<Box<RunError>>,
+    /// Whether it failed on what its calls returned.
+    pub(crate) is_unfit: bool,
+    pub(crate) changes: Vec<Change>,
+    /// The keys that were not set before, by name; only where somebody watches.
+    pub(crate) new_keys: Vec<String>,
+    pub(crate) way: Way,
+    pub(crate) elapsed: Duration,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl VisitState {
+    /// Begins another visit in the place of the last.
+    pub(crate) fn begin(&mut self, activation: Activation) {
+        self.activation = activation;
+        self.at = None;
+        self.called = false;
+        self.value = None;
+        self.results = None;
+        self.items.clear();
+        self.calls = 0;
+        self.run = None;
+        self.cached = false;
+        self.fresh.clear();
+        self.is_ended = false;
+        self.is_interrupted = false;
+        self.broken = None;
+        self.failure = None;
+        self.is_unfit = false;
+        self.changes.clear();
+        self.new_keys.clear();
+        self.way = Way::default();
+        self.elapsed = Duration::ZERO;
+        self.warnings.clear();
+    }
+
+    /// Looks at what the visit returned.
+    pub(crate) fn outcome<'a>(&'a self, slot: &'a CallSlot) -> View<'a> {
+        match (&self.value, &self.failure, &self.results) {
+            (Some(value), _, _) => value.view(),
+            (None, None, None) if self.called => slot.lane.outcome(),
+            _ => View::Null,
+        }
+    }
+
+    /// Returns what decides where the run stands behind it.
+    pub(crate) fn visited<'a>(&'a self, slot: &'a CallSlot) -> SettledVisit<'a> {
+        SettledVisit {
+            at: &self.activation,
+            calls: self.calls,
+            error: self.failure.as_ref().map(|failure| failure.message.as_str()),
+            items: &self.items,
+            way: &self.way,
+            returned: self.outcome(slot),
+            changes: &self.changes,
+        }
+    }
+
+    /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
+    pub(crate) fn written<'a>(
+        &'a self,
+        graph: &'a CompiledGraph,
+        slot: &'a CallSlot,
+        covered: &'a Option<Covered>,
+    ) -> WrittenVisit<'a> {
+        let node = graph.node(self.activation.node);
+        let failure = self.failure.as_deref();
+        // What the edges saw of a failure beside its text; those of a foreach see nothing of it.
+        let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
+        let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
+        WrittenVisit {
+            step: self.activation.number,
+            node: &node.name,
+            branch: path(self.activation.frame.as_ref()),
+            fan: self.activation.frame.as_ref().map_or(0, |frame| frame.fan.visit),
+            result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
+            calls: if self.calls > 1 { self.calls } else { 0 },
+            run: self.run.clone(),
+            items: self.items.clone(),
+            error: failure.map(|failure| failure.message.as_str()),
+            category: failure.map(|failure| failure.category.name()),
+            suppressed: self.way.is_suppressed(),
+            data: data.map(AsView::view),
+            cached: self.cached,
+            changes: match covered {
+                Some(covered) => Changes::Covered(&covered.changes),
+                None => Changes::Plain(graph, &self.changes),
+            },
+            edges: self.way.edges().as_slice().to_vec(),
+            over: match self.way.edges() {
+                TakenEdges::Over(list) => Some(u32::try_from(list.len()).unwrap_or(u32::MAX)),
+                _ => None,
+            },
+            list: match (self.way.edges(), covered) {
+                (TakenEdges::Over(_), Some(covered)) => covered.list.as_ref().map(AsView::view),
+                (TakenEdges::Over(list), None) => Some(list.view()),
+                _ => None,
+            },
+            now: self.at.map(timestamp::unix_milliseconds),
+            ms: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
+            warnings: self.warnings.clone(),
+        }
+    }
+}
+
+/// Returns where a run stands, to be changed: nobody looks at it between two steps.
+pub(crate) fn alone(standing: &mut Arc<Standing>) -> &mut Standing {
+    Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
+}

@@ -1,0 +1,368 @@
+//! Failures of calls, and what a run remembers of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use graph_model::value::{AsView, Record, Value, View};
+use serde::{Deserialize, Serialize};
+
+/// How a failure is to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Category {
+    /// Trying again changes nothing.
+    Permanent,
+    /// It may go away by itself: a connection was refused, something took too long.
+    Transient,
+    /// Too much was asked for in too short a time.
+    RateLimited,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+impl Category {
+    /// Every category.
+    pub const ALL: [Self; 4] = [Self::Permanent, Self::Transient, Self::RateLimited, Self::Cancelled];
+
+    /// Finds the category that is written `name`; spelling counts, case too.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.name() == name)
+    }
+
+    /// Returns the word that journals and hooks use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Transient => "transient",
+            Self::RateLimited => "rate_limited",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether trying again may help.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Transient | Self::RateLimited)
+    }
+}
+
+/// Why a tool failed.
+///
+/// Any error becomes one by `?`, with the error's text and those of its causes; its category is then read from what it says
+/// (R160). It is no [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` is none.
+pub struct ActionError {
+    category: Category,
+    typed: bool,
+    message: String,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few errors carry; behind a pointer, for every tool returns a place for it.
+#[derive(Default)]
+struct Rare {
+    data: Option<Value>,
+    code: Option<String>,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+}
+
+impl ActionError {
+    /// A failure that trying again does not mend.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::new(Category::Permanent, message)
+    }
+
+    /// A failure that may go away by itself.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::new(Category::Transient, message)
+    }
+
+    /// A failure of the given category, whatever its text says (R142).
+    pub fn new(category: Category, message: impl Into<String>) -> Self {
+        Self { category, typed: true, message: message.into(), rare: None }
+    }
+
+    /// A failure of which the tool does not know the category: it is read from what the failure says (R160).
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self { category: Category::Permanent, typed: false, message: message.into(), rare: None }
+    }
+
+    /// Adds what the tool would have returned, for edges that look at `result` after a failure.
+    #[must_use]
+    pub fn with_data(mut self, data: Value) -> Self {
+        self.rare().data = Some(data);
+        self
+    }
+
+    /// Adds the error code of whatever the tool called: `insufficient_quota`.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.rare().code = Some(code.into());
+        self
+    }
+
+    /// Adds the HTTP status that the tool was answered with; 0 stands for no answer.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.rare().status = Some(status);
+        self
+    }
+
+    /// Adds how long whatever the tool called asks to be left alone: the header `retry-after`.
+    #[must_use]
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
+        self.rare().retry_after = Some(pause);
+        self
+    }
+
+    /// Returns how the failure is to be treated; of one that is not [typed](Self::is_typed), what holds until it is
+    /// classified.
+    pub fn category(&self) -> Category {
+        self.category
+    }
+
+    /// Whether the tool itself said the category.
+    pub fn is_typed(&self) -> bool {
+        self.typed
+    }
+
+    /// Returns the error code.
+    pub fn code(&self) -> Option<&str> {
+        self.rare.as_ref()?.code.as_deref()
+    }
+
+    /// Returns the HTTP status.
+    pub fn status(&self) -> Option<u16> {
+        self.rare.as_ref()?.status
+    }
+
+    /// Returns how long to wait at least before another call.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.rare.as_ref()?.retry_after
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+}
+
+/// Any error becomes one by `?`, those of `anyhow` and `eyre` too; so does a text.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ActionError {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // Many errors repeat their cause in their own text.
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        Self::unclassified(message)
+    }
+}
+
+impl fmt::Display for ActionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Debug for ActionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.category.name())
+    }
+}
+
+/// Why a node failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// What happened.
+    pub message: String,
+    /// How it is to be treated.
+    pub category: Category,
+    /// Whether the category was said, by the tool or by the engine, rather than assumed; only what was assumed is
+    /// [classified](crate::classify) by what the failure says (R142).
+    pub typed: bool,
+    /// What the tool would have returned, as far as it got.
+    pub data: Option<Value>,
+    /// The error code of whatever the tool called.
+    pub code: Option<String>,
+    /// The HTTP status that the tool was answered with.
+    pub status: Option<u16>,
+    /// How long whatever the tool called asks to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// A failure that trying again does not mend, whatever its text says.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::from(ActionError::permanent(message))
+    }
+
+    /// A failure of the given category.
+    pub(crate) fn of(category: Category, message: impl Into<String>) -> Self {
+        Self::from(ActionError::new(category, message))
+    }
+
+    /// A failure that a tool tells of by what it returned; what it is, its text says.
+    pub(crate) fn told(message: String, data: Value) -> Self {
+        Self::from(ActionError::unclassified(message).with_data(data))
+    }
+}
+
+impl From<ActionError> for Failure {
+    fn from(error: ActionError) -> Self {
+        let ActionError { category, typed, message, rare } = error;
+        let Rare { data, code, status, retry_after } = rare.map_or_else(Rare::default, |rare| *rare);
+        Self { message, category, typed, data, code, status, retry_after }
+    }
+}
+
+impl Record for Failure {
+    /// What `result` is to the edges of a node that failed: `status`, `error`, and what the tool got (R125).
+    fn get(&self, name: &str) -> View<'_> {
+        match name {
+            "status" => View::Text("error"),
+            "error" => View::Text(&self.message),
+            other => self.data.as_ref().map_or(View::Null, |data| data.view().step(other)),
+        }
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        visit("status", View::Text("error"));
+        visit("error", View::Text(&self.message));
+        if let Some(View::Object(data)) = self.data.as_ref().map(AsView::view) {
+            data.each(&mut |name, field| {
+                if !matches!(name, "status" | "error") {
+                    visit(name, field);
+                }
+            });
+        }
+    }
+}
+
+/// The last failure of a node, as `state._last_error` shows it (R121).
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct LastError {
+    /// The node that failed.
+    pub node: String,
+    /// What happened.
+    pub error: String,
+}
+
+impl Record for LastError {
+    fn get(&self, name: &str) -> View<'_> {
+        match name {
+            "node" => View::Text(&self.node),
+            "error" => View::Text(&self.error),
+            _ => View::Null,
+        }
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
+        visit("node", View::Text(&self.node));
+        visit("error", View::Text(&self.error));
+    }
+}
+
+/// A failure that the run went on after, because its graph says `on_error: continue` (R126).
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct SuppressedError {
+    /// The step in which it happened.
+    pub step: u64,
+    /// The node that failed.
+    pub node: String,
+    /// What happened.
+    pub error: String,
+}
+
+/// An item of a foreach that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ItemFailure {
+    /// The item's index, from 0.
+    pub item: u64,
+    /// Why.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_category_is_found_by_its_name() {
+        for category in Category::ALL {
+            assert_eq!(Category::named(category.name()), Some(category));
+        }
+        assert_eq!(Category::named("any"), None);
+        assert_eq!(Category::named("Transient"), None);
+    }
+
+    #[test]
+    fn a_failure_carries_all_that_the_tool_said() {
+        let error = ActionError::unclassified("busy")
+            .with_code("rate_limit")
+            .with_status(429)
+            .with_retry_after(Duration::from_secs(7))
+            .with_data(Value::Bool(true));
+        assert_eq!(
+            (error.code(), error.status(), error.retry_after()),
+            (Some("rate_limit"), Some(429), Some(Duration::from_secs(7)))
+        );
+        let expected = Failure {
+            message: "busy".into(),
+            category: Category::Permanent,
+            typed: false,
+            data: Some(Value::Bool(true)),
+            code: Some("rate_limit".into()),
+            status: Some(429),
+            retry_after: Some(Duration::from_secs(7)),
+        };
+        assert_eq!(Failure::from(error), expected);
+    }
+
+    #[test]
+    fn any_error_of_an_application_becomes_one_by_question_mark() {
+        fn anyhow() -> Result<(), ActionError> {
+            use anyhow::Context;
+            Err(std::io::Error::other("connection refused")).context("the shop does not answer")?;
+            Ok(())
+        }
+        fn boxed() -> Result<(), ActionError> {
+            Err(Box::<dyn std::error::Error + Send + Sync>::from("no"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), ActionError> {
+            Err("no")?;
+            Ok(())
+        }
+        fn own() -> Result<(), ActionError> {
+            Err(ActionError::transient("no").with_status(503))?;
+            Ok(())
+        }
+        let error = anyhow().unwrap_err();
+        assert_eq!(error.to_string(), "the shop does not answer: connection refused");
+        assert!(!error.is_typed());
+        assert_eq!((boxed().unwrap_err().to_string(), text().unwrap_err().to_string()), ("no".into(), "no".into()));
+        assert_eq!((own().unwrap_err().status(), own().unwrap_err().is_typed()), (Some(503), true));
+    }
+
+    #[test]
+    fn only_a_category_that_was_said_counts_as_said() {
+        let by_question_mark = ActionError::from(std::io::Error::other("connection refused"));
+        assert!(!by_question_mark.is_typed());
+        assert!(ActionError::permanent("no").is_typed());
+        assert!(ActionError::transient("later").is_typed());
+        assert!(Failure::permanent("no").typed);
+    }
+
+    #[test]
+    fn an_error_is_small_as_long_as_it_carries_nothing_rare() {
+        assert!(size_of::<ActionError>() <= 40);
+    }
+}

@@ -1,0 +1,123 @@
+//! Fan-outs that have joins, and from where each join can still be reached.
+
+use std::collections::HashMap;
+
+/// The fan-outs of a graph that have joins, by their nodes.
+pub(crate) type FanOuts = HashMap<u16, FanOutJoins>;
+
+/// A node that fans out, and the joins of its branches.
+#[derive(Debug, Default)]
+pub(crate) struct FanOutJoins {
+    /// The join that every branch reaches or ends before.
+    pub(crate) closing: Option<u16>,
+    /// For each join of the fan-out, whether a branch that stands at a node can still come to it; by the nodes' indices.
+    reach: HashMap<u16, Box<[bool]>>,
+}
+
+/// A join of a graph that is made ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    pub(super) node: u16,
+    pub(super) fan: u16,
+    pub(super) closes: bool,
+}
+
+impl FanOutJoins {
+    /// Whether a branch that stands at a node can still come to a join of the fan-out.
+    pub(crate) fn can_reach(&self, from: u16, join: u16) -> bool {
+        self.reach.get(&join).and_then(|reach| reach.get(usize::from(from))).copied().unwrap_or_default()
+    }
+}
+
+/// Computes the fan-outs of a graph: `leads` has for each node the nodes that its ways lead to.
+///
+/// A way stays inside a fan-out up to the join that closes it, or one of a fan-out around it. From a node that fans out a way leads to
+/// the join that closes the fan-out, also where each branch ends before it.
+pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
+    let mut leads = leads.to_vec();
+    for one in members.iter().filter(|one| one.closes) {
+        leads[usize::from(one.fan)].push(one.node);
+    }
+    let leads = &leads[..];
+    let mut fans: FanOuts = HashMap::new();
+    for Member { node, fan, closes } in members {
+        let entry = fans.entry(*fan).or_default();
+        if *closes {
+            entry.closing = Some(*node);
+        }
+    }
+    let closed_by = |fan: u16| members.iter().filter(move |one| one.fan == fan && one.closes).map(|one| one.node);
+    // What is inside of each fan-out tells which are around others.
+    let inside: HashMap<u16, Box<[bool]>> = fans
+        .keys()
+        .map(|&fan| {
+            let stops: Vec<u16> = closed_by(fan).collect();
+            (fan, forward(fan, leads, &stops))
+        })
+        .collect();
+    for (&fan, out) in &mut fans {
+        let around = inside.iter().filter(|(outer, inside)| **outer != fan && inside[usize::from(fan)]);
+        let around: Vec<u16> = around.map(|(outer, _)| *outer).collect();
+        let leaves = |one: &&Member| (one.fan == fan && one.closes) || around.contains(&one.fan);
+        let stops: Vec<u16> = members.iter().filter(leaves).map(|one| one.node).collect();
+        for join in members.iter().filter(|one| one.fan == fan) {
+            out.reach.insert(join.node, backward(join.node, leads, &stops));
+        }
+    }
+    fans
+}
+
+/// Returns which nodes the ways from a node come to, up to where they stop.
+fn forward(from: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
+    let mut seen = vec![false; leads.len()].into_boxed_slice();
+    let mut open = leads[usize::from(from)].clone();
+    while let Some(node) = open.pop() {
+        if !std::mem::replace(&mut seen[usize::from(node)], true) && !stops.contains(&node) {
+            open.extend(&leads[usize::from(node)]);
+        }
+    }
+    seen
+}
+
+/// Returns from which nodes a way comes to a node without a stop between.
+fn backward(to: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
+    let mut seen = vec![false; leads.len()].into_boxed_slice();
+    let mut open = vec![to];
+    while let Some(target) = open.pop() {
+        for (from, targets) in (0..).zip(leads) {
+            let is_way = targets.contains(&target) && !stops.contains(&from) && !seen[usize::from(from)];
+            if is_way {
+                seen[usize::from(from)] = true;
+                open.push(from);
+            }
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_ends_where_the_fan_out_is_closed() {
+        // 0 fans out to 1 and 2, which join at 3, which leads back to 0 by 4.
+        let leads = [vec![1, 2], vec![3], vec![3], vec![4], vec![0]];
+        let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true }], &leads);
+        let reach: Vec<bool> = (0..5).map(|from| fans[&0].can_reach(from, 3)).collect();
+        // Behind the join the branch is over; what leads there again is another visit of the fan-out.
+        assert_eq!(reach, [true, true, true, false, true]);
+        assert_eq!(fans[&0].closing, Some(3));
+    }
+
+    #[test]
+    fn a_partial_join_is_inside_and_an_inner_one_is_passed_through() {
+        // 0 fans out to 1 and 4; 1 fans out to 2 and 2; 3 joins the inner branches, 5 joins 3 and 4.
+        let leads = [vec![1, 4], vec![2, 2], vec![3], vec![5], vec![5], vec![]];
+        let members = [Member { node: 3, fan: 1, closes: true }, Member { node: 5, fan: 0, closes: true }];
+        let fans = fan_outs(&members, &leads);
+        assert!((0..5).all(|from| fans[&0].can_reach(from, 5)));
+        assert!(!fans[&0].can_reach(5, 5));
+        assert!(fans[&1].can_reach(2, 3) && !fans[&1].can_reach(3, 3) && !fans[&1].can_reach(4, 3));
+    }
+}

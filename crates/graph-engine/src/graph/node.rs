@@ -1,0 +1,387 @@
+//! What a compiled graph consists of: nodes, edges, tools, hooks, and the terms in them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_model::capability::Capability;
+use graph_model::condition::Condition;
+use graph_model::name::ItemId;
+use graph_model::operator::Operator;
+use graph_model::program::{self, Event, ItemType, Join, NodeFacts, Performer, Retry, Verb};
+use graph_model::template::InputReference;
+use graph_model::untrusted::Untrusted;
+use graph_model::value::Value;
+use regex::Regex;
+
+/// A key of the state.
+#[derive(Debug)]
+pub(crate) struct StateKey {
+    pub(crate) name: String,
+    pub(crate) initial: Option<Value>,
+}
+
+/// What nodes and hooks call.
+#[derive(Debug)]
+pub(crate) struct CompiledTool {
+    /// Its id; none where it is known only at each call, or where items are yet to be found.
+    pub(crate) id: Option<ItemId>,
+    pub(crate) verb: Verb,
+    pub(crate) item: ItemType,
+    pub(crate) by: Performer,
+    /// What a run needs to call it; none where that is known only at each call.
+    pub(crate) capability: Option<Capability>,
+    /// The names of its parameters; none where they are one object.
+    pub(crate) params: Option<Vec<String>>,
+    pub(crate) typed: bool,
+    /// Whether what it returns may be nested to any depth.
+    pub(crate) nests: bool,
+}
+
+impl CompiledTool {
+    /// Returns the id as messages show it.
+    pub(crate) fn name(&self) -> &str {
+        self.id.as_ref().map_or("", ItemId::as_str)
+    }
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct CompiledNode {
+    pub(crate) name: String,
+    pub(crate) kind: CompiledKind,
+    pub(super) assign: Vec<(usize, CompiledTerm)>,
+    pub(crate) next: CompiledRoute,
+    /// How it waits for branches; none where it waits for nothing.
+    pub(crate) join: Option<Join>,
+    pub(crate) on_error: Option<u16>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) remote: Option<Arc<str>>,
+    /// Whether what its calls return is kept.
+    pub(crate) cached: bool,
+    /// The environment variables that it is the first to ask for.
+    pub(crate) env: Vec<String>,
+    /// What is known of it without looking at it again.
+    pub(crate) facts: NodeFacts,
+}
+
+impl CompiledNode {
+    /// Returns where the edges lead, in order; none ends the run.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
+        (0..).map_while(|edge| self.next.target(edge))
+    }
+}
+
+/// What a node does.
+#[derive(Debug)]
+pub(crate) enum CompiledKind {
+    Action(CallTerm),
+    Foreach(CompiledForeach),
+    Gate,
+    Return(Option<CompiledTerm>),
+}
+
+impl CompiledKind {
+    /// Returns what a node does, as a program says it.
+    pub(crate) fn kind(&self) -> program::Kind {
+        match self {
+            Self::Action(call) => program::Kind::Action(call.tool),
+            Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
+            Self::Gate => program::Kind::Gate,
+            Self::Return(_) => program::Kind::Return,
+        }
+    }
+
+    /// Returns what it asks for whatever the state is.
+    pub(crate) fn asks(&self) -> Asks {
+        match self {
+            Self::Action(call) => Asks::Once { tool: call.tool },
+            Self::Foreach(each) => {
+                Asks::Each { tool: each.call.tool, width: each.width.max(1), collects: each.collect }
+            }
+            Self::Gate | Self::Return(_) => Asks::Nothing,
+        }
+    }
+
+    /// Whether the run ends with it.
+    pub(crate) fn ends_run(&self) -> bool {
+        matches!(self, Self::Return(_))
+    }
+
+    /// Returns the tool that it calls, once or for each item of a list.
+    pub(crate) fn calls(&self) -> Option<u16> {
+        self.asks().tool()
+    }
+
+    /// Whether it makes a call for each item of a list.
+    pub(crate) fn goes_over_list(&self) -> bool {
+        self.asks().is_each()
+    }
+
+    /// Returns the key that gets the results of the calls for a list.
+    pub(crate) fn collects(&self) -> Option<usize> {
+        match self.asks() {
+            Asks::Each { collects, .. } => collects,
+            Asks::Nothing | Asks::Once { .. } => None,
+        }
+    }
+}
+
+/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing: it computes, and cannot fail but by itself.
+    Nothing,
+    /// One call of a tool.
+    Once { tool: u16 },
+    /// A call of a tool for each item of a list, at most `width` at a time, whose results a key may get.
+    Each { tool: u16, width: usize, collects: Option<usize> },
+}
+
+impl Asks {
+    /// Returns the tool that is called.
+    pub(crate) fn tool(self) -> Option<u16> {
+        match self {
+            Self::Nothing => None,
+            Self::Once { tool } | Self::Each { tool, .. } => Some(tool),
+        }
+    }
+
+    /// Whether it is a call for each item of a list.
+    pub(crate) fn is_each(self) -> bool {
+        matches!(self, Self::Each { .. })
+    }
+}
+
+/// Where a node leads. An edge is named by its index: in the list, or among the values.
+#[derive(Debug)]
+pub(crate) enum CompiledRoute {
+    /// Along the first edge whose condition holds.
+    First(Box<[CompiledEdge]>),
+    /// Along every edge whose condition holds.
+    All(Box<[CompiledEdge]>),
+    /// To one node for each element of a list.
+    Each(ListRoute),
+    /// To the node that is named for a value.
+    By(ValueRoute),
+}
+
+/// A route to one node for each element of a list.
+#[derive(Debug)]
+pub(crate) struct ListRoute {
+    pub(crate) over: CompiledTerm,
+    /// The element's name in the branch, as an index into the names of the program.
+    pub(crate) argument: u16,
+    pub(crate) to: u16,
+    /// How many calls the branches make at a time.
+    pub(crate) width: usize,
+    /// How many elements the list may have.
+    pub(crate) most: Option<usize>,
+}
+
+/// A route by a value.
+#[derive(Debug)]
+pub(crate) struct ValueRoute {
+    pub(crate) by: ResolvedPath,
+    /// The target for each word that the value can be; none ends the run or the branch.
+    pub(crate) to: Box<[(String, Option<u16>)]>,
+}
+
+impl CompiledRoute {
+    /// Returns the edges of a list in order; the other routes have none that ask a condition.
+    pub(crate) fn edges(&self) -> &[CompiledEdge] {
+        match self {
+            Self::First(edges) | Self::All(edges) => edges,
+            Self::Each(_) | Self::By(_) => &[],
+        }
+    }
+
+    /// Returns where an edge leads, if there is such an edge: to a node, or out.
+    #[inline]
+    pub(crate) fn target(&self, edge: u16) -> Option<Option<u16>> {
+        let edge = usize::from(edge);
+        match self {
+            Self::First(edges) | Self::All(edges) => edges.get(edge).map(|edge| edge.to),
+            Self::Each(each) => (edge == 0).then_some(Some(each.to)),
+            Self::By(by) => by.to.get(edge).map(|(_, to)| *to),
+        }
+    }
+
+    /// Whether it leads nowhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.target(0).is_none()
+    }
+}
+
+/// A call as a node or hook writes it.
+#[derive(Debug)]
+pub(crate) struct CallTerm {
+    pub(crate) tool: u16,
+    /// The item's id, where it is a template.
+    pub(super) id: Option<CompiledTerm>,
+    pub(super) params: ArgumentTerms,
+}
+
+/// How a foreach goes over its list.
+#[derive(Debug)]
+pub(crate) struct CompiledForeach {
+    pub(crate) call: CallTerm,
+    pub(super) over: CompiledTerm,
+    pub(super) name: String,
+    /// The key that gets the results.
+    pub(crate) collect: Option<usize>,
+    pub(crate) width: usize,
+}
+
+impl CompiledForeach {
+    /// Returns the list.
+    pub(crate) fn over(&self) -> &CompiledTerm {
+        &self.over
+    }
+
+    /// Returns what an item is called in templates.
+    pub(crate) fn variable(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A hook.
+#[derive(Debug)]
+pub(crate) struct CompiledHook {
+    pub(crate) name: String,
+    pub(crate) event: Event,
+    pub(super) when: EdgeCondition,
+    pub(crate) does: Does,
+    /// Which parts of its parameters somebody else chose.
+    pub(crate) untrusted: Untrusted,
+}
+
+/// What a hook does.
+#[derive(Debug)]
+pub(crate) enum Does {
+    /// Calls a tool, whose answer may steer the run.
+    Call(CallTerm),
+    /// Steers the run.
+    Steer(CompiledTerm),
+}
+
+/// How a tool's arguments are made.
+#[derive(Debug)]
+pub(crate) enum ArgumentTerms {
+    /// One argument a parameter of the contract, in its order: the term that the node gives, and the default.
+    Listed(Vec<(Option<CompiledTerm>, Value)>),
+    /// One argument, an object of all that the node gives.
+    Object(CompiledTerm),
+}
+
+/// A value with expressions in it.
+#[derive(Debug)]
+pub(crate) enum CompiledTerm {
+    Literal(Value),
+    /// The first of these that is not null.
+    First(Vec<ResolvedPath>),
+    Text(Vec<TextPiece>),
+    List(Vec<CompiledTerm>),
+    Object(Vec<(String, CompiledTerm)>),
+}
+
+/// A part of a text.
+#[derive(Debug)]
+pub(crate) enum TextPiece {
+    Text(String),
+    First(Vec<ResolvedPath>),
+    /// The value of an input as text, and what stands for it where there is none (R71).
+    Input(ResolvedPath, InputReference),
+}
+
+/// A path whose beginning is resolved.
+#[derive(Debug)]
+pub(crate) struct ResolvedPath {
+    pub(super) root: PathBase,
+    pub(super) segments: Vec<String>,
+    /// The path as it is written, for messages.
+    pub(super) written: String,
+}
+
+/// Where a reference begins.
+#[derive(Debug)]
+pub(super) enum PathBase {
+    Inputs,
+    /// All of the state.
+    State,
+    Key(usize),
+    LastError,
+    Retries,
+    Result,
+    Now,
+    Timestamp,
+    Visit,
+    Previous,
+    /// A foreach's variable, or what a hook is told; its name is the first segment.
+    Local,
+    /// The element of the list that the branch was begun for.
+    Argument(u16),
+}
+
+/// An edge of a list.
+#[derive(Debug)]
+pub(crate) struct CompiledEdge {
+    pub(super) to: Option<u16>,
+    pub(super) when: EdgeCondition,
+    /// The edge as messages show it; empty where no message would.
+    pub(super) shown: String,
+}
+
+/// EdgeCondition an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
+#[derive(Debug)]
+pub(super) enum EdgeCondition {
+    Always,
+    All(Box<[Comparison]>),
+    Tree(Condition<Comparison>),
+}
+
+impl EdgeCondition {
+    /// Returns all comparisons in it.
+    pub(super) fn tests(&self) -> Vec<&Comparison> {
+        fn inside<'t>(condition: &'t Condition<Comparison>, found: &mut Vec<&'t Comparison>) {
+            match condition {
+                Condition::Always => {}
+                Condition::Test(test) => found.push(test),
+                Condition::All(list) | Condition::Any(list) => list.iter().for_each(|one| inside(one, found)),
+                Condition::Not(one) => inside(one, found),
+            }
+        }
+        let mut found = Vec::new();
+        match self {
+            Self::Always => {}
+            Self::All(tests) => found.extend(tests),
+            Self::Tree(condition) => inside(condition, &mut found),
+        }
+        found
+    }
+}
+
+impl From<Condition<Comparison>> for EdgeCondition {
+    fn from(condition: Condition<Comparison>) -> Self {
+        match condition {
+            Condition::Always => Self::Always,
+            Condition::Test(test) => Self::All(Box::new([test])),
+            Condition::All(list) if list.iter().all(|one| matches!(one, Condition::Test(_))) => {
+                let test = |one| if let Condition::Test(test) = one { Some(test) } else { None };
+                Self::All(list.into_iter().filter_map(test).collect())
+            }
+            tree => Self::Tree(tree),
+        }
+    }
+}
+
+/// A comparison.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) left: ResolvedPath,
+    pub(super) operator: Operator,
+    pub(super) right: Value,
+    /// The same as a whole number, if it is one.
+    pub(super) whole: Option<i64>,
+    pub(super) pattern: Option<Regex>,
+}

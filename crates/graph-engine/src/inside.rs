@@ -1,0 +1,186 @@
+//! The runs that the calls of a run began: whether their journals are there and whole.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use graph_model::name::{ItemId, RunId};
+use graph_model::program::Performer;
+use graph_model::signature::PublicKey;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use crate::activation::Activation;
+use crate::call::Parent;
+use crate::error::ResumeError;
+use crate::graph::{CompiledTool, Notes, Now};
+use crate::machine::Machine;
+use crate::past::Past;
+use crate::record::{CompletedCalls, Done, JournalError, Sealed, Verified, Visit};
+use crate::seal::SealKey;
+use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
+use crate::store::{Store, StoreError};
+
+/// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
+/// step, and of those inside them. A run that is resumed uses what they returned.
+///
+/// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
+pub(crate) async fn verify_inside(
+    machine: &Arc<dyn Machine>,
+    run: &RunId,
+    records: &[Sealed],
+    done: &CompletedCalls,
+    store: &dyn Store,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<(), ResumeError> {
+    let nothing = CompletedCalls::new();
+    let journal = |run: &RunId, reason| ResumeError::Journal { run: run.clone(), reason };
+    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed], done: &CompletedCalls| {
+        let begun = begun(&**machine, run, records, done, key, seal).map_err(|reason| journal(run, reason))?;
+        Ok::<_, ResumeError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
+    };
+    let mut waiting = begun(machine, run, records, done)?;
+    while let Some((outer, call)) = waiting.pop() {
+        let Begun { seq, parent, tool, id, attempts, has_result } = call;
+        let misfit = |reason: &str| {
+            journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
+        };
+        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
+        let mut is_there = false;
+        for attempt in 1..=attempts {
+            let id = nested_id(&parent.run, parent.step, parent.item, attempt);
+            let records = match store.load(&id).await {
+                Ok(records) => records,
+                // A call may fail before its run begins.
+                Err(StoreError::NotFound(_)) => continue,
+                Err(source) => return Err(ResumeError::Store { run: id, source }),
+            };
+            let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
+            let (_, start) = start.map_err(|reason| journal(&id, reason))?;
+            if start.parent.as_ref() != Some(&parent) || start.digest != inner.graph().digest {
+                return Err(misfit("is told of a run that it did not begin"));
+            }
+            waiting.extend(begun(&inner, &id, &records, &nothing)?);
+            is_there = true;
+        }
+        if has_result && !is_there {
+            return Err(misfit("was told of a run of which there is no journal"));
+        }
+    }
+    Ok(())
+}
+
+/// A call of a graph that is written down.
+struct Begun {
+    /// The record that tells of it.
+    seq: u64,
+    parent: Parent,
+    tool: u16,
+    /// The graph's id, where the node computes it.
+    id: Option<ItemId>,
+    /// How often it was made at most.
+    attempts: u64,
+    has_result: bool,
+}
+
+/// Returns the calls of graphs that the committed visits of a run made, and those that are `done` of its next step.
+fn begun(
+    machine: &dyn Machine,
+    run: &RunId,
+    records: &[Sealed],
+    done: &CompletedCalls,
+    key: &PublicKey,
+    seal: Option<&SealKey>,
+) -> Result<Vec<Begun>, JournalError> {
+    let mut all = Vec::new();
+    let code = machine.graph();
+    let may_run = |tool: &&CompiledTool| tool.by == Performer::Graph || is_computed(tool);
+    if !code.tools.iter().any(|tool| may_run(&tool)) {
+        return Ok(all);
+    }
+    let called = |node: u16| {
+        let asks = code.asks(node);
+        asks.tool().and_then(|index| code.tool(index).filter(may_run).map(|tool| (index, tool, asks.is_each())))
+    };
+    let mut past = Past::open(machine, run, records, key, seal)?;
+    while let Some((seq, step, _)) = past.next_step()? {
+        let visits = step.visits.clone();
+        let frontier = past.position.frontier.clone();
+        for (visit, activation) in visits.iter().zip(&frontier) {
+            let node = code.node(activation.node);
+            let Some((index, tool, is_each)) = called(activation.node) else { continue };
+            let one = |item, has_result| Begun {
+                seq,
+                parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
+                tool: index,
+                id: is_computed(tool).then(|| computed(&past, activation, visit.now, item)).flatten(),
+                attempts: visit.calls.max(1),
+                has_result,
+            };
+            // A computed id may be that of a tool, which begins no run.
+            let is_graph =
+                |call: &Begun| !is_computed(tool) || graph_of(machine, call.tool, call.id.as_ref()).is_some();
+            if !is_each {
+                let call = one(None, visit.error.is_none());
+                if is_graph(&call) || visit.run.is_some() {
+                    all.push(call);
+                }
+                continue;
+            }
+            let failed = |index| visit.items.iter().any(|failed| failed.item == index);
+            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
+            all.extend(items.filter(is_graph));
+        }
+        past.go_on()?;
+    }
+    let first = past.position.steps + 1;
+    let mut done: Vec<&Done> = done.values().collect();
+    done.sort_unstable_by_key(|done| (done.step, done.item));
+    for Done { step, item, calls, run: named, now, .. } in done {
+        let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
+        let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
+        let node = code.node(activation.node);
+        let Some((tool, row, _)) = called(activation.node) else { continue };
+        let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();
+        if named.is_some() || graph_of(machine, tool, id.as_ref()).is_some() {
+            all.push(Begun {
+                seq: past.when.1,
+                parent: Parent { run: run.clone(), step: *step, node: node.name.clone(), item: *item },
+                tool,
+                id,
+                attempts: (*calls).max(1),
+                has_result: true,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the id that a call computed that was told the time `now`, if that can be told: `item` is its place in the list of a foreach.
+fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
+    let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now);
+    let notes = &mut Notes::default();
+    match (plan(&env, notes).ok()?, item) {
+        (Planned::Call(request), None) => request.id,
+        (Planned::Each { items, .. }, Some(item)) => {
+            let item = items.get(usize::try_from(item).ok()?)?;
+            plan_item(&env, item, notes).ok()?.id
+        }
+        _ => None,
+    }
+}
+
+/// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
+fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
+    let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
+    let now = Now::new(&clock);
+    let planned = past.state().and_then(|state| {
+        plan(&Env::new(past.graph(), &past.position, state, activation, &now), &mut Notes::default()).ok()
+    });
+    match planned {
+        Some(Planned::Each { items, .. }) => items.len() as u64,
+        _ => visit.changes.values().next().and_then(Value::as_array).map_or(0, |list| list.len() as u64),
+    }
+}

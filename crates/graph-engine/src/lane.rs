@@ -1,0 +1,133 @@
+//! From where tools are called, and what a call gets.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use graph_model::name::ItemId;
+use graph_model::value::{FromValue, Mismatch, Value, View};
+
+use crate::call::Call;
+use crate::failure::{ActionError, Failure};
+
+/// A place from which tools are called, one at a time; it keeps what the last one returned.
+pub trait Lane: Send + Sync {
+    /// Prepares the call of the tool with that index. What it returns is in [`Lane::outcome`] once the future is done.
+    ///
+    /// # Errors
+    ///
+    /// If the arguments are not of the types that the tool takes.
+    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch>;
+
+    /// Returns how the call of a tool surely fails before the tool is asked, where that can be told; `id` is that of a call whose id is
+    /// known only when it is made. Nothing is called.
+    fn refusal(&self, tool: u16, id: Option<&ItemId>, arguments: &mut Arguments) -> Option<String> {
+        let _ = (tool, id, arguments);
+        None
+    }
+
+    /// Looks at what the last call returned.
+    fn outcome(&self) -> View<'_>;
+
+    /// Puts back what a call returned, from a journal.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not what that tool returns.
+    fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch>;
+}
+
+/// A call that is being made.
+pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<(), ActionError>> + Send + 'a>>;
+
+/// What a tool gets, in the order of its parameters.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    values: Vec<Value>,
+    taken: usize,
+    wrong: Option<Mismatch>,
+}
+
+impl Arguments {
+    /// Adds the next argument.
+    pub fn push(&mut self, value: Value) {
+        self.values.push(value);
+    }
+
+    /// Looks at the arguments that are left, and lets them be changed.
+    pub fn values_mut(&mut self) -> &mut [Value] {
+        &mut self.values[self.taken..]
+    }
+
+    /// Takes the next argument, which is called `name`. What is wrong with it is said by [`Arguments::wrong`].
+    #[inline(never)]
+    pub fn take<T: FromValue>(&mut self, name: &str) -> T {
+        let value = self.values.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
+        self.taken += 1;
+        T::from_value(value).unwrap_or_else(|error| {
+            self.wrong.get_or_insert_with(|| if name.is_empty() { error } else { error.inside(name) });
+            T::blank()
+        })
+    }
+
+    /// Takes the next argument as [`Arguments::take`] does, where any value is taken but null.
+    pub fn need<T: FromValue>(&mut self, name: &str) -> T {
+        if self.values.get(self.taken).is_none_or(Value::is_null) {
+            self.wrong.get_or_insert_with(|| Mismatch::new("a value", View::Null).inside(name));
+            self.taken += 1;
+            return T::blank();
+        }
+        self.take(name)
+    }
+
+    /// Returns the first thing that was wrong with an argument.
+    pub fn wrong(&mut self) -> Option<Mismatch> {
+        self.wrong.take()
+    }
+}
+
+/// A call that is to be made.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The tool's index.
+    pub(crate) tool: u16,
+    /// The item's id, where it is known only now.
+    pub(crate) id: Option<ItemId>,
+    /// What the tool gets.
+    pub(crate) arguments: Arguments,
+}
+
+/// Says that the parameters of a call do not fit its tool.
+pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
+    format!("the parameters of `{tool}` do not fit: {mismatch}")
+}
+
+/// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
+pub(crate) struct GuardedCall<'a>(pub(crate) Calling<'a>);
+
+impl Future for GuardedCall<'_> {
+    type Output = Result<(), Box<Failure>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_call(&mut self.0, context)
+    }
+}
+
+#[inline]
+pub(crate) fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
+    match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
+        Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),
+        Err(panic) => {
+            let message = format!("the tool panicked: {}", panic_text(&*panic));
+            Poll::Ready(Err(Box::new(Failure::permanent(message))))
+        }
+    }
+}
+
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing")
+}

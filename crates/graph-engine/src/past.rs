@@ -1,0 +1,240 @@
+//! A run that is followed along its journal.
+
+use std::sync::Arc;
+
+use graph_model::name::RunId;
+use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::signature::PublicKey;
+use graph_model::value::{Map, Mismatch, Value, View};
+
+use crate::admission::initialise;
+use crate::graph::CompiledGraph;
+use crate::machine::Machine;
+use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, Verified, retake};
+use crate::seal::SealKey;
+use crate::state::Cells;
+use crate::step::{Position, state_value};
+use crate::vault::{Vault, hide_sealed};
+
+/// A run that is followed along its journal, of which one record is read at a time.
+pub(crate) struct Past<'m> {
+    machine: &'m dyn Machine,
+    verified: Verified<'m>,
+    vault: Option<Arc<Vault>>,
+    pub(crate) start: Start,
+    /// The record that is read next.
+    at: usize,
+    /// The next step, if it was read.
+    ahead: Option<Record>,
+    /// What it was granted when it was resumed, as far as it was read.
+    pub(crate) resumed: Vec<Vec<String>>,
+    /// The end that was read last, if no record followed.
+    pub(crate) end: Option<End>,
+    /// How many steps the run may take behind the record that was read last, where that is not what the graph says.
+    pub(crate) limit: Option<u64>,
+    /// When the step was committed that it stands behind, and by which record.
+    pub(crate) when: (String, u64),
+    pub(crate) position: Position,
+    pub(crate) seen: Seen,
+}
+
+/// The state of a run in the past.
+pub(crate) enum Seen {
+    Plain(Box<dyn Cells>),
+    /// What is sealed cannot be read as the graph's types: inputs and keys as the records have them.
+    Sealed {
+        inputs: Value,
+        keys: Map<String, Value>,
+    },
+}
+
+impl<'m> Past<'m> {
+    /// Verifies a journal, and stands at its beginning.
+    pub(crate) fn open(
+        machine: &'m dyn Machine,
+        run: &RunId,
+        records: &'m [Sealed],
+        key: &PublicKey,
+        seal: Option<&SealKey>,
+    ) -> Result<Self, JournalError> {
+        let code = machine.graph();
+        let verified = Verified::new(run, records, key)?;
+        let (started, mut start) = verified.start()?;
+        if start.digest != code.digest || start.graph != code.id.as_str() {
+            let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));
+            let found = format!("`{}` ({})", found.0, found.1);
+            let expected = format!("`{}` ({})", expected.0, expected.1);
+            let reason = format!("it is a run of {found}, and the graph that was brought is {expected}");
+            return Err(JournalError::Misfit { seq: 0, reason });
+        }
+        let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
+        if let Some(vault) = &vault {
+            vault.unseal_start(code, &mut start)?;
+        }
+        let inputs = start.inputs.clone();
+        let first = |reason: String| JournalError::Misfit { seq: 0, reason };
+        let seen = if vault.is_some() || code.settings.secrets.is_empty() {
+            Seen::Plain(opened(machine, inputs).map_err(first)?)
+        } else {
+            let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
+            Seen::Sealed { inputs, keys: initial.collect() }
+        };
+        let mut position = Position::new(code);
+        position.limit = start.limit.map(u64::from);
+        let (ahead, resumed, end, limit) = (None, Vec::new(), None, None);
+        let when = (started, 0);
+        let mut past =
+            Self { machine, verified, vault, start, at: 1, ahead, resumed, end, limit, when, position, seen };
+        past.begin_fork()?;
+        past.limit = past.position.limit;
+        Ok(past)
+    }
+
+    pub(crate) fn graph(&self) -> &'m CompiledGraph {
+        self.machine.graph()
+    }
+
+    /// Returns the state, if it can be read as the graph's types.
+    pub(crate) fn state(&self) -> Option<&dyn Cells> {
+        match &self.seen {
+            Seen::Plain(state) => Some(&**state),
+            Seen::Sealed { .. } => None,
+        }
+    }
+
+    /// Returns the state as JSON, with its secrets hidden.
+    pub(crate) fn state_value(&self) -> Value {
+        let (code, position) = (self.machine.graph(), &self.position);
+        match &self.seen {
+            Seen::Plain(state) => state_value(code, &**state, position),
+            Seen::Sealed { inputs, keys } => {
+                let mut map = Map::from_iter([("inputs".to_owned(), inputs.clone())]);
+                let set = keys.iter().filter(|(_, value)| !value.is_null());
+                map.extend(set.map(|(name, value)| (name.clone(), value.clone())));
+                if let Some(error) = &position.root.last_error {
+                    map.insert(LAST_ERROR.to_owned(), serde_json::json!({"node": error.node, "error": error.error}));
+                }
+                if !position.root.retries.is_empty() {
+                    map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
+                }
+                let mut state = Value::Object(map);
+                hide_sealed(&mut state);
+                state
+            }
+        }
+    }
+
+    /// Reads the next record.
+    fn read(&mut self) -> Result<Option<Record>, JournalError> {
+        let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
+        if let Some(vault) = &self.vault {
+            vault.unseal_record(self.machine.graph(), &mut record)?;
+        }
+        self.at += 1;
+        Ok(Some(record))
+    }
+
+    /// Goes to where a fork begins, if the run is one.
+    fn begin_fork(&mut self) -> Result<(), JournalError> {
+        let code = self.machine.graph();
+        if self.start.from.is_none() {
+            return Ok(());
+        }
+        let Some(Record { entry: Entry::Snapshot(snapshot), seq, .. }) = self.read()? else {
+            let reason = "it names another run where it began, and no snapshot follows".to_owned();
+            return Err(JournalError::Misfit { seq: 0, reason });
+        };
+        let misfit = |reason| JournalError::Misfit { seq, reason };
+        match &mut self.seen {
+            Seen::Plain(state) => self.position = snapshot.restore(code, &mut **state).map_err(misfit)?,
+            Seen::Sealed { keys, .. } => {
+                self.position = position_of(&snapshot, code).map_err(misfit)?;
+                keys.clone_from(&snapshot.keys);
+            }
+        }
+        self.when.1 = seq;
+        Ok(())
+    }
+
+    /// Returns the next step of the journal, if there is one, with the time that it was committed.
+    pub(crate) fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
+        while self.ahead.is_none() {
+            let Some(record) = self.read()? else { return Ok(None) };
+            self.end = None;
+            match record.entry {
+                Entry::Step(ref step) => {
+                    self.limit = step.limit.or(self.limit);
+                    self.ahead = Some(record);
+                }
+                Entry::Resume(resume) => {
+                    self.limit = resume.limit.map(u64::from).or(self.limit);
+                    self.resumed.push(resume.grants);
+                }
+                Entry::End(end) => self.end = Some(end),
+                Entry::Start(_) | Entry::Calls(_) | Entry::Snapshot(_) => {}
+            }
+        }
+        Ok(match &self.ahead {
+            Some(Record { entry: Entry::Step(step), seq, at, .. }) => Some((*seq, step, at)),
+            _ => None,
+        })
+    }
+
+    /// Goes one step on. False where there is none.
+    pub(crate) fn go_on(&mut self) -> Result<bool, JournalError> {
+        if self.next_step()?.is_none() {
+            return Ok(false);
+        }
+        let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
+            return Ok(false);
+        };
+        let code = self.machine.graph();
+        let misfit = |reason| JournalError::Misfit { seq, reason };
+        match &mut self.seen {
+            Seen::Plain(state) => {
+                retake(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
+            }
+            Seen::Sealed { keys, .. } => {
+                retake(code, None, &mut self.position, &step).map_err(misfit)?;
+                for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
+                    keys.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        self.when = (at, seq);
+        Ok(true)
+    }
+}
+
+/// Returns the state of a run that is about to begin with inputs.
+pub(crate) fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, String> {
+    let mut state = machine.open(inputs).map_err(|error| error.to_string())?;
+    initialise(machine.graph(), &mut *state).map_err(|error| error.to_string())?;
+    Ok(state)
+}
+
+/// Returns where a snapshot stands, without what it holds, which may be sealed.
+pub(crate) fn position_of(snapshot: &Snapshot, code: &CompiledGraph) -> Result<Position, String> {
+    Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
+}
+
+/// A state that holds nothing.
+struct NoCells;
+
+impl Cells for NoCells {
+    fn inputs(&self) -> View<'_> {
+        View::Null
+    }
+
+    fn get(&self, _: usize) -> View<'_> {
+        View::Null
+    }
+
+    fn check(&self, _: usize, _: &Value) -> Result<(), Mismatch> {
+        Ok(())
+    }
+
+    fn set(&mut self, _: usize, _: Value) -> Result<(), Mismatch> {
+        Ok(())
+    }
+}

@@ -1,0 +1,479 @@
+//! The journal of a run: a chain of signed records, written and verified.
+
+use std::ops::Range;
+use std::thread::{self, available_parallelism};
+use std::time::SystemTime;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
+use graph_model::timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::record::entry::{Entry, Record, Start};
+use crate::record::snapshot::Due;
+use crate::record::version_2;
+
+/// The version of the form that this module writes.
+pub const VERSION: u32 = 3;
+
+/// The first version of the form that this module reads.
+pub const FIRST_VERSION: u32 = 2;
+
+/// A record as a store keeps it. A store writes all of it and makes it again when it reads, so it is not `#[non_exhaustive]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// Its place in the journal, from 0.
+    pub seq: u64,
+    /// The record as JSON, byte for byte what was hashed and signed.
+    pub body: String,
+    /// The signature over the 64 hex digits of the body's SHA-256.
+    pub signature: [u8; 64],
+    /// What shows that no record follows: the body names its SHA-256. A store keeps that of a journal's last record, and forgets
+    /// it when another record is appended.
+    pub end: Option<[u8; 32]>,
+}
+
+impl Sealed {
+    /// Returns the digest that is signed.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.body)
+    }
+
+    /// Returns what the next record names as the one before it.
+    pub fn link(&self) -> Digest {
+        link(&self.digest(), &self.signature)
+    }
+
+    /// Leaves each record's token out that another follows, as a store does with what it keeps.
+    pub fn forget_ends(records: &mut [Self]) {
+        if let Some((_, earlier)) = records.split_last_mut() {
+            earlier.iter_mut().for_each(|record| record.end = None);
+        }
+    }
+}
+
+fn link(digest: &Digest, signature: &[u8; 64]) -> Digest {
+    Digest::of_parts(&[digest.as_bytes(), signature])
+}
+
+/// What is wrong with a journal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// There is nothing.
+    #[error("its journal is empty")]
+    Empty,
+    /// A record cannot be read.
+    #[error("record {seq} of its journal cannot be read: {reason}")]
+    Unreadable {
+        /// The record.
+        seq: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The form is one that this version does not know.
+    #[error(
+        "record {seq} of its journal has version {found}, and this program reads versions {FIRST_VERSION} to {VERSION}"
+    )]
+    Version {
+        /// The record.
+        seq: u64,
+        /// What it says.
+        found: u32,
+    },
+    /// A record is not the one that follows: one was dropped, moved, changed, or comes from another run.
+    #[error("record {seq} of its journal does not follow the one before it: the journal was changed")]
+    Broken {
+        /// The record.
+        seq: u64,
+    },
+    /// A record is signed by another key.
+    #[error("record {seq} of its journal is not signed by {key}, the key of this runtime")]
+    Signature {
+        /// The record.
+        seq: u64,
+        /// The fingerprint of the key that was expected.
+        key: Fingerprint,
+    },
+    /// Records were taken away from the end.
+    #[error("record {seq} of its journal was not the last one: records behind it were taken away")]
+    Shortened {
+        /// The record that is the last one now.
+        seq: u64,
+    },
+    /// The records do not add up.
+    #[error("record {seq} of its journal does not fit the graph: {reason}")]
+    Misfit {
+        /// The record.
+        seq: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The end of a chain, to which records are added.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    run: RunId,
+    seq: u64,
+    prev: Digest,
+    /// The version of the last record: those that follow have none before it.
+    version: u32,
+}
+
+/// A record that is being written; its parts are borrowed, not copied.
+#[derive(Serialize)]
+struct Draft<'a, E> {
+    v: u32,
+    run: &'a RunId,
+    seq: u64,
+    prev: Digest,
+    end: Digest,
+    at: String,
+    kind: &'static str,
+    #[serde(flatten)]
+    entry: E,
+}
+
+impl Chain {
+    /// A chain without records.
+    pub(crate) fn new(run: RunId) -> Self {
+        Self { run, seq: 0, prev: Digest::of([]), version: FIRST_VERSION }
+    }
+
+    /// Returns how many records there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.seq
+    }
+
+    /// Writes, chains and signs a record.
+    pub(crate) fn seal(
+        &mut self,
+        kind: &'static str,
+        entry: impl Serialize,
+        at: SystemTime,
+        key: &SecretKey,
+    ) -> Sealed {
+        let at = timestamp::milliseconds(at);
+        let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
+        let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
+        let draft = Draft { v: VERSION, run: &self.run, seq, prev, end, at, kind, entry };
+        let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
+        let digest = Digest::of(&body);
+        let signature = key.sign(&digest);
+        self.seq += 1;
+        self.prev = link(&digest, &signature);
+        self.version = VERSION;
+        Sealed { seq, signature, body, end: Some(token) }
+    }
+}
+
+/// A journal whose chain is whole and whose signatures are the key's.
+#[derive(Debug)]
+pub(crate) struct Verified<'s> {
+    chain: Chain,
+    sealed: &'s [Sealed],
+    /// What each record names as the one before it.
+    links: Vec<Digest>,
+}
+
+/// A journal that was verified and read.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    pub(crate) chain: Chain,
+    pub(crate) start: Start,
+    /// The records behind the first: all of them, or those from the last snapshot on.
+    pub(crate) records: Vec<Record>,
+    /// When the next snapshot is due.
+    pub(crate) due: Due,
+}
+
+impl Journal {
+    /// Verifies and reads all of a journal.
+    pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        Verified::new(run, sealed, key)?.read()
+    }
+}
+
+/// Verifies a journal, and returns what its first record says.
+///
+/// # Errors
+///
+/// If the journal is not what the engine wrote with that key.
+pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Start, JournalError> {
+    Journal::verify(run, sealed, key).map(|journal| journal.start)
+}
+
+impl<'s> Verified<'s> {
+    /// Verifies a journal.
+    ///
+    /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
+    /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
+    /// they begin as the chain asks.
+    pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        Self::after(&Chain::new(run.clone()), sealed, key)
+    }
+
+    /// Verifies records that follow a chain.
+    fn after(before: &Chain, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+        let Some(last) = sealed.last() else { return Err(JournalError::Empty) };
+        let links = follow(before, sealed);
+        let at = links.len();
+        let is_whole = at == sealed.len();
+        if !is_whole || !key.verifies(&last.digest(), &last.signature) {
+            let at = at.min(sealed.len() - 1);
+            let chain = before.behind(&sealed[..at]);
+            return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
+        }
+        let chain = before.behind(sealed);
+        let shown = last.end.map(Digest::of);
+        let EndOnly { end } = read(last.seq, &last.body)?;
+        if Some(end) != shown {
+            return Err(JournalError::Shortened { seq: last.seq });
+        }
+        Ok(Self { chain, sealed, links })
+    }
+
+    /// Returns how many records there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Reads the record at a place, so that who goes through a long journal need not have all of it in memory.
+    pub(crate) fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
+        let (one, prev) = (self.sealed.get(at)?, self.links.get(at)?);
+        Some(read_next(&self.chain.run, one, *prev))
+    }
+
+    /// Reads when the first record was written, and what it says.
+    pub(crate) fn start(&self) -> Result<(String, Start), JournalError> {
+        match self.record(0).transpose()? {
+            Some(Record { at, entry: Entry::Start(start), .. }) => Ok((at, start)),
+            _ => Err(JournalError::Broken { seq: 0 }),
+        }
+    }
+
+    /// Reads all of it.
+    pub(crate) fn read(self) -> Result<Journal, JournalError> {
+        self.read_from(1)
+    }
+
+    /// Reads what tells where the run stands: its beginning, and what follows from the last snapshot on.
+    pub(crate) fn read_recent(self) -> Result<Journal, JournalError> {
+        let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
+        let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
+        self.read_from(from)
+    }
+
+    /// Reads the records by themselves.
+    fn records(&self) -> Result<Vec<Record>, JournalError> {
+        let known = self.sealed.iter().zip(&self.links);
+        known.map(|(one, prev)| read_next(&self.chain.run, one, *prev)).collect()
+    }
+
+    fn read_from(self, from: usize) -> Result<Journal, JournalError> {
+        let (_, start) = self.start()?;
+        let Self { chain, sealed, links } = self;
+        let known = || sealed.iter().zip(&links);
+        let one = |(one, prev): (&Sealed, &Digest)| read_next(&chain.run, one, *prev);
+        let mut due = Due::default();
+        let mut records = Vec::with_capacity(sealed.len().saturating_sub(from));
+        for known in known().skip(from) {
+            let record = one(known)?;
+            match record.entry {
+                Entry::Snapshot(_) => due.took(known.0.body.len()),
+                _ => due.wrote(known.0.body.len()),
+            }
+            records.push(record);
+        }
+        Ok(Journal { chain, start, records, due })
+    }
+}
+
+/// Reads a journal while it grows: what is new is verified, and what was read before is not read again.
+#[derive(Debug)]
+pub struct Follower {
+    chain: Chain,
+    key: PublicKey,
+}
+
+impl Follower {
+    /// Reads the journal of a run from its beginning. `key` is the public key of the runtime that writes it.
+    pub fn new(run: RunId, key: PublicKey) -> Self {
+        Self { chain: Chain::new(run), key }
+    }
+
+    /// Returns the number of the next record, from which on a store is to [load](crate::Store::load_from).
+    pub fn next(&self) -> u64 {
+        self.chain.len()
+    }
+
+    /// Verifies and reads the records that follow, all that there are by now; none is nothing new.
+    ///
+    /// # Errors
+    ///
+    /// If they do not follow, are not signed with the key, or were cut short. Nothing was read then.
+    pub fn read(&mut self, sealed: &[Sealed]) -> Result<Vec<Record>, JournalError> {
+        if sealed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let verified = Verified::after(&self.chain, sealed, &self.key)?;
+        let records = verified.records()?;
+        self.chain = verified.chain;
+        Ok(records)
+    }
+}
+
+/// How many records are followed by one thread at least.
+const A_THREAD: usize = 10_000;
+
+/// Follows a chain from its first record as far as each begins as the one before it asks, and returns what those name as the one
+/// before them. A long chain is followed in parts at the same time: where one begins is told by the record before it.
+fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
+    let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
+    if threads == 1 {
+        return follow_part(before, sealed, 0..sealed.len());
+    }
+    let part = sealed.len().div_ceil(threads);
+    let parts = (0..sealed.len()).step_by(part).map(|from| from..sealed.len().min(from + part));
+    let mut links = Vec::with_capacity(sealed.len());
+    thread::scope(|scope| {
+        let parts: Vec<_> =
+            parts.map(|part| (part.clone(), scope.spawn(|| follow_part(before, sealed, part)))).collect();
+        for (part, followed) in parts {
+            // What a thread that could not finish did not follow does not count.
+            links.extend(followed.join().unwrap_or_default());
+            if links.len() < part.end {
+                break;
+            }
+        }
+    });
+    links
+}
+
+fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest> {
+    let mut chain = before.behind(&sealed[..part.start]);
+    let mut links = Vec::with_capacity(part.len());
+    for one in &sealed[part] {
+        if one.seq != chain.seq || !chain.starts(&one.body) {
+            break;
+        }
+        links.push(chain.prev);
+        chain.version = version(&one.body).unwrap_or(VERSION);
+        chain.seq += 1;
+        chain.prev = one.link();
+    }
+    links
+}
+
+impl Chain {
+    /// Returns the chain behind records that follow it.
+    fn behind(&self, sealed: &[Sealed]) -> Self {
+        let (prev, version) = match sealed.last() {
+            Some(last) => (last.link(), version(&last.body).unwrap_or(VERSION)),
+            None => (self.prev, self.version),
+        };
+        Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev, version }
+    }
+
+    /// Whether a text begins as that of the next record must: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
+    /// The version never falls along a journal.
+    fn starts(&self, body: &str) -> bool {
+        if version(body).is_none_or(|version| version < self.version) {
+            return false;
+        }
+        let after = || {
+            let rest = body
+                .get(VERSIONED.len() + 1..)?
+                .strip_prefix(RUN)?
+                .strip_prefix(self.run.as_str())?
+                .strip_prefix(r#"","seq":"#)?;
+            let rest = rest.strip_prefix(self.seq.to_string().as_str())?.strip_prefix(r#","prev":""#)?;
+            let (prev, rest) = rest.split_at_checked(64)?;
+            // A digest is written in one way only, and so can be compared when it is read.
+            (prev.parse::<Digest>().ok()? == self.prev).then_some(rest)
+        };
+        after().is_some_and(|rest| rest.starts_with(r#"","end":""#))
+    }
+}
+
+/// Says what is wrong with a record that does not follow the chain, or with the one before it, which may be what was changed.
+fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
+    let first = (chain.seq + 1).saturating_sub(records.len() as u64);
+    for (seq, one) in (first..).zip(records) {
+        // Nothing of a record that is not ours is looked at.
+        if !key.verifies(&one.digest(), &one.signature) {
+            return JournalError::Signature { seq, key: key.fingerprint() };
+        }
+        match read::<VersionOnly>(seq, &one.body) {
+            Ok(VersionOnly { v: FIRST_VERSION..=VERSION }) => {}
+            Ok(VersionOnly { v }) => return JournalError::Version { seq, found: v },
+            Err(error) => return error,
+        }
+    }
+    JournalError::Broken { seq: chain.seq }
+}
+
+/// How a record begins, before the digit of its version.
+const VERSIONED: &str = r#"{"v":"#;
+
+/// What follows the digit, before the run.
+const RUN: &str = r#","run":""#;
+
+const _: () = assert!(FIRST_VERSION == 2 && VERSION == 3, "versions are of one digit");
+
+/// Returns the version that a record begins with, if it is one that is read.
+fn version(body: &str) -> Option<u32> {
+    match body.as_bytes().get(VERSIONED.len()).filter(|_| body.starts_with(VERSIONED))? {
+        b'2' => Some(2),
+        b'3' => Some(3),
+        _ => None,
+    }
+}
+
+/// Returns what a text that begins as the chain asks says of its token, its time and its kind.
+pub fn head(body: &str) -> Option<(&str, &str, &str)> {
+    // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
+    let (_, rest) = body.split_once(r#"","end":""#)?;
+    let (end, rest) = rest.split_once(r#"","at":""#)?;
+    let (at, rest) = rest.split_once(r#"","kind":""#)?;
+    let (kind, _) = rest.split_once('"')?;
+    Some((end, at, kind))
+}
+
+#[derive(Deserialize)]
+struct EndOnly {
+    end: Digest,
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    v: u32,
+}
+
+/// Reads a record that begins as the chain asks: `prev` is the link of the one before.
+///
+/// What comes before the kind is spelt in one way only, and is cut off rather than read. Reading a record as a whole, whose
+/// members depend on one among them, means to put all of them down as values first: that takes three times as long.
+fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
+    let (seq, body) = (sealed.seq, sealed.body.as_str());
+    let Some((end, at, kind)) = head(body) else { return read(seq, body) };
+    let Ok(end) = end.parse::<Digest>() else { return read(seq, body) };
+    let entry = match kind {
+        "start" => Entry::Start(read(seq, body)?),
+        "step" => Entry::Step(read(seq, body)?),
+        "calls" => Entry::Calls(read(seq, body)?),
+        "snapshot" => Entry::Snapshot(read(seq, body)?),
+        "resume" => Entry::Resume(read(seq, body)?),
+        "end" => Entry::End(read(seq, body)?),
+        _ => return read(seq, body),
+    };
+    let v = version(body).unwrap_or(VERSION);
+    let entry = if v < VERSION { version_2::numbered(entry) } else { entry };
+    Ok(Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry })
+}
+
+fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
+    serde_json::from_str(body).map_err(|error| JournalError::Unreadable { seq, reason: error.to_string() })
+}

@@ -1,0 +1,76 @@
+//! Secrets in records: opening what is sealed there, and hiding it.
+
+use graph_model::secret::Mask;
+
+use crate::graph::CompiledGraph;
+use crate::record::entry::{Entry, Record, Start, Visit};
+use crate::record::journal::{Journal, JournalError};
+use crate::vault::{NotOpened, SecretLocation, Vault, called_mask, hidden, item_text, result_mask};
+
+fn not_opened(seq: u64) -> JournalError {
+    let reason = "a secret in it cannot be opened with this runtime's seal key".to_owned();
+    JournalError::Misfit { seq, reason }
+}
+
+/// Puts `[secret]` in the places of a visit's secrets.
+pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
+    visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
+    for (key, value) in &mut visit.changes {
+        *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
+    }
+    // What of a list is secret is not known: all of it is hidden.
+    if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
+        *list = hidden(Some(&Mask::All), std::mem::take(list));
+    }
+}
+
+impl Vault {
+    /// Opens all that is sealed in a journal.
+    ///
+    /// # Errors
+    ///
+    /// The first record in which something cannot be opened.
+    pub(crate) fn unseal_journal(&self, code: &CompiledGraph, journal: &mut Journal) -> Result<(), JournalError> {
+        self.unseal_start(code, &mut journal.start)?;
+        journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
+    }
+
+    /// Opens the secrets in the first record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_start(&self, code: &CompiledGraph, start: &mut Start) -> Result<(), JournalError> {
+        self.unseal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, &mut start.inputs)
+            .map_err(|_| not_opened(0))
+    }
+
+    /// Opens the secrets in another record of a journal.
+    ///
+    /// # Errors
+    ///
+    /// If one does not open.
+    pub(crate) fn unseal_record(&self, code: &CompiledGraph, record: &mut Record) -> Result<(), JournalError> {
+        let secrets = &code.settings.secrets;
+        let opened = match &mut record.entry {
+            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
+            Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
+                let mask = called_mask(code, &done.node);
+                self.unseal(mask, SecretLocation::call(done.step, &item_text(done.item)), &mut done.result)
+            }),
+            Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
+            Entry::End(end) => self.unseal(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output),
+            Entry::Start(_) | Entry::Resume(_) => Ok(()),
+        };
+        opened.map_err(|_| not_opened(record.seq))
+    }
+
+    fn unseal_visit(&self, code: &CompiledGraph, visit: &mut Visit) -> Result<(), NotOpened> {
+        let step = visit.step;
+        self.unseal(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
+        for (key, value) in &mut visit.changes {
+            self.unseal(code.settings.secrets.keys.get(key), SecretLocation::change(step, key), value)?;
+        }
+        visit.list.as_mut().map_or(Ok(()), |list| self.unseal(Some(&Mask::All), SecretLocation::list(step), list))
+    }
+}

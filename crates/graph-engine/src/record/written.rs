@@ -1,0 +1,77 @@
+//! Visits and steps as the engine writes them: borrowed.
+
+use graph_model::value::{Map, Value, View};
+use serde::{Serialize, Serializer};
+
+use crate::activation::{Activation, Change, path};
+use crate::graph::CompiledGraph;
+use crate::record::entry::{Join, Payload, Target, Visit};
+use crate::step::OpenJoin;
+
+/// A visit as the engine writes it.
+pub(crate) type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
+
+/// What a visit returned and wrote, with its secrets sealed or hidden.
+pub(crate) struct Covered {
+    pub(crate) result: Value,
+    pub(crate) changes: Map<String, Value>,
+    pub(crate) list: Option<Value>,
+}
+
+/// What a visit wrote, as the engine writes it down.
+#[derive(Debug, Clone)]
+pub(crate) enum Changes<'a> {
+    /// As it is.
+    Plain(&'a CompiledGraph, &'a [Change]),
+    /// With its secrets sealed or hidden.
+    Covered(&'a Map<String, Value>),
+}
+
+impl Serialize for Changes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Plain(graph, changes) => {
+                serializer.collect_map(changes.iter().map(|change| (&graph.keys[change.key].name, &change.value)))
+            }
+            Self::Covered(changes) => changes.serialize(serializer),
+        }
+    }
+}
+
+impl Payload for Changes<'_> {
+    fn is_blank(&self) -> bool {
+        match self {
+            Self::Plain(_, changes) => changes.is_empty(),
+            Self::Covered(changes) => changes.is_empty(),
+        }
+    }
+}
+
+impl WrittenVisit<'_> {
+    /// Returns the visit as it is read.
+    pub(crate) fn to_read(&self) -> Visit {
+        let value = serde_json::to_value(self).and_then(serde_json::from_value);
+        value.expect("a visit has only texts as keys and finite numbers")
+    }
+}
+
+/// Returns what is to be visited next, as it is written.
+pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> Vec<Target<&'a str>> {
+    let target = |at: &Activation| Target {
+        number: at.number,
+        node: graph.node(at.node).name.as_str(),
+        branch: path(at.frame.as_ref()),
+        fan: at.frame.as_ref().map_or(0, |frame| frame.fan.visit),
+    };
+    frontier.iter().map(target).collect()
+}
+
+/// Returns joins as they are written.
+pub(crate) fn open_joins<'j>(graph: &CompiledGraph, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
+    let join = |OpenJoin { node, fan, arrived }: &OpenJoin| Join {
+        node: graph.node(*node).name.clone(),
+        fan: fan.visit,
+        arrived: arrived.clone(),
+    };
+    joins.into_iter().map(join).collect()
+}

@@ -1,0 +1,117 @@
+//! What the records of a journal add up to.
+
+use crate::admission::initialise;
+use crate::engine::Ended;
+use crate::graph::CompiledGraph;
+use crate::machine::Machine;
+use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
+use crate::state::Cells;
+use crate::status::Status;
+use crate::step::{Position, state_value};
+
+/// What the records of a journal add up to.
+pub(crate) struct Replayed {
+    /// The state after the last step.
+    pub(crate) state: Box<dyn Cells>,
+    /// Where the run stands.
+    pub(crate) position: Position,
+    /// What of the next step is done.
+    pub(crate) done: CompletedCalls,
+}
+
+/// Adds up the records of a journal.
+pub(crate) fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+    let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
+    let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
+    initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
+    let mut position = Position::new(code);
+    position.limit = journal.start.limit.map(u64::from);
+    let mut done = CompletedCalls::new();
+    for (at, record) in journal.records.iter().enumerate() {
+        let misfit = |reason| misfit(record.seq, reason);
+        match &record.entry {
+            Entry::Step(step) => {
+                done.clear();
+                retake(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
+            }
+            // Where the records before it are there too, it says nothing new.
+            Entry::Snapshot(snapshot) if at == 0 => {
+                position = snapshot.restore(code, &mut *state).map_err(misfit)?;
+            }
+            Entry::Calls(calls) => {
+                done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
+            }
+            Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
+            Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
+            Entry::Start(_) | Entry::Snapshot(_) => {}
+        }
+    }
+    Ok(Replayed { state, position, done })
+}
+
+/// Adds up the records of the journal of a run that has not ended with a result.
+pub(crate) fn add_up(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+    let replayed = replay(code, machine, journal)?;
+    if replayed.position.frontier.is_empty() {
+        // A run's last step and its end are written together: somebody took the end away.
+        let reason = "the run had ended, and the record of its end is missing".to_owned();
+        return Err(JournalError::Misfit { seq: journal.chain.len(), reason });
+    }
+    Ok(replayed)
+}
+
+/// Returns the result of a run that ended with one, with its visits if they are kept: the whole journal was read then.
+pub(crate) fn result_of(
+    code: &CompiledGraph,
+    machine: &dyn Machine,
+    journal: &Journal,
+    keeps_history: bool,
+) -> Result<Option<Ended>, JournalError> {
+    let Some(Entry::End(end)) = journal.records.last().map(|record| &record.entry) else {
+        return Ok(None);
+    };
+    let End { status, steps, output, exhausted, .. } = end;
+    if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
+        return Ok(None);
+    }
+    let Replayed { state, position, .. } = replay(code, machine, journal)?;
+    let state = state_value(code, &*state, &position);
+    let exhausted = *exhausted && code.flags_limit();
+    let history = journal.records.iter().filter(|_| keeps_history).filter_map(|record| match &record.entry {
+        Entry::Step(step) => Some(step.visits.clone()),
+        _ => None,
+    });
+    let hide = |mut visit: Visit| {
+        hide_visit(code, &mut visit);
+        visit
+    };
+    Ok(Some(Ended {
+        status: *status,
+        node: code.node(position.last).name.clone(),
+        output: output.clone(),
+        hidden: code.settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone()))),
+        state,
+        steps: *steps,
+        suppressed: position.suppressed,
+        exhausted,
+        history: history.flatten().map(hide).collect(),
+    }))
+}
+
+/// Returns the nodes that a run visited or is to visit next and that a graph has not.
+pub(crate) fn gone(code: &CompiledGraph, journal: &Journal) -> Vec<String> {
+    let steps = journal.records.iter().filter_map(|record| match &record.entry {
+        Entry::Step(step) => Some(step),
+        _ => None,
+    });
+    let mut gone: Vec<String> = Vec::new();
+    for step in steps {
+        let visited = step.visits.iter().map(|visit| &visit.node).chain(step.next.iter().map(|target| &target.node));
+        for node in visited {
+            if code.node_named(node).is_none() && !gone.contains(node) {
+                gone.push(node.clone());
+            }
+        }
+    }
+    gone
+}

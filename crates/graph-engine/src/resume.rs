@@ -1,0 +1,128 @@
+//! Taking up runs that a crash, an error or a full disk stopped.
+
+use std::sync::Arc;
+
+use graph_model::capability::Grants;
+use graph_model::name::RunId;
+
+use crate::admission::{allowed, granted};
+use crate::engine::{Begin, Taken, Writing};
+use crate::error::{ResumeError, StartError};
+use crate::graph::CompiledGraph;
+use crate::inside::verify_inside;
+use crate::machine::Machine;
+use crate::record::{Journal, Resume, Sealed, Start, Verified};
+use crate::replay::{Replayed, add_up, gone, result_of};
+use crate::services::RuntimeServices;
+use crate::start::EngineParts;
+use crate::status::Status;
+use crate::store::Lease;
+use crate::vault::Vault;
+
+impl RuntimeServices {
+    /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
+    pub(crate) fn read_journal(
+        &self,
+        code: &CompiledGraph,
+        run: &RunId,
+        sealed: &[Sealed],
+        vault: Option<&Vault>,
+    ) -> Result<Journal, ResumeError> {
+        let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
+        let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+        let verified = Verified::new(run, sealed, &key).map_err(misfit)?;
+        let journal = if self.keeps_history { verified.read() } else { verified.read_recent() };
+        let mut journal = journal.map_err(misfit)?;
+        let Start { graph, digest, version, .. } = &journal.start;
+        if *graph != code.id.as_str() || *digest != code.digest {
+            let found = format!("{graph} {version} ({digest})");
+            let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+            let gone = gone(code, &Journal::verify(run, sealed, &key).map_err(misfit)?);
+            return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
+        }
+        if let Some(vault) = vault {
+            let expected = vault.fingerprint();
+            if journal.start.seal != expected {
+                let (expected, found) = (expected.unwrap_or_default(), journal.start.seal);
+                return Err(ResumeError::AnotherSealKey { run: run.clone(), expected, found });
+            }
+            vault.unseal_journal(code, &mut journal).map_err(misfit)?;
+        }
+        Ok(journal)
+    }
+
+    pub(crate) async fn take_up(
+        self: &Arc<Self>,
+        begin: Begin,
+        machine: Arc<dyn Machine>,
+    ) -> Result<Taken, ResumeError> {
+        let run = &begin.run;
+        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(ResumeError::NoStore) };
+        let code = machine.graph();
+        let store_failed = |source| ResumeError::Store { run: run.clone(), source };
+        let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+        let vault = Vault::open(code, run, self.seal.as_ref(), true).map_err(StartError::from)?;
+        let read = |sealed: &[Sealed]| {
+            let journal = self.read_journal(code, run, sealed, vault.as_deref())?;
+            // A nested run goes on with its parent, which holds what bounds it (R167).
+            if journal.start.parent != begin.parent {
+                return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
+            }
+            Ok(journal)
+        };
+        // A run that ended is read without a lease: nobody writes to it.
+        let mut sealed = store.load(run).await.map_err(store_failed)?;
+        let mut journal = read(&sealed)?;
+        if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
+            // Its process may have died before its observers saw the end, as who keeps files of it.
+            self.recorded(run, code, &sealed);
+            return Ok(Taken::Ended(Box::new(ended)));
+        }
+        let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
+        // All that can fail is tried before the lease is taken, which other holders see.
+        let mut replayed = add_up(&journal)?;
+        let (public, seal) = (key.public(), self.seal.as_ref());
+        verify_inside(&machine, run, &sealed, &replayed.done, &**store, &public, seal).await?;
+        // What its first caller did not let it use, who takes it up does not either.
+        let capabilities = journal.start.capabilities.clone().map(Grants::new);
+        let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
+        let allowed = allowed(&*machine, &ceiling)?;
+        let lease = match begin.ignores_cancel {
+            true => store.lease_ignoring_cancel(run).await,
+            false => store.lease(run).await,
+        };
+        let lease: Lease = lease.map_err(store_failed)?;
+        lease.stops(&begin.stop);
+        // What was read before the lease may have grown since.
+        let last = sealed.len() - 1;
+        let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
+        if later != sealed[last..] {
+            sealed.truncate(last);
+            sealed.extend(later);
+            journal = read(&sealed)?;
+            if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
+                self.recorded(run, code, &sealed);
+                return Ok(Taken::Ended(Box::new(ended)));
+            }
+            replayed = add_up(&journal)?;
+        }
+        let Replayed { state, mut position, done } = replayed;
+        if let Some(most) = begin.max_steps {
+            position.limit = Some(u64::from(most));
+        }
+        let (mut chain, due) = (journal.chain, journal.due);
+        let known = chain.len();
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
+        let record = chain.seal("resume", &entry, self.clock.now(), key);
+        store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
+        sealed.push(record);
+        self.recorded(run, code, &sealed);
+        let writing = Writing::new(self, &machine, begin.durability, lease, chain, due);
+        let depth = begin.depth.into_iter().chain(journal.start.depth).min();
+        let begin = Begin { depth, ceiling, ..begin };
+        let parts =
+            EngineParts { machine, allowed, vault, state, position, journal: Some(writing), done, is_new: false };
+        Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
+    }
+}

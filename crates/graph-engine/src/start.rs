@@ -1,0 +1,168 @@
+//! Beginning runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use graph_model::digest::hex;
+use graph_model::name::RunId;
+use graph_model::signature::SecretKey;
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use crate::admission::{allowed, granted, open_inputs, require_inputs};
+use crate::call::RunFacts;
+use crate::engine::{Begin, Desk, Engine, RunContext, Standing, StepContext, Writing};
+use crate::error::StartError;
+use crate::graph::CompiledGraph;
+use crate::machine::Machine;
+use crate::observer::Event;
+use crate::record::{Chain, CompletedCalls, Due, Sealed, Start};
+use crate::services::RuntimeServices;
+use crate::state::Cells;
+use crate::step::Position;
+use crate::store::StoreError;
+use crate::vault::{SecretLocation, Vault};
+
+/// What an engine is made of, besides what a run begins with.
+pub(crate) struct EngineParts {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) allowed: Vec<bool>,
+    pub(crate) vault: Option<Arc<Vault>>,
+    pub(crate) state: Box<dyn Cells>,
+    pub(crate) position: Position,
+    pub(crate) journal: Option<Writing>,
+    pub(crate) done: CompletedCalls,
+    pub(crate) is_new: bool,
+}
+
+fn start_entry(
+    machine: &dyn Machine,
+    key: &SecretKey,
+    state: &dyn Cells,
+    vault: Option<&Vault>,
+    begin: &Begin,
+) -> Start {
+    let code = machine.graph();
+    let inputs = state.inputs().to_plain_value();
+    let inputs = match vault {
+        Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, inputs),
+        None => inputs,
+    };
+    Start {
+        graph: code.id.to_string(),
+        version: code.version.clone(),
+        digest: code.digest,
+        signer: code.signer.clone(),
+        key: hex(key.public().as_bytes()),
+        grants: granted(machine, &begin.ceiling),
+        inputs,
+        seal: vault.and_then(Vault::fingerprint),
+        parent: begin.parent.clone(),
+        from: None,
+        depth: begin.depth,
+        limit: begin.max_steps,
+        capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
+    }
+}
+
+impl RuntimeServices {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        begin: Begin,
+        machine: Arc<dyn Machine>,
+        inputs: Value,
+    ) -> Result<Engine, StartError> {
+        let code = machine.graph();
+        let allowed = allowed(&*machine, &begin.ceiling)?;
+        require_inputs(code, &inputs)?;
+        let vault = Vault::open(code, &begin.run, self.seal.as_ref(), self.store.is_some())?;
+        let state = open_inputs(&*machine, inputs)?;
+        if let Some(vault) = &vault {
+            vault.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
+        }
+        let mut position = Position::new(code);
+        position.limit = begin.max_steps.map(u64::from);
+        let journal = match (&self.store, &self.key) {
+            (Some(store), Some(key)) => {
+                let mut chain = Chain::new(begin.run.clone());
+                let entry = start_entry(&*machine, key, &*state, vault.as_deref(), &begin);
+                let record = chain.seal("start", entry, self.clock.now(), key);
+                let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
+                let lease = lease.map_err(|source| match source {
+                    StoreError::Exists(run) => StartError::Exists { run },
+                    source => StartError::Store { run: begin.run.clone(), source },
+                })?;
+                lease.stops(&begin.stop);
+                self.recorded(&begin.run, code, std::slice::from_ref(&record));
+                let mut due = Due::default();
+                due.wrote(record.body.len());
+                Some(Writing::new(self, &machine, begin.durability, lease, chain, due))
+            }
+            _ => None,
+        };
+        let done = HashMap::new();
+        Ok(self.engine(begin, EngineParts { machine, allowed, vault, state, position, journal, done, is_new: true }))
+    }
+
+    pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
+        let EngineParts { machine, allowed, vault, state, position, journal, done, is_new } = parts;
+        let code = machine.graph();
+        let began = self.began();
+        let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
+        let facts = Arc::new(RunFacts {
+            id: begin.run,
+            graph: Arc::clone(&code.facts),
+            parent: begin.parent,
+            depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
+            ceiling: begin.ceiling,
+            deadline: own.into_iter().chain(begin.deadline).min(),
+            stop: begin.stop,
+            ignores_cancel: begin.ignores_cancel,
+            tool_settings: self.tool_settings.clone(),
+        });
+        let (nodes, steps) = (code.nodes.len(), position.steps);
+        let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
+        self.observers.iter().for_each(|observer| observer.observe(&event));
+        let run = RunContext {
+            machine,
+            runtime: Arc::clone(self),
+            facts,
+            allowed,
+            vault,
+            is_kept: journal.is_some(),
+            durability: begin.durability,
+            desk: Desk::default(),
+            began,
+        };
+        let standing = Standing { state, position, done };
+        Engine {
+            context: StepContext { run: Arc::new(run), standing: Arc::new(standing) },
+            is_new,
+            history: self.keeps_history.then(Vec::new),
+            journal,
+            slots: Vec::new(),
+            turn: Instant::now(),
+        }
+    }
+
+    /// Shows observers what was committed.
+    pub(crate) fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
+        let event = Event::Recorded { run, graph, records };
+        self.observers.iter().for_each(|observer| observer.observe(&event));
+    }
+
+    pub(crate) fn began(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
+    pub(crate) fn new_id(&self, code: &CompiledGraph) -> Result<RunId, StartError> {
+        let mut random = [0; 6];
+        getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
+        let seconds = timestamp::unix_milliseconds(self.clock.now()) / 1000;
+        let name: String = code.id.stem().chars().take(100).collect();
+        Ok(RunId::new(format!("{name}-{seconds}-{}", hex(&random)))
+            .expect("a graph's short name has the letters of a run id"))
+    }
+}

@@ -1,0 +1,33 @@
+//! How a run stands.
+
+use serde::{Deserialize, Serialize};
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Status {
+    /// It is at work, or its process is gone and it waits to be resumed.
+    Running,
+    /// It ended with a result.
+    Completed,
+    /// It ended with a result, and went on after failures on its way.
+    CompletedWithErrors,
+    /// It ended with an error; it can be resumed at the node that failed.
+    Error,
+    /// It was cancelled; it can be resumed after the last step that was committed.
+    Cancelled,
+}
+
+impl Status {
+    /// Returns the word: `running`, `completed` …
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::CompletedWithErrors => "completed_with_errors",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The state of a run as others see it: its callers, and hooks.
+
+use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::value::{Map, Value, View};
+
+use crate::graph::CompiledGraph;
+use crate::state::Cells;
+use crate::step::position::Position;
+use crate::vault::hidden;
+
+/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
+pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
+    let mut map = Map::new();
+    let secrets = &code.settings.secrets;
+    map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
+    map.extend(keys(code, state).map(|(name, view)| {
+        let value = hidden(secrets.keys.get(&name), view.to_value());
+        (name, value)
+    }));
+    if let Some(error) = &position.root.last_error {
+        map.insert(LAST_ERROR.to_owned(), View::Object(error).to_value());
+    }
+    if !position.root.retries.is_empty() {
+        map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
+    }
+    Value::Object(map)
+}
+
+pub(crate) fn keys<'s>(code: &'s CompiledGraph, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
+    let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
+    set.map(|(index, key)| (key.name.clone(), state.get(index)))
+}
+
+/// Returns what the hooks of an event see.
+pub(crate) fn told<const N: usize>(
+    code: &CompiledGraph,
+    state: &dyn Cells,
+    position: &Position,
+    values: [(&'static str, Value); N],
+) -> Value {
+    let mut told = Map::new();
+    told.insert("graph_id".to_owned(), Value::from(code.id.as_str()));
+    for (name, value) in values {
+        told.insert(name.to_owned(), value);
+    }
+    let mut state = state_value(code, state, position);
+    if let Value::Object(state) = &mut state {
+        state.insert("step_count".to_owned(), Value::from(position.steps));
+    }
+    told.insert("step_count".to_owned(), Value::from(position.steps));
+    told.insert("state".to_owned(), state);
+    Value::Object(told)
+}
+
+/// Returns what the hooks see of a run at its limit.
+pub(crate) fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
+    [
+        ("limit_code", Value::from("max_steps_exceeded")),
+        ("current_value", Value::from(taken)),
+        ("current_max", Value::from(most)),
+    ]
+}
