@@ -126,9 +126,9 @@ pub enum StartError {
 impl From<VaultError> for StartError {
     fn from(error: VaultError) -> Self {
         match error {
-            VaultError::NoCipher { graph } => Self::NoCipher { graph },
-            VaultError::NoSealKey { graph } => Self::NoSealKey { graph },
-            VaultError::NoRandomness(reason) => Self::NoRandomness(reason),
+            VaultError::Cipher { graph } => Self::NoCipher { graph },
+            VaultError::Key { graph } => Self::NoSealKey { graph },
+            VaultError::Randomness(reason) => Self::NoRandomness(reason),
         }
     }
 }

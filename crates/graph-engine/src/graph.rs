@@ -380,7 +380,7 @@ impl Look<'_> {
                         TextPiece::Text(literal) => text.push_str(literal),
                         TextPiece::First(references) => self.write(references, &mut text, notes),
                         TextPiece::Input(reference, otherwise) => {
-                            self.write_input(reference, otherwise, &mut text, notes)
+                            self.write_input(reference, otherwise, &mut text, notes);
                         }
                     }
                 }

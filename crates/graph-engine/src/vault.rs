@@ -38,15 +38,15 @@ pub(crate) struct Vault {
     known: Mutex<Vec<Zeroizing<String>>>,
 }
 
-/// Why the secrets of a run cannot be kept.
+/// Why the secrets of a run cannot be kept: what is missing.
 #[derive(Debug)]
 pub(crate) enum VaultError {
-    /// There is no cipher.
-    NoCipher { graph: String },
-    /// There is no key.
-    NoSealKey { graph: String },
-    /// The operating system gave no random bytes.
-    NoRandomness(String),
+    /// The feature `secrets`.
+    Cipher { graph: String },
+    /// A key that seals.
+    Key { graph: String },
+    /// Random bytes from the operating system.
+    Randomness(String),
 }
 
 /// Where a sealed value stands.
@@ -76,13 +76,13 @@ impl Vault {
             return Ok(None);
         }
         if is_written && !cipher::IS_THERE {
-            return Err(VaultError::NoCipher { graph: code.id.to_string() });
+            return Err(VaultError::Cipher { graph: code.id.to_string() });
         }
         if is_written && key.is_none() {
-            return Err(VaultError::NoSealKey { graph: code.id.to_string() });
+            return Err(VaultError::Key { graph: code.id.to_string() });
         }
         let mut seed = Zeroizing::new([0; 32]);
-        getrandom::fill(seed.as_mut()).map_err(|error| VaultError::NoRandomness(error.to_string()))?;
+        getrandom::fill(seed.as_mut()).map_err(|error| VaultError::Randomness(error.to_string()))?;
         let (run, key) = (run.clone(), key.cloned());
         Ok(Some(Arc::new(Self { run, key, seed, drawn: AtomicU64::new(0), known: Mutex::default() })))
     }
