@@ -3,7 +3,6 @@
 //! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there;
 //! nothing is looked at for templates again.
 
-use graph_model::shell;
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
@@ -44,7 +43,7 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     process.arg("-c").arg(&params.command);
     let Params { command, cwd, env, stdin, ok_exit_codes, .. } = params;
     let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
-    setting.execute(call, process, "bash", |name| shell::expands(&command, name)).await
+    setting.execute(call, process, "bash", |name| graph_shell::expands(&command, name)).await
 }
 
 /// Refuses a command in which values that somebody else chose would be read as code.
@@ -58,7 +57,7 @@ fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
         ));
     }
     let foreign = process::foreign(params.env.as_ref(), untrusted);
-    match shell::scan(&params.command, &foreign).first() {
+    match graph_shell::scan(&params.command, &foreign).first() {
         Some(danger) => Err(process::refusal(danger)),
         None => Ok(()),
     }

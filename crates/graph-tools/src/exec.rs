@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use graph_model::shell::{self, Argument};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{FromValue, IndexMap, Value};
+use graph_shell::Argument;
 use tokio::process::Command;
 
 use super::process::{self, Limits, Setting};
@@ -74,7 +74,7 @@ fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
     let mut arguments = vec![argument(&params.program, of_program)];
     let parts: Vec<&Untrusted> = (0..params.args.len()).map(|at| of_args.part(&at.to_string())).collect();
     arguments.extend(params.args.iter().zip(parts).map(|(text, part)| argument(text, part)));
-    match shell::scan_program(&arguments, &foreign).first() {
+    match graph_shell::scan_program(&arguments, &foreign).first() {
         Some(danger) => Err(process::refusal(danger)),
         None => Ok(()),
     }

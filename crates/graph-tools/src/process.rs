@@ -11,7 +11,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use graph_model::shell;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{IndexMap, Value};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -127,7 +126,7 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
     // By these a program that does a thing once can tell that it is asked for the same thing again.
-    let [key, attempt] = shell::RESERVED;
+    let [key, attempt] = graph_shell::RESERVED;
     command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
 }
 
@@ -148,10 +147,10 @@ pub(super) fn environment(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(ActionError::permanent(format!("`{shown}` cannot be set as an environment variable")));
         }
-        if shell::RESERVED.contains(&name.as_str()) {
+        if graph_shell::RESERVED.contains(&name.as_str()) {
             return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and by no graph")));
         }
-        if !untrusted.part(name).is_nothing() && shell::is_read(name, expands(name)) {
+        if !untrusted.part(name).is_nothing() && graph_shell::is_read(name, expands(name)) {
             return Err(ActionError::permanent(format!(
                 "`{shown}` is refused in `env`: bash and programs decide by such a variable what they do, and its value does not \
                  come from the graph; give the value to a variable with another name"
@@ -163,15 +162,16 @@ pub(super) fn environment(
 }
 
 /// Returns which of the variables and whether the stdin of a call are somebody else's.
-pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> shell::Foreign {
+pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> graph_shell::Foreign {
     let of_env = untrusted.part("env");
     let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
     let is_foreign = |name: &str| !untrusted.part(name).is_nothing();
-    shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }.in_directory(is_foreign("cwd"))
+    graph_shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }
+        .in_directory(is_foreign("cwd"))
 }
 
 /// Returns the refusal that a danger is.
-pub(super) fn refusal(danger: &shell::Danger) -> ActionError {
+pub(super) fn refusal(danger: &graph_shell::Danger) -> ActionError {
     ActionError::permanent(format!("the command is refused: {} {}; {}", danger.origin, danger.how, danger.how.help()))
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
     let mut command = Command::new(&path);
     command.args(arguments);
     process::small_environment(&mut command, call);
-    let own = |name: &str| graph_model::shell::RESERVED.contains(&name);
+    let own = |name: &str| graph_shell::RESERVED.contains(&name);
     command.envs(spec.env.iter().filter(|(name, _)| !own(name)).map(|(name, value)| (name, value)));
     if let Some(cwd) = &spec.cwd {
         let directory = below_programs(cwd, config(call))?;

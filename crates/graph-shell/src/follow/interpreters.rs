@@ -2,9 +2,9 @@
 
 use super::files::is_stdin;
 use super::{Follower, Join, Tainted};
-use crate::shell::parse::{Part, Word};
-use crate::shell::programs::{self, Interpreter, Operand};
-use crate::shell::{How, Origin, filters};
+use crate::parse::{Part, Word};
+use crate::programs::{self, Interpreter, Operand};
+use crate::{How, Origin, filters};
 
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::starters::INPUT;
 use super::{Follower, Join, NAMED, Tainted};
-use crate::shell::parse::{self, Command, List, Operation, Part, Variable, Word};
-use crate::shell::{How, Origin, names};
+use crate::parse::{self, Command, List, Operation, Part, Variable, Word};
+use crate::{How, Origin, names};
 
 impl Follower {
     /// Follows an assignment; returns its value.

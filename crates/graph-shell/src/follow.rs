@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::shell::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
-use crate::shell::{Argument, Danger, Foreign, How, Origin, names};
+use crate::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
+use crate::{Argument, Danger, Foreign, How, Origin, names};
 
 /// How often commands that stand in texts of other commands are read.
 const MAX_NESTING: usize = 8;

@@ -3,9 +3,9 @@
 use super::files::plain_path;
 use super::numbers::prints_a_number;
 use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::Word;
-use crate::shell::programs::{self, CARRIERS, COMPOSERS};
-use crate::shell::{How, Origin};
+use crate::parse::Word;
+use crate::programs::{self, CARRIERS, COMPOSERS};
+use crate::{How, Origin};
 
 impl Follower {
     /// Judges a program and its arguments; returns what it prints.

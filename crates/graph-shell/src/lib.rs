@@ -6,6 +6,9 @@
 //!
 //! The compiler asks this of a command that stands in a graph, the runtime again of the command that it is about to start.
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod filters;
 mod follow;
 mod names;

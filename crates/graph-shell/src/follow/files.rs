@@ -1,8 +1,8 @@
 //! Files that values are written to, and that are read or executed.
 
 use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::{Operation, Part, Redirect, Word};
-use crate::shell::{How, Origin};
+use crate::parse::{Operation, Part, Redirect, Word};
+use crate::{How, Origin};
 
 impl Follower {
     /// Follows redirections; returns what the command reads then.

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::{Operation, Part, Variable, Word};
-use crate::shell::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
-use crate::shell::{How, Origin, names};
+use crate::parse::{Operation, Part, Variable, Word};
+use crate::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
+use crate::{How, Origin, names};
 
 /// Holds what `xargs` appends.
 pub(super) const INPUT: &str = "the input of xargs";

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::words::is_made_by_mktemp;
 use super::{Follower, is_real};
-use crate::shell::names;
-use crate::shell::parse::{self, Command, List, Operation, Part, Redirect, Simple, Variable, Word};
+use crate::names;
+use crate::parse::{self, Command, List, Operation, Part, Redirect, Simple, Variable, Word};
 
 impl Follower {
     /// Finds the variables to which one literal text is assigned, and nothing else.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use super::words::is_several;
 use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::Word;
-use crate::shell::programs::EVALUATORS;
-use crate::shell::{How, Origin, names};
+use crate::parse::Word;
+use crate::programs::EVALUATORS;
+use crate::{How, Origin, names};
 
 impl Follower {
     pub(super) fn program_or_builtin(&mut self, name: &str, words: &[Word], input: Option<&Origin>) -> Tainted {

@@ -3,8 +3,8 @@
 use super::starters::{INPUT, standing_for_input};
 use super::words::is_several;
 use super::{Follower, Join as _, Tainted};
-use crate::shell::parse::{Part, Word};
-use crate::shell::{How, Origin};
+use crate::parse::{Part, Word};
+use crate::{How, Origin};
 
 /// Primaries that take an argument.
 const TAKES: [&str; 34] = [

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::files::is_stdin;
 use super::{Follower, Join, MAX_NESTING, Tainted, leads_errors};
-use crate::shell::parse::{self, List, Part, Word};
-use crate::shell::{How, Origin};
+use crate::parse::{self, List, Part, Word};
+use crate::{How, Origin};
 
 impl Follower {
     /// Follows code that stands in a text of the command; returns what it prints.
