@@ -562,14 +562,7 @@ async fn perform(
             finished = &mut running => break finished,
             signal = signals.next() => {
                 if stopped.is_some() {
-                    let error = format!("stopped by {signal} before its step had ended");
-                    let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
-                    // Where nothing is kept, nobody knows how far it came.
-                    if let Ok(visits) = runtime.history(&id).await {
-                        result["steps"] = json!(visits.len());
-                    }
-                    add_history(arguments, runtime, &id, &mut result).await;
-                    return Ok(Ended { result, code: signal.exit_code() });
+                    return Ok(given_up(arguments, runtime, &id, signal).await);
                 }
                 canceller.cancel_by(signal.number());
                 voice.note(format_args!("{signal}: the run stops after this step; once more, and it stops at once"));
@@ -577,25 +570,41 @@ async fn perform(
             }
         }
     };
-    let (mut result, code) = match &finished {
-        Ok(finished) => (finished.to_value(), 0),
-        Err(error) => {
-            let code = match (error, stopped) {
-                (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
-                (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
-                _ => PROBLEMS,
-            };
-            (error.to_value(), code)
-        }
+    let mut ended = match &finished {
+        Ok(finished) => Ended { result: finished.to_value(), code: 0 },
+        Err(error) => failed(&id, error, stopped),
     };
-    if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
+    add_history(arguments, runtime, &id, &mut ended.result).await;
+    Ok(ended)
+}
+
+/// What is printed of a run that a second signal stops at once.
+async fn given_up(arguments: &Run, runtime: &Runtime, id: &RunId, signal: Signal) -> Ended {
+    let error = format!("stopped by {signal} before its step had ended");
+    let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+    // Where nothing is kept, nobody knows how far it came.
+    if let Ok(visits) = runtime.history(id).await {
+        result["steps"] = json!(visits.len());
+    }
+    add_history(arguments, runtime, id, &mut result).await;
+    Ended { result, code: signal.exit_code() }
+}
+
+/// What is printed of a run that failed or was stopped by a signal.
+fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> Ended {
+    let code = match (error, stopped) {
+        (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
+        (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
+        _ => PROBLEMS,
+    };
+    let mut result = error.to_value();
+    if let (RunError::Store { .. }, Some(fields)) = (error, result.as_object_mut()) {
         // The cause says what to do about it, and then the run goes on.
         let error = format!("{}; the run can be resumed with `--resume {id}`", Error::of(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }
-    add_history(arguments, runtime, &id, &mut result).await;
-    Ok(Ended { result, code })
+    Ended { result, code }
 }
 
 /// Says where a run is kept.

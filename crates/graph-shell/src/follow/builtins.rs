@@ -37,15 +37,7 @@ impl Follower {
                 self.pass(given);
                 return Some(self.any(arguments).join(input.cloned()));
             }
-            "trap" => {
-                if let Some(action) = arguments.iter().find(|word| !word.beginning().starts_with("--")) {
-                    let tainted = self.peek(action);
-                    self.report_if(&tainted, || How::Code(name.to_owned()), &action.range);
-                    if let Some(text) = self.text(action) {
-                        self.nested(&text, &action.range, input);
-                    }
-                }
-            }
+            "trap" => self.trap(name, arguments, input),
             "let" => arguments.iter().for_each(|word| self.evaluated(word)),
             "declare" | "typeset" | "local" | "export" | "readonly" => {
                 self.declaration(name, arguments, &texts);
@@ -60,15 +52,7 @@ impl Follower {
                 arguments.iter().for_each(|word| self.name(word));
                 Rc::make_mut(&mut self.associative).retain(|array| !texts.iter().flatten().any(|name| name == array));
             }
-            "getopts" => {
-                arguments.iter().for_each(|word| self.name(word));
-                if let [_, name] = texts.as_slice() {
-                    let parameters = self.positional.clone();
-                    for name in name.as_deref().into_iter().chain(["OPTARG"]) {
-                        self.assign(name, &parameters, &range);
-                    }
-                }
-            }
+            "getopts" => self.getopts(arguments, &texts, &range),
             "test" | "[" => self.bracket(arguments, &texts),
             "set" if arguments.is_empty() => return Some(self.reach()),
             "set" => self.set(arguments, &texts, &range),
@@ -93,6 +77,26 @@ impl Follower {
             _ => return None,
         }
         Some(None)
+    }
+
+    fn trap(&mut self, name: &str, arguments: &[Word], input: Option<&Origin>) {
+        if let Some(action) = arguments.iter().find(|word| !word.beginning().starts_with("--")) {
+            let tainted = self.peek(action);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &action.range);
+            if let Some(text) = self.text(action) {
+                self.nested(&text, &action.range, input);
+            }
+        }
+    }
+
+    fn getopts(&mut self, arguments: &[Word], texts: &[Option<String>], range: &Range<usize>) {
+        arguments.iter().for_each(|word| self.name(word));
+        if let [_, name] = texts {
+            let parameters = self.positional.clone();
+            for name in name.as_deref().into_iter().chain(["OPTARG"]) {
+                self.assign(name, &parameters, range);
+            }
+        }
     }
 
     fn eval(

@@ -18,13 +18,7 @@ impl Follower {
             self.report_if(&given, || How::Unknown, &first.range);
             return given;
         };
-        let written = if path.contains('/') { self.executed(first) } else { self.files.get(&path).cloned() };
-        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path.as_str()));
-        let written = written.join(named.map(|(_, origin)| origin.clone()));
-        self.report_if(&written, || How::Code(path.clone()), &first.range);
-        if path.contains('/') {
-            self.own_scripts(first, &path);
-        }
+        self.program_file(first, &path);
         let name = path.rsplit('/').next().unwrap_or_default();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
         let mut printed = self.any(arguments).join(input.cloned());
@@ -43,11 +37,7 @@ impl Follower {
         if matches!(name, "ssh" | "autossh" | "sshpass") {
             self.ssh(name, arguments, &texts);
         }
-        for file in programs::own_files(name, &texts) {
-            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
-            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
-            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
-        }
+        self.implied_files(name, first, &texts);
         printed = self.listed_and_written(name, arguments, printed);
         for word in arguments {
             printed = printed.join(self.contents_of_operand(word));
@@ -58,14 +48,7 @@ impl Follower {
         if name == "git" {
             self.git(arguments, &texts);
         }
-        for (option, word) in programs::commands_in_options(name, arguments) {
-            let tainted = self.peek(&word);
-            self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
-            if let Some(text) = self.text(&word) {
-                let code = text.strip_prefix(&format!("{option}=")).unwrap_or(&text).to_owned();
-                printed = printed.join(self.nested(&code, &word.range, None));
-            }
-        }
+        printed = self.commands_in_options(name, arguments, printed);
         if name == "find" {
             printed = printed.join(self.find(words, &texts, input));
         }
@@ -93,6 +76,39 @@ impl Follower {
         let is_own = path.contains('/') && !matches!(path.strip_suffix(name), Some("/bin/" | "/usr/bin/"));
         let is_one_each = arguments.iter().all(|word| !word.expands);
         if prints_a_number(name, &texts) && is_one_each && !is_own { None } else { printed }
+    }
+
+    /// Judges the file of a program, which the command may have written itself.
+    fn program_file(&mut self, first: &Word, path: &str) {
+        let written = if path.contains('/') { self.executed(first) } else { self.files.get(path).cloned() };
+        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path));
+        let written = written.join(named.map(|(_, origin)| origin.clone()));
+        self.report_if(&written, || How::Code(path.to_owned()), &first.range);
+        if path.contains('/') {
+            self.own_scripts(first, path);
+        }
+    }
+
+    /// Judges the files that a program executes without being told their names.
+    fn implied_files(&mut self, name: &str, first: &Word, texts: &[Option<String>]) {
+        for file in programs::own_files(name, texts) {
+            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
+            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
+            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
+        }
+    }
+
+    /// Judges the options of a program that are commands; adds what these print to what the program prints.
+    fn commands_in_options(&mut self, name: &str, arguments: &[Word], mut printed: Tainted) -> Tainted {
+        for (option, word) in programs::commands_in_options(name, arguments) {
+            let tainted = self.peek(&word);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
+            if let Some(text) = self.text(&word) {
+                let code = text.strip_prefix(&format!("{option}=")).unwrap_or(&text).to_owned();
+                printed = printed.join(self.nested(&code, &word.range, None));
+            }
+        }
+        printed
     }
 
     /// Judges a program that puts a command together of its arguments.

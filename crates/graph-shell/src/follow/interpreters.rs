@@ -64,17 +64,7 @@ impl Follower {
             let reach = self.any(arguments).join(input.cloned());
             self.report_if(&reach, || How::Option(name.to_owned()), &words[0].range);
         }
-        let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
-        if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
-            let tainted = self.any(arguments);
-            let tainted = arguments.iter().fold(tainted, |tainted, word| tainted.join(self.executed(word)));
-            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
-        }
-        let module = texts.iter().position(|text| text.as_deref() == Some("-m")).and_then(|at| texts.get(at + 1));
-        if name.starts_with("python") && module.is_some_and(|module| programs::executes_arguments(module.as_deref())) {
-            let tainted = self.any(arguments).join(input.cloned());
-            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
-        }
+        self.arguments_as_code(name, program, words, texts, input);
         if program.is_shell && given.has_code {
             let script = given.operands.first();
             return script.and_then(|&script| self.code_of_shell(name, arguments, texts, script, input));
@@ -100,14 +90,7 @@ impl Follower {
             (Operand::Script, Some(at)) if !has_code && has_operand => {
                 let reads = texts.iter().flatten().any(|text| program.is_shell && text == "-s");
                 if !reads {
-                    if program.is_shell && !self.scripts.is_empty() {
-                        let given = self.any(&arguments[at + 1..]);
-                        self.pass(given);
-                    }
-                    self.script(&arguments[at], input, name);
-                    // The script is another text, whose own parameters these are.
-                    let is_first = program.is_shell && self.positional.is_none();
-                    return if is_first { self.any(arguments) } else { None };
+                    return self.script_with_parameters(name, program, arguments, at, input);
                 }
             }
             (Operand::Code, Some(at)) if !has_code => self.code_of(name, &arguments[at]),
@@ -131,6 +114,48 @@ impl Follower {
             return self.code_on_stdin(name, program, &words[0], input).join(shown);
         }
         shown
+    }
+
+    /// Judges the options by which any of the arguments may become code: settings of a shell, and modules that execute programs.
+    fn arguments_as_code(
+        &mut self,
+        name: &str,
+        program: Interpreter,
+        words: &[Word],
+        texts: &[Option<String>],
+        input: Option<&Origin>,
+    ) {
+        let arguments = &words[1..];
+        let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
+        if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
+            let tainted = self.any(arguments);
+            let tainted = arguments.iter().fold(tainted, |tainted, word| tainted.join(self.executed(word)));
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
+        let module = texts.iter().position(|text| text.as_deref() == Some("-m")).and_then(|at| texts.get(at + 1));
+        if name.starts_with("python") && module.is_some_and(|module| programs::executes_arguments(module.as_deref())) {
+            let tainted = self.any(arguments).join(input.cloned());
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
+    }
+
+    /// Judges the script at an index of the arguments, and passes it those behind it. Returns what it prints.
+    fn script_with_parameters(
+        &mut self,
+        name: &str,
+        program: Interpreter,
+        arguments: &[Word],
+        at: usize,
+        input: Option<&Origin>,
+    ) -> Tainted {
+        if program.is_shell && !self.scripts.is_empty() {
+            let given = self.any(&arguments[at + 1..]);
+            self.pass(given);
+        }
+        self.script(&arguments[at], input, name);
+        // The script is another text, whose own parameters these are.
+        let is_first = program.is_shell && self.positional.is_none();
+        if is_first { self.any(arguments) } else { None }
     }
 
     /// Judges code that an option of a program has, or the file that it names.

@@ -29,6 +29,38 @@ impl Follower {
         let input = input.cloned().join(listed);
         let input = input.as_ref();
         let given = self.any(arguments).join(if name == "xargs" { input.cloned() } else { None });
+        let Some(at) = self.place_of_program(name, starter, arguments, texts) else {
+            // Where the program stands cannot be known.
+            self.report_if(&given, || How::Unknown, &words[0].range);
+            return self.carried(name, words, texts, input);
+        };
+        let Some(first) = arguments.get(at) else {
+            if starter.is_shell {
+                if let Some(origin) = input {
+                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
+                }
+                self.unread(name, &words[0].range);
+            }
+            return if name == "env" { self.reach() } else { None };
+        };
+        let mut inner: Vec<Word> = arguments[at..].to_vec();
+        if name == "xargs" {
+            inner.extend(input.map(|_| standing_for_input(&first.range)));
+            self.xargs_places(&mut inner, arguments, input);
+            return self.started_by_xargs(&inner, input);
+        }
+        self.started(&inner, input)
+    }
+
+    /// Returns the index of the argument that is the program which another program starts, or of the end of them; nothing if that
+    /// cannot be known. Judges what stands before it.
+    fn place_of_program(
+        &mut self,
+        name: &str,
+        starter: Starter,
+        arguments: &[Word],
+        texts: &[Option<String>],
+    ) -> Option<usize> {
         let mut operands = starter.operands;
         let mut at = 0;
         let mut is_known = true;
@@ -62,27 +94,7 @@ impl Follower {
             }
             at += 1;
         }
-        if !is_known {
-            // Where the program stands cannot be known.
-            self.report_if(&given, || How::Unknown, &words[0].range);
-            return self.carried(name, words, texts, input);
-        }
-        let Some(first) = arguments.get(at) else {
-            if starter.is_shell {
-                if let Some(origin) = input {
-                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
-                }
-                self.unread(name, &words[0].range);
-            }
-            return if name == "env" { self.reach() } else { None };
-        };
-        let mut inner: Vec<Word> = arguments[at..].to_vec();
-        if name == "xargs" {
-            inner.extend(input.map(|_| standing_for_input(&first.range)));
-            self.xargs_places(&mut inner, arguments, input);
-            return self.started_by_xargs(&inner, input);
-        }
-        self.started(&inner, input)
+        is_known.then_some(at)
     }
 
     /// Judges the program that `xargs` starts, which reads nothing.
