@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use graph_model::name::RunId;
-use graph_model::value::{AsView, Mismatch, Record, Value, View};
+use graph_model::value::{AsView, Mismatch, NamedFields, Value, View};
 
 use crate::store::StoreError;
 
@@ -223,7 +223,7 @@ impl From<ActionError> for Failure {
     }
 }
 
-impl Record for Failure {
+impl NamedFields for Failure {
     /// What `result` is to the edges of a node that failed: `status`, `error`, and what the tool got (R125).
     fn get(&self, name: &str) -> View<'_> {
         match name {
@@ -256,7 +256,7 @@ pub struct LastError {
     pub error: String,
 }
 
-impl Record for LastError {
+impl NamedFields for LastError {
     fn get(&self, name: &str) -> View<'_> {
         match name {
             "node" => View::Text(&self.node),

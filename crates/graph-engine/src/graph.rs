@@ -21,7 +21,7 @@ use graph_model::program::{Event, ItemType, Join, NodeFacts, OnNoMatch, Performe
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
-use graph_model::value::{AsView, Map, Record, Value, View, describe};
+use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
 use regex::Regex;
 
 pub(crate) use kind::Kind;
@@ -534,7 +534,7 @@ struct Local<'a> {
     value: View<'a>,
 }
 
-impl Record for Local<'_> {
+impl NamedFields for Local<'_> {
     fn get(&self, name: &str) -> View<'_> {
         if name == self.name { self.value } else { View::Null }
     }

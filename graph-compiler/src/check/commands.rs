@@ -8,7 +8,7 @@ use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
-use graph_shell::{Argument, Danger, Foreign, Origin};
+use graph_shell::{Danger, Foreign, ProgramArgument, ValueOrigin};
 
 use super::sinks::{self, is_risky, place_of};
 use crate::analysis::Analysis;
@@ -169,8 +169,8 @@ impl Started<'_, '_> {
             _ => {}
         }
         for call in calls {
-            let arguments: Vec<Argument<'_>> =
-                call.iter().map(|(text, is_foreign)| Argument { text, is_foreign: *is_foreign }).collect();
+            let arguments: Vec<ProgramArgument<'_>> =
+                call.iter().map(|(text, is_foreign)| ProgramArgument { text, is_foreign: *is_foreign }).collect();
             let Some(danger) = graph_shell::scan_program(&arguments, &foreign).into_iter().next() else { continue };
             let term = terms.get(danger.range.start).copied().unwrap_or(program);
             self.report(&danger, &term.span, diagnostics);
@@ -261,7 +261,7 @@ impl Started<'_, '_> {
             .lint(code::INJECTION, self.given.analysis.model.place(span), format!("{} {}", danger.origin, danger.how))
             .label(format!("in the command of {whose}"))
             .help(format!("{advice}; or start the program with `rye/exec`, whose arguments no shell reads"));
-        if let Origin::Variable(name) = &danger.origin
+        if let ValueOrigin::Variable(name) = &danger.origin
             && let Some(shown) = self.shown_variable(name)
         {
             diagnostic.note(format!("`env` sets `{name}` to `{shown}`"));

@@ -1,10 +1,10 @@
 //! Programs that execute text that they are given.
 
 use super::files::is_stdin;
-use super::{Follower, Join, Tainted};
-use crate::parse::{Part, Word};
+use super::{CommandFollower, JoinOrigins, Tainted};
+use crate::parse::{ShellWord, WordPart};
 use crate::programs::{self, Interpreter, Operand};
-use crate::{How, Origin, filters};
+use crate::{How, ValueOrigin, filters};
 
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]
@@ -48,15 +48,15 @@ impl InterpreterArguments {
     }
 }
 
-impl Follower {
+impl CommandFollower {
     /// Judges the arguments of a program that executes some of them.
     pub(super) fn interpreter(
         &mut self,
         name: &str,
         program: Interpreter,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let given = self.given(program, arguments, texts);
@@ -74,7 +74,7 @@ impl Follower {
         }
         if programs::has_shell_escapes(name) {
             let code = texts.iter().flatten().chain(self.here.iter().map(|(text, _)| text));
-            let reads = code.map(|text| self.expanded_in(text)).fold(None, Join::join);
+            let reads = code.map(|text| self.expanded_in(text)).fold(None, JoinOrigins::join);
             self.report_if(&reads, || How::Unreadable, &words[0].range);
         }
         let first = given.operands.first().copied();
@@ -121,9 +121,9 @@ impl Follower {
         &mut self,
         name: &str,
         program: Interpreter,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) {
         let arguments = &words[1..];
         let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
@@ -144,9 +144,9 @@ impl Follower {
         &mut self,
         name: &str,
         program: Interpreter,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         at: usize,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         if program.is_shell && !self.scripts.is_empty() {
             let given = self.any(&arguments[at + 1..]);
@@ -159,7 +159,7 @@ impl Follower {
     }
 
     /// Judges code that an option of a program has, or the file that it names.
-    fn code_in_option(&mut self, name: &str, program: Interpreter, word: &Word, input: Option<&Origin>) {
+    fn code_in_option(&mut self, name: &str, program: Interpreter, word: &ShellWord, input: Option<&ValueOrigin>) {
         self.code_of(name, word);
         // The code may be a file, and that what the program reads.
         let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
@@ -167,7 +167,7 @@ impl Follower {
         if is_own {
             self.report_if(&input.cloned(), || How::Code(name.to_owned()), &word.range);
         }
-        let is_read = is_own || word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+        let is_read = is_own || word.parts.iter().any(|part| matches!(part, WordPart::Process { .. }));
         if is_read && programs::has_shell_escapes(name) && self.here.is_none() && !self.is_file {
             let held = self.environment();
             self.report_if(&held, || How::Code(name.to_owned()), &word.range);
@@ -185,10 +185,10 @@ impl Follower {
     fn input_as_code(
         &mut self,
         name: &str,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
         given: &InterpreterArguments,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) {
         let arguments = &words[1..];
         let first = given.operands.first().copied();
@@ -206,12 +206,18 @@ impl Follower {
     }
 
     /// Judges the operands of `perl` that it opens.
-    fn opened_by_perl(&mut self, name: &str, words: &[Word], texts: &[Option<String>], given: &InterpreterArguments) {
+    fn opened_by_perl(
+        &mut self,
+        name: &str,
+        words: &[ShellWord],
+        texts: &[Option<String>],
+        given: &InterpreterArguments,
+    ) {
         // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
         let letters =
             |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
         let reads = texts.iter().flatten().any(|text| letters(text) || text.contains("<>") || text.contains("ARGV>"));
-        let operands: Vec<Word> = given.operands.iter().map(|&at| words[1 + at].clone()).collect();
+        let operands: Vec<ShellWord> = given.operands.iter().map(|&at| words[1 + at].clone()).collect();
         let tainted = self.any(&operands);
         self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
     }
@@ -220,7 +226,7 @@ impl Follower {
     pub(super) fn given(
         &mut self,
         program: Interpreter,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: &[Option<String>],
     ) -> InterpreterArguments {
         let mut given = InterpreterArguments::default();
@@ -272,10 +278,10 @@ impl Follower {
     pub(super) fn code_of_shell(
         &mut self,
         name: &str,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: &[Option<String>],
         script: usize,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let positional = self.any(arguments.get(script + 1..).unwrap_or_default());
         self.pass(positional);
@@ -299,8 +305,8 @@ impl Follower {
         &mut self,
         name: &str,
         program: Interpreter,
-        command: &Word,
-        input: Option<&Origin>,
+        command: &ShellWord,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         if let Some(origin) = input {
             self.report(origin, How::Code(name.to_owned()), &command.range);
@@ -309,7 +315,7 @@ impl Follower {
     }
 
     /// Judges an argument that is code of a program.
-    pub(super) fn code_of(&mut self, name: &str, word: &Word) {
+    pub(super) fn code_of(&mut self, name: &str, word: &ShellWord) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
     }

@@ -2,23 +2,23 @@
 
 use std::ops::Range;
 
-use super::{Follower, Join, Tainted, note};
-use crate::parse::{Operation, Part, Variable, Word};
+use super::{CommandFollower, JoinOrigins, Tainted, note};
+use crate::parse::{Operation, ShellWord, Variable, WordPart};
 use crate::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
-use crate::{How, Origin, names};
+use crate::{How, ValueOrigin, names};
 
 /// Holds what `xargs` appends.
 pub(super) const INPUT: &str = "the input of xargs";
 
-impl Follower {
+impl CommandFollower {
     /// Judges the program that another one starts with the rest of its arguments.
     pub(super) fn prefixed(
         &mut self,
         name: &str,
         starter: Starter,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let listed: Tainted = match name {
@@ -43,7 +43,7 @@ impl Follower {
             }
             return if name == "env" { self.reach() } else { None };
         };
-        let mut inner: Vec<Word> = arguments[at..].to_vec();
+        let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
         if name == "xargs" {
             inner.extend(input.map(|_| standing_for_input(&first.range)));
             self.xargs_places(&mut inner, arguments, input);
@@ -58,7 +58,7 @@ impl Follower {
         &mut self,
         name: &str,
         starter: Starter,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: &[Option<String>],
     ) -> Option<usize> {
         let mut operands = starter.operands;
@@ -98,7 +98,7 @@ impl Follower {
     }
 
     /// Judges the program that `xargs` starts, which reads nothing.
-    fn started_by_xargs(&mut self, inner: &[Word], input: Option<&Origin>) -> Tainted {
+    fn started_by_xargs(&mut self, inner: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let outer = self.variables.get(INPUT).cloned();
         if let Some(origin) = input {
             self.variables.insert(INPUT.to_owned(), origin.clone());
@@ -116,9 +116,9 @@ impl Follower {
     pub(super) fn carried(
         &mut self,
         name: &str,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let is_prefix = programs::starter(name).is_some() && name != "xargs";
@@ -145,7 +145,7 @@ impl Follower {
                 || base == "ssh"
                 || (matches!(name, "command" | "builtin" | "busybox" | "env" | "sudo") && base != name);
             if is_known {
-                let mut inner: Vec<Word> = arguments[at..].to_vec();
+                let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
                 if name == "xargs" {
                     inner.extend(input.map(|_| standing_for_input(&word.range)));
                     self.xargs_places(&mut inner, arguments, input);
@@ -177,7 +177,12 @@ impl Follower {
     }
 
     /// Reports code of `xargs` in which the text stands that it replaces by what it reads, and puts that in its places.
-    pub(super) fn xargs_places(&mut self, words: &mut [Word], arguments: &[Word], input: Option<&Origin>) {
+    pub(super) fn xargs_places(
+        &mut self,
+        words: &mut [ShellWord],
+        arguments: &[ShellWord],
+        input: Option<&ValueOrigin>,
+    ) {
         let Some(origin) = input else { return };
         let mut place = None;
         for (at, word) in arguments.iter().enumerate() {
@@ -210,7 +215,7 @@ impl Follower {
     }
 
     /// Follows the assignments among the arguments of `env` and the like.
-    pub(super) fn assignments_of_env(&mut self, arguments: &[Word], is_prefix: bool) {
+    pub(super) fn assignments_of_env(&mut self, arguments: &[ShellWord], is_prefix: bool) {
         for word in arguments {
             let Some((name, _)) = word.beginning().split_once('=') else { continue };
             let name = name.strip_prefix("--env=").or(name.strip_prefix("-e")).unwrap_or(name).to_owned();
@@ -227,10 +232,10 @@ impl Follower {
 }
 
 /// The word that `xargs` makes of what it reads.
-pub(super) fn standing_for_input(range: &Range<usize>) -> Word {
+pub(super) fn standing_for_input(range: &Range<usize>) -> ShellWord {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
-    Word { parts: vec![Part::Variable(variable)], assigns: None, expands: false, range: range.clone() }
+    ShellWord { parts: vec![WordPart::Variable(variable)], assigns: None, expands: false, range: range.clone() }
 }
 
 /// Whether a word can be the name of a program, and not of a thing that stands before it.
