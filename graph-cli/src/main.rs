@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use outcome::Outcome;
+use outcome::CommandOutcome;
 use output::UNDONE;
 
 #[global_allocator]
@@ -29,50 +29,50 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// 143 if a run was stopped by Ctrl-C or SIGTERM.
 #[derive(Parser)]
 #[command(name = "graph", version, arg_required_else_help = true)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
-    verb: Verb,
+    verb: CommandVerb,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum CommandVerb {
     /// Make, trust, revoke and list keys
     #[command(subcommand)]
     Keys(command::keys::Keys),
     /// Sign files in place
-    Sign(command::sign::Sign),
+    Sign(command::sign::SignArguments),
     /// Verify that trusted keys signed files
-    Verify(command::verify::Verify),
+    Verify(command::verify::VerifyArguments),
     /// Check graphs as the compiler does
-    Check(command::check::Check),
+    Check(command::check::CheckArguments),
     /// Explain a code, or list all codes
-    Explain(command::explain::Explain),
+    Explain(command::explain::ExplainArguments),
     /// Write the format as a JSON Schema, for editors
-    Schema(command::schema::Schema),
+    Schema(command::schema::SchemaArguments),
     /// Run a graph, and print its result as JSON
-    Run(Box<command::run::Run>),
+    Run(Box<command::run::RunArguments>),
     /// List the runs of a store
-    Runs(command::runs::Runs),
+    Runs(command::runs::RunsArguments),
     /// Follow a run that another process is at work on
-    Watch(command::watch::Watch),
+    Watch(command::watch::WatchArguments),
     /// Ask whoever is at work on a run to stop it
-    Cancel(command::cancel::Cancel),
+    Cancel(command::cancel::CancelArguments),
     /// Remove runs from a store that ended long ago
-    Gc(command::gc::Gc),
+    Gc(command::gc::GcArguments),
     /// Prove from its journal what a run did, step by step
-    VerifyRun(command::verify_run::VerifyRun),
+    VerifyRun(command::verify_run::VerifyRunArguments),
     /// Attest to what a run did, for those who do not have its journal
-    Attest(command::attest::Attest),
+    Attest(command::attest::AttestArguments),
     /// Verify what somebody attests of a run
-    VerifyAttestation(command::attest::VerifyAttestation),
+    VerifyAttestation(command::attest::VerifyAttestationArguments),
     /// Show where a run was, step by step, or what its state was
-    Show(command::show::Show),
+    Show(command::show::ShowArguments),
     /// Show what differs between two steps
-    Diff(command::show::Diff),
+    Diff(command::show::DiffArguments),
     /// Say where a run would have gone differently under a changed graph
-    Replay(command::replay::Arguments),
+    Replay(command::replay::ReplayArguments),
     /// Begin a run where another one was
-    Fork(command::fork::Arguments),
+    Fork(command::fork::ForkArguments),
     /// Make the files that a project keeps of its runs anew, and verify them
     #[command(subcommand)]
     Files(command::files::Files),
@@ -82,7 +82,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::try_parse().map_err(|error| {
+    let arguments = CommandLine::try_parse().map_err(|error| {
         if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|verb| verb == "run") {
             command::run::refuse(&error.to_string());
         }
@@ -109,30 +109,30 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     limit_files_by_errors();
     let outcome = match arguments.verb {
-        Verb::Keys(keys) => command::keys::run(keys),
-        Verb::Sign(sign) => command::sign::run(&sign),
-        Verb::Verify(verify) => command::verify::run(&verify),
-        Verb::Check(check) => command::check::run(&check),
-        Verb::Explain(explain) => command::explain::run(&explain),
-        Verb::Schema(schema) => command::schema::run(&schema),
-        Verb::Runs(runs) => command::runs::run(&runs),
-        Verb::Cancel(cancel) => command::cancel::run(&cancel),
-        Verb::Gc(gc) => command::gc::run(&gc),
-        Verb::VerifyRun(verify) => command::verify_run::run(&verify),
-        Verb::Watch(watch) => return command::watch::run(&watch),
-        Verb::Attest(attest) => command::attest::run(&attest),
-        Verb::VerifyAttestation(verify) => command::attest::verify(&verify),
-        Verb::Show(show) => command::show::run(&show),
-        Verb::Diff(diff) => command::show::diff(&diff),
-        Verb::Replay(replay) => command::replay::run(&replay),
-        Verb::Fork(fork) => command::fork::run(&fork),
-        Verb::Files(files) => command::files::run(&files),
-        Verb::Cache(caches) => command::cache::run(&caches),
-        Verb::Run(run) => return command::run::run(&run),
+        CommandVerb::Keys(keys) => command::keys::run(keys),
+        CommandVerb::Sign(sign) => command::sign::run(&sign),
+        CommandVerb::Verify(verify) => command::verify::run(&verify),
+        CommandVerb::Check(check) => command::check::run(&check),
+        CommandVerb::Explain(explain) => command::explain::run(&explain),
+        CommandVerb::Schema(schema) => command::schema::run(&schema),
+        CommandVerb::Runs(runs) => command::runs::run(&runs),
+        CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
+        CommandVerb::Gc(gc) => command::gc::run(&gc),
+        CommandVerb::VerifyRun(verify) => command::verify_run::run(&verify),
+        CommandVerb::Watch(watch) => return command::watch::run(&watch),
+        CommandVerb::Attest(attest) => command::attest::run(&attest),
+        CommandVerb::VerifyAttestation(verify) => command::attest::verify(&verify),
+        CommandVerb::Show(show) => command::show::run(&show),
+        CommandVerb::Diff(diff) => command::show::diff(&diff),
+        CommandVerb::Replay(replay) => command::replay::run(&replay),
+        CommandVerb::Fork(fork) => command::fork::run(&fork),
+        CommandVerb::Files(files) => command::files::run(&files),
+        CommandVerb::Cache(caches) => command::cache::run(&caches),
+        CommandVerb::Run(run) => return command::run::run(&run),
     };
     match outcome {
-        Ok(Outcome::Well) => output::finish(0),
-        Ok(Outcome::Problems) => output::finish(1),
+        Ok(CommandOutcome::Well) => output::finish(0),
+        Ok(CommandOutcome::Problems) => output::finish(1),
         Err(error) => {
             err!("error: {error}");
             UNDONE.into()

@@ -7,14 +7,14 @@ use std::path::Path;
 use graph_runtime::store::StoreError;
 
 /// How a command that did its work ended.
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     /// All is well.
     Well,
     /// A file is not as it should be.
     Problems,
 }
 
-impl Outcome {
+impl CommandOutcome {
     pub(crate) fn of(well: bool) -> Self {
         if well { Self::Well } else { Self::Problems }
     }
@@ -59,4 +59,4 @@ impl<E: std::error::Error + 'static> From<E> for Error {
 }
 
 /// What a command returns.
-pub(crate) type Done = Result<Outcome, Error>;
+pub(crate) type CommandResult = Result<CommandOutcome, Error>;

@@ -478,8 +478,8 @@ fn each_command_that_executes_a_value_is_found() {
         bash.arg("-c").arg(&command).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("X", payload);
         bash.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         bash.status().unwrap();
-        let foreign = graph_model::shell::Foreign { variables: vec!["X".to_owned()], stdin: false };
-        let dangers = graph_model::shell::scan(&command, &foreign);
+        let foreign = graph_shell::Foreign { variables: vec!["X".to_owned()], stdin: false };
+        let dangers = graph_shell::scan(&command, &foreign);
         let is_executed = has_trace(&place);
         executed += u64::from(is_executed);
         found += u64::from(!dangers.is_empty());

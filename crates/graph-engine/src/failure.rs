@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use graph_model::value::{AsView, Record, Value, View};
+use graph_model::value::{AsView, NamedFields, Value, View};
 use serde::{Deserialize, Serialize};
 
 /// How a failure is to be treated.
@@ -220,7 +220,7 @@ impl From<ActionError> for Failure {
     }
 }
 
-impl Record for Failure {
+impl NamedFields for Failure {
     /// What `result` is to the edges of a node that failed: `status`, `error`, and what the tool got (R125).
     fn get(&self, name: &str) -> View<'_> {
         match name {
@@ -253,7 +253,7 @@ pub struct LastError {
     pub error: String,
 }
 
-impl Record for LastError {
+impl NamedFields for LastError {
     fn get(&self, name: &str) -> View<'_> {
         match name {
             "node" => View::Text(&self.node),

@@ -19,7 +19,7 @@ use graph_model::path;
 use graph_model::program::{Event, OnNoMatch, Settings};
 use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
-use graph_model::value::{AsView, Map, Record, Value, View, describe};
+use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
 
 use crate::activation::{Change, Frame, TakenEdges, frames};
 use crate::call::GraphFacts;
@@ -246,7 +246,7 @@ struct Local<'a> {
     value: View<'a>,
 }
 
-impl Record for Local<'_> {
+impl NamedFields for Local<'_> {
     fn get(&self, name: &str) -> View<'_> {
         if name == self.name { self.value } else { View::Null }
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::error::ItemError;
 use super::file;
-use super::spaces::{Spaces, Trust};
+use super::spaces::{Spaces, TrustedKeys};
 use super::yaml::{YamlError, mapping};
 
 /// Where configuration is, below a space.
@@ -29,7 +29,7 @@ impl Spaces {
     /// If `path` is no path of this form, or a file cannot be used or read.
     pub fn config(&self, path: &str) -> Result<Map<String, Value>, ItemError> {
         let name = ItemId::new(path).map_err(|reason| ItemError::ConfigPath { path: path.to_owned(), reason })?;
-        let trust = Trust::of(self);
+        let trust = TrustedKeys::of(self);
         let mut merged = Map::new();
         for root in self.last_first() {
             let path = root.join(CONFIG).join(format!("{name}.yaml"));

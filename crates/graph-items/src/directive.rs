@@ -149,7 +149,7 @@ pub struct Directive {
     /// What it answers.
     pub outputs: Vec<Output>,
     /// What is to be done, step by step. [`Directive::process_signed`] says whether the author's signature covers it.
-    pub process: Vec<Step>,
+    pub process: Vec<ProcessStep>,
     /// By what one sees that it was done.
     pub success_criteria: Vec<String>,
     /// Whether `process` and `success_criteria` stand in the `<directive>` element, and so are signed; also true if there
@@ -247,7 +247,7 @@ pub struct Output {
 
 /// A step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ProcessStep {
     /// Its name, where it has one.
     pub name: Option<String>,
     /// What is to be done.
@@ -359,7 +359,7 @@ impl Directive {
             parts.extend(Some((None, whole())).filter(|(_, text)| !text.is_empty()));
         }
         match section {
-            "process" => self.process.extend(parts.into_iter().map(|(name, text)| Step { name, text })),
+            "process" => self.process.extend(parts.into_iter().map(|(name, text)| ProcessStep { name, text })),
             _ => self.success_criteria.extend(parts.into_iter().map(|(_, text)| text)),
         }
     }
@@ -608,7 +608,7 @@ struct Prose<'t> {
 }
 
 /// An element that was found in prose.
-struct Found<'t> {
+struct FoundElement<'t> {
     attributes: Vec<(String, String)>,
     inside: Prose<'t>,
     rest: Prose<'t>,
@@ -620,7 +620,7 @@ impl<'t> Prose<'t> {
     }
 
     /// Finds the first element called `name`.
-    fn element(self, name: &str) -> Result<Option<Found<'t>>, DirectiveError> {
+    fn element(self, name: &str) -> Result<Option<FoundElement<'t>>, DirectiveError> {
         let open = format!("<{name}");
         let is_tag = |rest: &str| rest.starts_with(|next: char| next == '>' || next.is_whitespace());
         let mut starts = self.text.match_indices(&open).map(|(start, _)| start);
@@ -636,7 +636,7 @@ impl<'t> Prose<'t> {
         let close = format!("</{name}>");
         let length = inside.text.find(&close).ok_or_else(not_closed)?;
         let rest = inside.after(length + close.len());
-        Ok(Some(Found { attributes, inside: Prose { text: &inside.text[..length], ..inside }, rest }))
+        Ok(Some(FoundElement { attributes, inside: Prose { text: &inside.text[..length], ..inside }, rest }))
     }
 }
 
@@ -752,7 +752,7 @@ mod tests {
     fn a_signed_process_is_not_added_to_by_an_unsigned_one() {
         let text = "<directive name=\"d\" version=\"1\"><process><step name=\"a\">do <b>this</b></step></process></directive>\n<process><step>do that</step></process>\n<success_criteria>evil</success_criteria>";
         let directive = Directive::parse(text).unwrap();
-        assert_eq!(directive.process, [Step { name: Some("a".into()), text: "do <b>this</b>".into() }]);
+        assert_eq!(directive.process, [ProcessStep { name: Some("a".into()), text: "do <b>this</b>".into() }]);
         assert!(directive.process_signed && directive.success_criteria.is_empty());
     }
 

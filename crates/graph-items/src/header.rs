@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use super::yaml::{YamlError, mapping};
 
 /// The header of a page.
-pub(super) struct Header<'t> {
+pub(super) struct PageHeader<'t> {
     text: &'t str,
     /// Whether the page's signature covers it: the format leaves out what stands between `---` (R30).
     pub(super) signed: bool,
 }
 
-impl<'t> Header<'t> {
+impl<'t> PageHeader<'t> {
     /// Finds the header of `content`, the text below the signature line; it is empty if there is none.
     ///
     /// A header between `---` ends where the signature begins to cover, so that the page is the header and what is covered.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn read(content: &str) -> (Value, bool) {
-        let header = Header::of(content);
+        let header = PageHeader::of(content);
         (Value::Object(header.read().unwrap()), header.signed)
     }
 

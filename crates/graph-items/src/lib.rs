@@ -17,8 +17,8 @@ mod testing;
 mod xml;
 mod yaml;
 
-pub use directive::{Directive, DirectiveError, DirectiveProblem, Input, InputType, InputsError, Output, Step};
+pub use directive::{Directive, DirectiveError, DirectiveProblem, Input, InputType, InputsError, Output, ProcessStep};
 pub use error::ItemError;
 pub use operations::Operations;
-pub use spaces::{Item, Space, Spaces};
+pub use spaces::{SignedItem, Space, Spaces};
 pub use yaml::YamlError;

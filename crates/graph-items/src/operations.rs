@@ -8,8 +8,8 @@ use graph_model::value::{AsView, describe};
 use serde_json::{Map, Value, json};
 
 use super::directive::{Directive, DirectiveError, written};
-use super::header::Header;
-use super::spaces::{Item, Space, Spaces};
+use super::header::PageHeader;
+use super::spaces::{SignedItem, Space, Spaces};
 use super::yaml::mapping;
 use graph_engine::{ActionError, BoxFuture, PerformItems};
 
@@ -113,7 +113,7 @@ fn perform(
 }
 
 /// What every result about an item says.
-fn identity(item: &Item) -> Map<String, Value> {
+fn identity(item: &SignedItem) -> Map<String, Value> {
     [
         ("id", json!(item.id())),
         ("type", json!(item.item_type().name())),
@@ -128,7 +128,7 @@ fn identity(item: &Item) -> Map<String, Value> {
 }
 
 /// An item's text, and what it says of itself. Text that cannot be taken apart is still the item's.
-fn fetched(item: &Item) -> Value {
+fn fetched(item: &SignedItem) -> Value {
     let mut result = identity(item);
     let (metadata, signed) = metadata(item);
     result.insert("content".to_owned(), json!(content(item)));
@@ -145,7 +145,7 @@ fn fetched(item: &Item) -> Value {
 }
 
 /// Returns the text that is handed out: of a directive all of it, of anything else what is signed.
-fn content(item: &Item) -> &str {
+fn content(item: &SignedItem) -> &str {
     match item.item_type() {
         ItemType::Directive => item.content(),
         ItemType::Tool | ItemType::Knowledge => item.covered(),
@@ -153,10 +153,10 @@ fn content(item: &Item) -> &str {
 }
 
 /// Returns what the item says of itself, or why that cannot be read, and whether all of it is signed.
-fn metadata(item: &Item) -> (Result<Map<String, Value>, String>, bool) {
+fn metadata(item: &SignedItem) -> (Result<Map<String, Value>, String>, bool) {
     match item.item_type() {
         ItemType::Knowledge => {
-            let header = Header::of(item.content());
+            let header = PageHeader::of(item.content());
             (header.read().map_err(|error| error.to_string()), header.signed)
         }
         ItemType::Directive => match read(item) {
@@ -168,7 +168,7 @@ fn metadata(item: &Item) -> (Result<Map<String, Value>, String>, bool) {
 }
 
 /// Returns the fields at the top of a tool's file that say what it is; those of a file that is no YAML are not known.
-fn tool(item: &Item) -> Result<Map<String, Value>, String> {
+fn tool(item: &SignedItem) -> Result<Map<String, Value>, String> {
     const FIELDS: [&str; 6] = ["version", "tool_type", "executor_id", "category", "name", "description"];
     let is_yaml = item.path().extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     if !is_yaml {
@@ -179,12 +179,12 @@ fn tool(item: &Item) -> Result<Map<String, Value>, String> {
 }
 
 /// Reads a directive. Lines are those of its file: the signature is the first.
-fn read(item: &Item) -> Result<Directive, DirectiveError> {
+fn read(item: &SignedItem) -> Result<Directive, DirectiveError> {
     Directive::parse(item.content()).map_err(|error| DirectiveError { line: error.line + 1, ..error })
 }
 
 /// Reads a directive and gives it its inputs (R10): nothing is done with it here.
-fn execute(item: &Item, mut params: Map<String, Value>) -> Result<Value, ActionError> {
+fn execute(item: &SignedItem, mut params: Map<String, Value>) -> Result<Value, ActionError> {
     let path = item.path().display();
     let mut directive = read(item).map_err(|error| ActionError::permanent(format!("`{path}`: {error}")))?;
     // A signature covers no file name. That the two agree keeps one directive from being put in another's place.
@@ -236,7 +236,7 @@ fn search(spaces: &Spaces, item: ItemType, params: &Map<String, Value>) -> Resul
 }
 
 /// Returns how well the words fit the item, and the item as a search shows it; `None` if one of them is nowhere in it.
-fn matched(item: &Item, words: &[&str]) -> Option<(usize, Value)> {
+fn matched(item: &SignedItem, words: &[&str]) -> Option<(usize, Value)> {
     let (metadata, _) = metadata(item);
     let metadata = metadata.unwrap_or_default();
     let said = |names: &[&str]| names.iter().find_map(|name| metadata.get(*name)?.as_str());

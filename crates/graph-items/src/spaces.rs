@@ -133,7 +133,7 @@ impl Spaces {
     /// # Errors
     ///
     /// If no space has it, its file cannot be read, or is not signed by a trusted key (R42).
-    pub fn find(&self, item: ItemType, id: &ItemId) -> Result<Item, ItemError> {
+    pub fn find(&self, item: ItemType, id: &ItemId) -> Result<SignedItem, ItemError> {
         self.find_in(item, id, None)
     }
 
@@ -142,9 +142,9 @@ impl Spaces {
     /// # Errors
     ///
     /// As [`Spaces::find`].
-    pub fn find_in(&self, item: ItemType, id: &ItemId, only: Option<Space>) -> Result<Item, ItemError> {
+    pub fn find_in(&self, item: ItemType, id: &ItemId, only: Option<Space>) -> Result<SignedItem, ItemError> {
         let (space, root, path) = self.locate(item, id, only)?;
-        Trust::of(self).open(space, root, &path, item, id)
+        TrustedKeys::of(self).open(space, root, &path, item, id)
     }
 
     /// Signs the item with that id in `space`, in place of the signature that it has, and returns it as it is then.
@@ -154,7 +154,7 @@ impl Spaces {
     /// # Errors
     ///
     /// If there is no key, the space does not have the item, or its file cannot be read, signed or written.
-    pub fn sign(&self, item: ItemType, id: &ItemId, space: Space) -> Result<Item, ItemError> {
+    pub fn sign(&self, item: ItemType, id: &ItemId, space: Space) -> Result<SignedItem, ItemError> {
         let key = self.key.as_ref().ok_or(ItemError::NoKey)?;
         let (space, root, path) = self.locate(item, id, Some(space))?;
         let located = file::locate(root, place(item).0, &path)?;
@@ -164,7 +164,7 @@ impl Spaces {
         located.replace(&signed)?;
         let opened = signature::open(kind, &signed);
         let opened = opened.map_err(|reason| ItemError::Signature { path: path.clone(), reason })?;
-        Ok(Item {
+        Ok(SignedItem {
             item,
             id: id.clone(),
             space,
@@ -183,8 +183,8 @@ impl Spaces {
     /// # Errors
     ///
     /// If a directory cannot be read, or there are too many files.
-    pub(super) fn list(&self, item: ItemType, only: Option<Space>) -> Result<(Vec<Item>, usize), ItemError> {
-        let (trust, (directory, extensions)) = (Trust::of(self), place(item));
+    pub(super) fn list(&self, item: ItemType, only: Option<Space>) -> Result<(Vec<SignedItem>, usize), ItemError> {
+        let (trust, (directory, extensions)) = (TrustedKeys::of(self), place(item));
         let (mut items, mut skipped) = (Vec::new(), 0);
         let mut seen = HashSet::new();
         for (space, root) in self.searched(only) {
@@ -270,12 +270,12 @@ impl Spaces {
 }
 
 /// The keys that are trusted at one moment.
-pub(super) struct Trust<'s> {
+pub(super) struct TrustedKeys<'s> {
     own: &'s KeyRing,
     spaces: KeyRing,
 }
 
-impl<'s> Trust<'s> {
+impl<'s> TrustedKeys<'s> {
     /// Reads the trusted keys of all spaces. A file that is refused blocks the key that it is named after in all of them: it
     /// may have been a revocation. The log has a warning of each (R38, R39).
     pub(super) fn of(spaces: &'s Spaces) -> Self {
@@ -317,9 +317,16 @@ impl<'s> Trust<'s> {
         matches!(self.spaces.signer(fingerprint), Err(SignatureError::Revoked { .. } | SignatureError::Blocked { .. }))
     }
 
-    fn open(&self, space: Space, root: &Path, path: &Path, item: ItemType, id: &ItemId) -> Result<Item, ItemError> {
+    fn open(
+        &self,
+        space: Space,
+        root: &Path,
+        path: &Path,
+        item: ItemType,
+        id: &ItemId,
+    ) -> Result<SignedItem, ItemError> {
         let (kind, content, digest, signer) = self.verify(root, place(item).0, path, |target| kind(item, target))?;
-        Ok(Item {
+        Ok(SignedItem {
             item,
             id: id.clone(),
             space,
@@ -379,7 +386,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, ItemError> {
 
 /// An item that a trusted key signed. Only [`Spaces`] makes one.
 #[derive(Debug, Clone)]
-pub struct Item {
+pub struct SignedItem {
     item: ItemType,
     id: ItemId,
     space: Space,
@@ -391,7 +398,7 @@ pub struct Item {
     signer: Fingerprint,
 }
 
-impl Item {
+impl SignedItem {
     /// Returns what kind of item it is.
     pub fn item_type(&self) -> ItemType {
         self.item
@@ -417,7 +424,7 @@ impl Item {
         &self.relative
     }
 
-    /// Returns the text below the signature line. Not all of it may be covered by the signature, see [`Item::covered`].
+    /// Returns the text below the signature line. Not all of it may be covered by the signature, see [`SignedItem::covered`].
     pub fn content(&self) -> &str {
         &self.content
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use quick_xml::XmlVersion;
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::reader::Reader;
 use serde_json::{Map, Value};
 
@@ -116,17 +116,8 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
             Event::Text(text) => write(&mut open, &text.xml10_content()),
             Event::CData(text) => write(&mut open, &text.xml10_content()),
             Event::GeneralRef(reference) => {
-                let name = reference.xml10_content();
-                let character = match (reference.resolve_char_ref(), name.as_ref()) {
-                    (Ok(Some(character)), _) => Some(character),
-                    (_, "lt") => Some('<'),
-                    (_, "gt") => Some('>'),
-                    (_, "amp") => Some('&'),
-                    (_, "apos") => Some('\''),
-                    (_, "quot") => Some('"'),
-                    _ => None,
-                };
-                let character = character.ok_or_else(|| wrong(DirectiveProblem::Entity(name.to_string())))?;
+                let character = character(&reference)
+                    .ok_or_else(|| wrong(DirectiveProblem::Entity(reference.xml10_content().to_string())))?;
                 write(&mut open, character.encode_utf8(&mut [0; 4]));
             }
             Event::DocType(_) => return Err(wrong(DirectiveProblem::DocumentType)),
@@ -142,6 +133,19 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
             }
         }
         line += lines(source.get(begin..end).unwrap_or_default());
+    }
+}
+
+/// Returns the character that an entity stands for, if it is one that XML has by itself.
+fn character(reference: &BytesRef<'_>) -> Option<char> {
+    match (reference.resolve_char_ref(), reference.xml10_content().as_ref()) {
+        (Ok(Some(character)), _) => Some(character),
+        (_, "lt") => Some('<'),
+        (_, "gt") => Some('>'),
+        (_, "amp") => Some('&'),
+        (_, "apos") => Some('\''),
+        (_, "quot") => Some('"'),
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::grammar::{self, Conditions};
 use crate::operator::Operator;
-use crate::path::{Names, Path};
+use crate::path::{Path, PathNames};
 
 /// A condition over tests of type `T` (R76).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +109,8 @@ impl When {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn read(written: Value, names: Names<'_>) -> Result<Self, String> {
-        let condition = grammar::condition(&written, &mut FromJson { names })?;
+    pub fn read(written: Value, names: PathNames<'_>) -> Result<Self, String> {
+        let condition = grammar::condition(&written, &mut ConditionFromJson { names })?;
         Ok(Self { condition, written })
     }
 
@@ -151,16 +151,16 @@ impl Serialize for When {
 impl<'de> Deserialize<'de> for When {
     /// Reads a condition of an edge: what is no namespace is the name of an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(Value::deserialize(deserializer)?, Names::Open).map_err(D::Error::custom)
+        Self::read(Value::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }
 }
 
 /// Makes conditions of JSON.
-struct FromJson<'n> {
-    names: Names<'n>,
+struct ConditionFromJson<'n> {
+    names: PathNames<'n>,
 }
 
-impl<'t> Conditions<'t, Value> for FromJson<'_> {
+impl<'t> Conditions<'t, Value> for ConditionFromJson<'_> {
     type Path = Path;
     type Test = Test;
     type Error = String;

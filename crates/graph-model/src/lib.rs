@@ -22,7 +22,6 @@ pub mod operator;
 pub mod path;
 pub mod program;
 pub mod secret;
-pub mod shell;
 pub mod signature;
 pub mod subprocess;
 pub mod template;

@@ -62,14 +62,14 @@ pub struct Path {
 
 /// The names that a path can begin with besides the namespaces.
 #[derive(Debug, Clone, Copy)]
-pub enum Names<'n> {
+pub enum PathNames<'n> {
     /// These. They hide namespaces that are called the same.
     Known(&'n [&'n str]),
     /// All that are no namespaces: which there are is checked later.
     Open,
 }
 
-impl Names<'_> {
+impl PathNames<'_> {
     fn has(self, name: &str) -> bool {
         match self {
             Self::Known(names) => names.contains(&name),
@@ -133,7 +133,7 @@ impl Path {
     ///
     /// If the text is no path; see [`PathError`].
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, PathError> {
-        Self::parse_among(text, Names::Known(locals))
+        Self::parse_among(text, PathNames::Known(locals))
     }
 
     /// As [`Path::parse`], where there are names besides the namespaces.
@@ -141,7 +141,7 @@ impl Path {
     /// # Errors
     ///
     /// If the text is no path; see [`PathError`].
-    pub fn parse_among(text: &str, names: Names<'_>) -> Result<Self, PathError> {
+    pub fn parse_among(text: &str, names: PathNames<'_>) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
         }
@@ -240,7 +240,7 @@ impl Serialize for Path {
 impl<'de> Deserialize<'de> for Path {
     /// Reads a path of a node: what is no namespace is the name of an item or an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse_among(&String::deserialize(deserializer)?, Names::Open).map_err(D::Error::custom)
+        Self::parse_among(&String::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }
 }
 

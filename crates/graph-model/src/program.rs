@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
-use crate::path::{Names, Path, Root};
+use crate::path::{Path, PathNames, Root};
 use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
@@ -369,7 +369,7 @@ impl TryFrom<WrittenHook> for Hook {
 
     fn try_from(hook: WrittenHook) -> Result<Self, String> {
         let WrittenHook { id, event, condition, tool, params, untrusted } = hook;
-        let names = Names::Known(event.names());
+        let names = PathNames::Known(event.names());
         let condition = condition.map(|condition| When::read(condition, names)).transpose()?;
         let params = Term::read(&params, names).map_err(|error| error.to_string())?;
         Ok(Self { id, event, condition, tool, params, untrusted })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::input::{self, Otherwise};
-use crate::path::{Names, Path, PathError, Root};
+use crate::path::{Path, PathError, PathNames, Root};
 
 /// A text with `${path || path}` expressions and `{input:name}` references in it.
 ///
@@ -98,7 +98,7 @@ impl Template {
     ///
     /// The first thing that is wrong, with its place.
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, TemplateError> {
-        Self::parse_among(text, Names::Known(locals))
+        Self::parse_among(text, PathNames::Known(locals))
     }
 
     /// As [`Template::parse`], where there are names besides the namespaces.
@@ -106,7 +106,7 @@ impl Template {
     /// # Errors
     ///
     /// The first thing that is wrong, with its place.
-    pub fn parse_among(text: &str, names: Names<'_>) -> Result<Self, TemplateError> {
+    pub fn parse_among(text: &str, names: PathNames<'_>) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut at = 0;
@@ -208,7 +208,7 @@ fn unfinished_reference(text: &str, range: Range<usize>) -> Option<Range<usize>>
 }
 
 impl Expression {
-    fn parse(text: &str, range: Range<usize>, names: Names<'_>) -> Result<Self, TemplateError> {
+    fn parse(text: &str, range: Range<usize>, names: PathNames<'_>) -> Result<Self, TemplateError> {
         let mut expression = Self { paths: Vec::new(), ranges: Vec::new(), input: None };
         let mut at = range.start;
         for operand in text[range].split("||") {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::grammar::{self, Terms};
-use crate::path::{Names, Path};
+use crate::path::{Path, PathNames};
 use crate::template::{Template, TemplateError};
 
 /// A value with templates in its texts. It is written as it stands in a file: a template as its text.
@@ -35,8 +35,8 @@ impl Term {
     /// # Errors
     ///
     /// What is wrong with the first text that is no template.
-    pub fn read(value: &Value, names: Names<'_>) -> Result<Self, TemplateError> {
-        grammar::term(value, &mut FromJson { names })
+    pub fn read(value: &Value, names: PathNames<'_>) -> Result<Self, TemplateError> {
+        grammar::term(value, &mut TermFromJson { names })
     }
 
     /// Reads a text with templates in it.
@@ -44,7 +44,7 @@ impl Term {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn text(text: &str, names: Names<'_>) -> Result<Self, TemplateError> {
+    pub fn text(text: &str, names: PathNames<'_>) -> Result<Self, TemplateError> {
         Ok(match Template::parse_among(text, names)? {
             Template::Text(text) => Self::Literal(Value::String(text)),
             template => Self::Template { text: text.to_owned(), template },
@@ -116,16 +116,16 @@ impl Serialize for Term {
 impl<'de> Deserialize<'de> for Term {
     /// Reads a term of a node: what is no namespace is the name of an item or an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(&Value::deserialize(deserializer)?, Names::Open).map_err(D::Error::custom)
+        Self::read(&Value::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }
 }
 
 /// Makes terms of JSON.
-struct FromJson<'n> {
-    names: Names<'n>,
+struct TermFromJson<'n> {
+    names: PathNames<'n>,
 }
 
-impl Terms<Value> for FromJson<'_> {
+impl Terms<Value> for TermFromJson<'_> {
     type Term = Term;
     type Error = TemplateError;
 
@@ -182,6 +182,6 @@ mod tests {
     #[test]
     fn a_text_that_is_no_template_is_refused() {
         assert!(serde_json::from_str::<Term>(r#"["${state.x"]"#).is_err());
-        assert!(Term::read(&serde_json::json!("${part}"), Names::Known(&[])).is_err());
+        assert!(Term::read(&serde_json::json!("${part}"), PathNames::Known(&[])).is_err());
     }
 }

@@ -31,7 +31,7 @@ pub enum View<'a> {
     /// A list.
     List(&'a dyn Sequence),
     /// An object.
-    Object(&'a dyn Record),
+    Object(&'a dyn NamedFields),
     /// A [`Secret`](crate::secret::Secret) that is not null. It is shown as `[secret]` unless it is [exposed](View::expose).
     Secret(&'a dyn AsView),
 }
@@ -51,7 +51,7 @@ pub trait Sequence {
 }
 
 /// Something with named fields in order.
-pub trait Record {
+pub trait NamedFields {
     /// Returns the field called `name`, or [`View::Null`] if there is none.
     fn get(&self, name: &str) -> View<'_>;
 
@@ -66,7 +66,7 @@ pub trait Record {
     }
 }
 
-/// A Rust struct that is an object in JSON. It is a [`Record`], [`AsView`] and [`FromValue`] by what it says here.
+/// A Rust struct that is an object in JSON. It is [`NamedFields`], [`AsView`] and [`FromValue`] by what it says here.
 ///
 /// All that is generated of a struct is what only its own type can say: rustc pays for each line a thousand times.
 pub trait Struct: Sized {
@@ -91,7 +91,7 @@ pub trait Struct: Sized {
     fn set(&mut self, index: usize, value: Value) -> Result<(), Mismatch>;
 }
 
-impl<T: Struct> Record for T {
+impl<T: Struct> NamedFields for T {
     #[inline]
     fn get(&self, name: &str) -> View<'_> {
         Self::NAMES.iter().position(|field| *field == name).map_or(View::Null, |index| self.field(index))
@@ -403,7 +403,7 @@ impl<T: AsView> Sequence for Vec<T> {
     }
 }
 
-impl<T: AsView> Record for IndexMap<String, T> {
+impl<T: AsView> NamedFields for IndexMap<String, T> {
     fn get(&self, name: &str) -> View<'_> {
         Self::get(self, name).map_or(View::Null, AsView::view)
     }
@@ -418,7 +418,7 @@ impl<T: AsView> Record for IndexMap<String, T> {
     }
 }
 
-impl Record for Map<String, Value> {
+impl NamedFields for Map<String, Value> {
     fn get(&self, name: &str) -> View<'_> {
         Self::get(self, name).map_or(View::Null, AsView::view)
     }

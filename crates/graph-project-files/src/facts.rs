@@ -11,7 +11,7 @@ use graph_model::value::{Map, Value};
 use serde_json::json;
 
 use crate::objects::Object;
-use crate::transcript::{Moment, STATE_CHECKPOINT, whole_second};
+use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::hide_sealed;
 use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
@@ -22,7 +22,7 @@ const SNAPSHOTS: u64 = 128;
 
 /// A run as its records tell it so far. For secrets there stands `[secret]`.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct RunProjection {
     pub(crate) outline: Topology,
     pub(crate) run: RunId,
     /// The version of the runtime that the files are of.
@@ -60,12 +60,12 @@ pub(crate) struct Facts {
 
 /// What a record adds to the files.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) moments: Vec<Moment>,
+pub(crate) struct FileAdditions {
+    pub(crate) moments: Vec<RunMoment>,
     pub(crate) objects: Vec<Object>,
 }
 
-impl Facts {
+impl RunProjection {
     pub(crate) fn new(run: RunId, outline: Topology, version: String) -> Self {
         Self {
             run,
@@ -95,8 +95,8 @@ impl Facts {
     }
 
     /// Takes a record into account, and returns what it adds.
-    pub(crate) fn take(&mut self, record: Record) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn take(&mut self, record: Record) -> FileAdditions {
+        let mut told = FileAdditions::default();
         // What these say is told with the step, or was told with those before; but for where a run begins that began in another.
         let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
         if is_told && !(self.is_fork && record.seq == 1) {
@@ -143,11 +143,11 @@ impl Facts {
         self.steps.is_multiple_of(stride)
     }
 
-    fn tell(&self, told: &mut Told, kind: &'static str, payload: Value) {
-        told.moments.push(Moment { at: self.at.clone(), kind, payload });
+    fn tell(&self, told: &mut FileAdditions, kind: &'static str, payload: Value) {
+        told.moments.push(RunMoment { at: self.at.clone(), kind, payload });
     }
 
-    fn start(&mut self, mut start: Start, told: &mut Told) {
+    fn start(&mut self, mut start: Start, told: &mut FileAdditions) {
         hide_sealed(&mut start.inputs);
         self.started_at = self.at.clone();
         self.turn();
@@ -168,7 +168,7 @@ impl Facts {
     }
 
     /// Begins where another run stood.
-    fn fork(&mut self, snapshot: Snapshot, told: &mut Told) {
+    fn fork(&mut self, snapshot: Snapshot, told: &mut FileAdditions) {
         let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
         let mut keys = Value::Object(keys);
         hide_sealed(&mut keys);
@@ -184,7 +184,7 @@ impl Facts {
 
     /// Tells which nodes are visited next: it is known as soon as the step before is committed, and told before anything is
     /// called (R223).
-    fn announce(&self, told: &mut Told) {
+    fn announce(&self, told: &mut FileAdditions) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
             let place = self.outline.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
@@ -195,7 +195,7 @@ impl Facts {
         }
     }
 
-    fn step(&mut self, step: Step, told: &mut Told) {
+    fn step(&mut self, step: Step, told: &mut FileAdditions) {
         let is_alone = step.visits.len() == 1;
         let before = self.state_hash;
         self.frontier = step.next.into_iter().map(|target| target.node).collect();
@@ -219,7 +219,7 @@ impl Facts {
         self.outline.name(to?).map(str::to_owned)
     }
 
-    fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut Told) {
+    fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut FileAdditions) {
         hide_sealed(&mut visit.result);
         visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
         self.steps += 1;
@@ -272,7 +272,7 @@ impl Facts {
     }
 
     /// Makes the objects of a visit's result and receipt, and returns the result's hash.
-    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, told: &mut Told) -> Digest {
+    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, told: &mut FileAdditions) -> Digest {
         let result = match (&visit.error, kind) {
             (_, Kind::Foreach(_)) => visit.changes.values().next().cloned().unwrap_or_default(),
             (Some(error), _) => json!({"error": error, "status": "error"}),
@@ -296,7 +296,7 @@ impl Facts {
         hash
     }
 
-    fn finish(&mut self, mut end: End, told: &mut Told) {
+    fn finish(&mut self, mut end: End, told: &mut FileAdditions) {
         hide_sealed(&mut end.output);
         self.status = end.status;
         self.turn();

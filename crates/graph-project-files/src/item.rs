@@ -11,7 +11,7 @@ use graph_model::value::Value;
 use serde::Deserialize;
 
 use super::FilesError;
-use super::facts::Facts;
+use super::facts::RunProjection;
 use super::transcript::{Bound, whole_second};
 use graph_engine::record::Status;
 
@@ -21,8 +21,8 @@ pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
 }
 
 /// Writes the state item of a run (R207), signed with `key`.
-pub(crate) fn text(facts: &Facts, bound: Option<&Bound>, key: &dyn Signer) -> String {
-    let Facts { outline, run, parent, steps, .. } = facts;
+pub(crate) fn text(facts: &RunProjection, bound: Option<&Bound>, key: &dyn Signer) -> String {
+    let RunProjection { outline, run, parent, steps, .. } = facts;
     let graph = &outline.id;
     let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
     let parent = parent.as_ref().map_or_else(String::new, |parent| scalar(parent.run.as_str()));

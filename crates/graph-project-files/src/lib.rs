@@ -34,18 +34,18 @@ pub use cache::ProjectCache;
 pub use item::{StateItem, read_state_item};
 pub use objects::{Objects, Trace};
 #[cfg(feature = "sqlite")]
-pub use registry::{Entry, Registry};
+pub use registry::{Registry, RegistryEntry};
 pub use store::{FilesAudit, FilesAuditError, ProjectStore};
 pub use transcript::{Bound, Rules, TranscriptError, VerifiedTranscript, transcript_events, verify_transcript};
 
 use disk::Disk;
-use facts::Facts;
+use facts::RunProjection;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::observer::{Event, Observer};
 use graph_engine::record::{self, JournalError, Record, Sealed, verified_start};
 use graph_engine::store::{Store, StoreError};
 use journal::JournalFile;
-use page::Page;
+use page::PageContents;
 use transcript::Transcript;
 
 /// Keeps the files of a project's runs. Clones are the same: one is given to
@@ -55,10 +55,10 @@ use transcript::Transcript;
 /// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) makes them anew.
 #[derive(Clone)]
 pub struct ProjectFiles {
-    inner: Arc<Inner>,
+    inner: Arc<FilesAtWork>,
 }
 
-struct Inner {
+struct FilesAtWork {
     disk: Arc<Disk>,
     key: SecretKey,
     /// The runs at work.
@@ -72,10 +72,10 @@ struct Inner {
 
 /// What is known of a run whose files are kept.
 struct Keeper {
-    facts: Facts,
+    facts: RunProjection,
     journal: JournalFile,
     transcript: Transcript,
-    page: Page,
+    page: PageContents,
 }
 
 /// What is wrong with a project's files.
@@ -173,7 +173,7 @@ impl ProjectFiles {
     /// If there is no such directory.
     pub fn in_directory(root: impl AsRef<Path>, key: SecretKey) -> Result<Self, FilesError> {
         let disk = Arc::new(Disk::open(root.as_ref())?);
-        let inner = Inner {
+        let inner = FilesAtWork {
             disk,
             key,
             runs: Mutex::default(),
@@ -258,7 +258,7 @@ impl Observer for ProjectFiles {
     }
 }
 
-impl Inner {
+impl FilesAtWork {
     /// Takes records of a run into its files; `pid` is the process that wrote them just now.
     fn take(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
@@ -290,12 +290,12 @@ impl Inner {
     }
 
     #[cfg(feature = "sqlite")]
-    fn register(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
+    fn register(&self, facts: &RunProjection, pid: Option<u32>) -> Result<(), FilesError> {
         self.registry()?.note(facts, pid)
     }
 
     #[cfg(not(feature = "sqlite"))]
-    fn register(&self, _: &Facts, _: Option<u32>) -> Result<(), FilesError> {
+    fn register(&self, _: &RunProjection, _: Option<u32>) -> Result<(), FilesError> {
         Ok(())
     }
 
@@ -312,8 +312,13 @@ impl Inner {
 
 impl Keeper {
     fn new(run: &RunId, graph: &CompiledGraph, version: String) -> Self {
-        let facts = Facts::new(run.clone(), graph.topology(), version);
-        Self { facts, journal: JournalFile::default(), transcript: Transcript::default(), page: Page::default() }
+        let facts = RunProjection::new(run.clone(), graph.topology(), version);
+        Self {
+            facts,
+            journal: JournalFile::default(),
+            transcript: Transcript::default(),
+            page: PageContents::default(),
+        }
     }
 
     /// Takes records into account and writes what they change (R224): journal, transcript, objects and ref, state item, page.

@@ -9,9 +9,9 @@ use graph_model::program::Kind;
 use graph_model::signature::Signer;
 use graph_model::value::Value;
 
-use crate::facts::Facts;
+use crate::facts::RunProjection;
 use crate::item::{scalar, sign};
-use crate::transcript::Moment;
+use crate::transcript::RunMoment;
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::Status;
 
@@ -25,8 +25,8 @@ pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
 
 /// What a page tells, besides what the facts say.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
-    rows: Vec<Row>,
+pub(crate) struct PageContents {
+    rows: Vec<NodeRow>,
     history: VecDeque<String>,
     /// The lines that there was no room for.
     dropped: u64,
@@ -36,8 +36,8 @@ pub(crate) struct Page {
 
 /// What became of a node at its last visit.
 #[derive(Debug, Clone, Default)]
-struct Row {
-    mark: Mark,
+struct NodeRow {
+    mark: NodeMark,
     step: u64,
     /// How often it was visited.
     times: u64,
@@ -46,7 +46,7 @@ struct Row {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Mark {
+enum NodeMark {
     #[default]
     Pending,
     Running,
@@ -54,7 +54,7 @@ enum Mark {
     Failed,
 }
 
-impl Mark {
+impl NodeMark {
     fn icon(self) -> &'static str {
         match self {
             Self::Pending => "⏳",
@@ -74,10 +74,10 @@ impl Mark {
     }
 }
 
-impl Page {
+impl PageContents {
     /// Takes an event into account.
-    pub(crate) fn tell(&mut self, outline: &Topology, moment: &Moment) {
-        self.rows.resize(outline.nodes.len(), Row::default());
+    pub(crate) fn tell(&mut self, outline: &Topology, moment: &RunMoment) {
+        self.rows.resize(outline.nodes.len(), NodeRow::default());
         let payload = &moment.payload;
         let node = text(payload, "node");
         let at = outline.nodes.iter().position(|place| place.name == node);
@@ -89,7 +89,7 @@ impl Page {
             }
             "step_started" => {
                 if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
-                    (row.mark, row.step) = (Mark::Running, number(payload, "step"));
+                    (row.mark, row.step) = (NodeMark::Running, number(payload, "step"));
                 }
                 let what = match (text(payload, "action_id"), text(payload, "node_type")) {
                     ("", "") => "action",
@@ -118,16 +118,16 @@ impl Page {
 
     /// No node is at work any more; the one at fault failed (R237).
     fn settle(&mut self, failed: Option<usize>) {
-        for row in self.rows.iter_mut().filter(|row| row.mark == Mark::Running) {
+        for row in self.rows.iter_mut().filter(|row| row.mark == NodeMark::Running) {
             // Of a node that was visited before, the last visit stands.
-            row.mark = if row.times > 0 { Mark::Completed } else { Mark::Pending };
+            row.mark = if row.times > 0 { NodeMark::Completed } else { NodeMark::Pending };
         }
         if let Some(row) = failed.and_then(|at| self.rows.get_mut(at)) {
-            row.mark = Mark::Failed;
+            row.mark = NodeMark::Failed;
         }
     }
 
-    fn completed(&mut self, outline: &Topology, moment: &Moment, at: Option<usize>) -> String {
+    fn completed(&mut self, outline: &Topology, moment: &RunMoment, at: Option<usize>) -> String {
         let payload = &moment.payload;
         let error = payload.get("error").and_then(Value::as_str);
         let next = payload.get("next_node").and_then(Value::as_str);
@@ -143,12 +143,12 @@ impl Page {
             details.extend(short("node_input_hash").map(|hash| format!("in: `{hash}`")));
             details.extend(short("node_result_hash").map(|hash| format!("out: `{hash}`")));
             details.extend(error.map(plain));
-            let mark = if error.is_some() { Mark::Failed } else { Mark::Completed };
+            let mark = if error.is_some() { NodeMark::Failed } else { NodeMark::Completed };
             let times = self.rows[at].times + 1;
             if times > 1 {
                 details.push(format!("{times} visits"));
             }
-            self.rows[at] = Row { mark, step: number(payload, "step"), times, elapsed, details };
+            self.rows[at] = NodeRow { mark, step: number(payload, "step"), times, elapsed, details };
         }
         let next = next.map_or_else(String::new, |next| format!(" → {}", code(next)));
         let kind = at.map(|at| outline.nodes[at].kind);
@@ -161,8 +161,8 @@ impl Page {
     }
 
     /// Writes the page (R236), signed with `key`.
-    pub(crate) fn text(&self, facts: &Facts, key: &dyn Signer) -> String {
-        let Facts { outline, run, started_at, at, status, steps, version, .. } = facts;
+    pub(crate) fn text(&self, facts: &RunProjection, key: &dyn Signer) -> String {
+        let RunProjection { outline, run, started_at, at, status, steps, version, .. } = facts;
         let (graph, status, elapsed) = (&outline.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
         let rows: String = outline.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
@@ -208,14 +208,14 @@ impl Page {
 
     fn row(&self, at: usize, place: &TopologyNode) -> String {
         let row = self.rows.get(at).cloned().unwrap_or_default();
-        let step = if row.mark == Mark::Pending { "—".to_owned() } else { row.step.to_string() };
+        let step = if row.mark == NodeMark::Pending { "—".to_owned() } else { row.step.to_string() };
         let (node, icon, action) = (plain(&place.name), row.mark.icon(), plain(&place.action));
         match row.mark {
-            Mark::Completed | Mark::Failed => {
+            NodeMark::Completed | NodeMark::Failed => {
                 let (elapsed, details) = (duration(row.elapsed), row.details.join(" "));
                 format!("| {step} | {node} | {icon} | {elapsed} | {action} | {details} |\n")
             }
-            Mark::Pending | Mark::Running => format!("| {step} | {node} | {icon} | — | {action} | |\n"),
+            NodeMark::Pending | NodeMark::Running => format!("| {step} | {node} | {icon} | — | {action} | |\n"),
         }
     }
 
@@ -232,7 +232,7 @@ impl Page {
                 Kind::Return => ("([", "])"),
                 _ => ("{", "}"),
             };
-            let mark = self.rows.get(at).map_or(Mark::Pending, |row| row.mark).word();
+            let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
         }
         let mut ends = false;

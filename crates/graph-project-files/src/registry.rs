@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavio
 use serde_json::json;
 
 use crate::disk::Disk;
-use crate::facts::Facts;
+use crate::facts::RunProjection;
 use crate::{FilesError, locked};
 use graph_engine::ActionError;
 use graph_engine::record::Status;
@@ -52,18 +52,18 @@ const ADDED: [(&str, &str); 10] = [
 /// The registry of a project's threads (R239). Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Registry {
-    shared: Arc<Shared>,
+    shared: Arc<OpenRegistry>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct OpenRegistry {
     path: PathBuf,
     connection: Mutex<Connection>,
 }
 
 /// A thread as the registry has it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct RegistryEntry {
     /// The thread; of a run its id.
     pub thread: String,
     /// What it does; of a run its graph's id.
@@ -106,7 +106,7 @@ impl Registry {
         let mut connection = Connection::open_with_flags(real, flags).map_err(failed)?;
         connection.busy_timeout(PATIENCE).map_err(failed)?;
         prepare(&mut connection).map_err(failed)?;
-        Ok(Self { shared: Arc::new(Shared { path, connection: Mutex::new(connection) }) })
+        Ok(Self { shared: Arc::new(OpenRegistry { path, connection: Mutex::new(connection) }) })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, FilesError> {
@@ -115,7 +115,7 @@ impl Registry {
     }
 
     /// Writes down how a run stands; `pid` is the process that it is at work in, where that is known.
-    pub(crate) fn note(&self, facts: &Facts, pid: Option<u32>) -> Result<(), FilesError> {
+    pub(crate) fn note(&self, facts: &RunProjection, pid: Option<u32>) -> Result<(), FilesError> {
         let parent = facts.parent.as_ref().map(|parent| parent.run.as_str());
         let result = facts.result().map(|result| result.to_string());
         self.with(|connection| {
@@ -153,7 +153,7 @@ impl Registry {
     /// # Errors
     ///
     /// If the registry cannot be read.
-    pub fn get(&self, thread: &str) -> Result<Option<Entry>, FilesError> {
+    pub fn get(&self, thread: &str) -> Result<Option<RegistryEntry>, FilesError> {
         self.with(|connection| get(connection, thread))
     }
 
@@ -162,7 +162,7 @@ impl Registry {
     /// # Errors
     ///
     /// If the registry cannot be read.
-    pub fn active(&self) -> Result<Vec<Entry>, FilesError> {
+    pub fn active(&self) -> Result<Vec<RegistryEntry>, FilesError> {
         let what = "WHERE status NOT IN ('completed', 'completed_with_errors', 'error', 'cancelled', 'released')
                     ORDER BY created_at DESC, thread_id DESC";
         self.with(|connection| list(connection, what, None))
@@ -173,7 +173,7 @@ impl Registry {
     /// # Errors
     ///
     /// If the registry cannot be read.
-    pub fn children(&self, parent: &str) -> Result<Vec<Entry>, FilesError> {
+    pub fn children(&self, parent: &str) -> Result<Vec<RegistryEntry>, FilesError> {
         self.with(|connection| list(connection, "WHERE parent_id = ?1 ORDER BY created_at, thread_id", Some(parent)))
     }
 
@@ -183,7 +183,7 @@ impl Registry {
     /// # Errors
     ///
     /// If the registry cannot be read.
-    pub fn chain(&self, thread: &str) -> Result<Vec<Entry>, FilesError> {
+    pub fn chain(&self, thread: &str) -> Result<Vec<RegistryEntry>, FilesError> {
         self.with(|connection| {
             let Some(mut first) = get(connection, thread)? else { return Ok(Vec::new()) };
             let mut seen = vec![first.thread.clone()];
@@ -237,7 +237,7 @@ impl Registry {
     /// If the registry cannot be read or written.
     #[cfg(unix)]
     pub fn settle(&self) -> Result<Vec<String>, FilesError> {
-        let gone = |entry: &Entry| {
+        let gone = |entry: &RegistryEntry| {
             let pid = entry.pid.and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
             pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
         };
@@ -268,7 +268,7 @@ impl Threads for Registry {
     }
 }
 
-impl Facts {
+impl RunProjection {
     /// Returns the result of a run that has one (R245, R313).
     fn result(&self) -> Option<Value> {
         let end = self.end.as_ref()?;
@@ -307,20 +307,20 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-fn get(connection: &Connection, thread: &str) -> rusqlite::Result<Option<Entry>> {
+fn get(connection: &Connection, thread: &str) -> rusqlite::Result<Option<RegistryEntry>> {
     let query = format!("SELECT {COLUMNS} FROM threads WHERE thread_id = ?1");
     connection.query_row(&query, [thread], entry).optional()
 }
 
-fn list(connection: &Connection, which: &str, about: Option<&str>) -> rusqlite::Result<Vec<Entry>> {
+fn list(connection: &Connection, which: &str, about: Option<&str>) -> rusqlite::Result<Vec<RegistryEntry>> {
     let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM threads {which}"))?;
     let rows = statement.query_map(rusqlite::params_from_iter(about), entry)?;
     rows.collect()
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+fn entry(row: &Row<'_>) -> rusqlite::Result<RegistryEntry> {
     let result: Option<String> = row.get(7)?;
-    Ok(Entry {
+    Ok(RegistryEntry {
         thread: row.get(0)?,
         directive: row.get(1)?,
         parent: row.get(2)?,

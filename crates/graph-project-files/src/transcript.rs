@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something that happened in a run, as the transcript and the page tell it.
 #[derive(Debug, Clone)]
-pub(crate) struct Moment {
+pub(crate) struct RunMoment {
     /// When: RFC 3339 in UTC with milliseconds.
     pub(crate) at: String,
     pub(crate) kind: &'static str,
@@ -51,7 +51,7 @@ pub struct Bound {
 
 impl Transcript {
     /// Adds the line of an event.
-    pub(crate) fn tell(&mut self, run: &RunId, moment: &Moment) {
+    pub(crate) fn tell(&mut self, run: &RunId, moment: &RunMoment) {
         self.line(run, &moment.at, moment.kind, &moment.payload);
     }
 
@@ -69,7 +69,7 @@ impl Transcript {
         let hash = self.hasher.so_far();
         let sig = Base64UrlUnpadded::encode_string(&key.sign(&hash));
         let fp = key.fingerprint();
-        let checkpoint = Checkpoint { turn, byte_offset: self.length, hash, sig, fp, ts: whole_second(at) };
+        let checkpoint = TranscriptCheckpoint { turn, byte_offset: self.length, hash, sig, fp, ts: whole_second(at) };
         self.line(run, at, CHECKPOINT, &checkpoint);
         self.bound = Some(Bound { bytes: self.length, hash: self.hasher.so_far() });
     }
@@ -107,7 +107,7 @@ pub(crate) const STATE_CHECKPOINT: &str = "state_checkpoint";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Checkpoint {
+struct TranscriptCheckpoint {
     turn: u64,
     byte_offset: u64,
     hash: Digest,
@@ -120,10 +120,10 @@ struct Checkpoint {
 pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8; 64])> {
     #[derive(Deserialize)]
     struct Said {
-        payload: Checkpoint,
+        payload: TranscriptCheckpoint,
     }
     transcript.split(|byte| *byte == b'\n').filter_map(|line| {
-        let Said { payload: Checkpoint { hash, sig, .. } } = serde_json::from_slice(line).ok()?;
+        let Said { payload: TranscriptCheckpoint { hash, sig, .. } } = serde_json::from_slice(line).ok()?;
         Some((hash, Base64UrlUnpadded::decode_vec(&sig).ok()?.try_into().ok()?))
     })
 }
@@ -250,7 +250,7 @@ pub fn verify_transcript(
     let mut before: Option<Stated> = None;
     for raw in bytes.split_inclusive(|byte| *byte == b'\n') {
         let line = raw.strip_suffix(b"\n").unwrap_or(raw);
-        if let Some(found) = Found::read(line) {
+        if let Some(found) = FoundCheckpoint::read(line) {
             let checkpoint = judge(run, line, &found, offset, &hasher, before.as_ref(), keys)?;
             turn = checkpoint.turn;
             signed = offset + raw.len() as u64;
@@ -292,14 +292,14 @@ pub fn verify_transcript(
 }
 
 /// A line that says it is a checkpoint.
-struct Found {
+struct FoundCheckpoint {
     timestamp: String,
-    payload: Option<Checkpoint>,
+    payload: Option<TranscriptCheckpoint>,
     /// The step that it names, if nothing else can be read.
     turn: u64,
 }
 
-impl Found {
+impl FoundCheckpoint {
     fn read(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Form {
@@ -336,12 +336,12 @@ struct StatedStep {
 fn judge(
     run: &RunId,
     line: &[u8],
-    found: &Found,
+    found: &FoundCheckpoint,
     byte_offset: u64,
     before: &Hasher,
     stated: Option<&Stated>,
     keys: &KeyRing,
-) -> Result<Checkpoint, TranscriptError> {
+) -> Result<TranscriptCheckpoint, TranscriptError> {
     let turn = found.turn;
     let altered = TranscriptError::Checkpoint { turn, byte_offset };
     let Some(checkpoint) = &found.payload else { return Err(altered) };
@@ -363,7 +363,7 @@ fn judge(
             && stated.timestamp == found.timestamp
             && stated.payload.step == Some(checkpoint.turn)
     };
-    let ours = Checkpoint {
+    let ours = TranscriptCheckpoint {
         turn,
         byte_offset,
         hash,

@@ -231,7 +231,7 @@ pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> 
 }
 
 /// Refuses what is no store or of a newer form, and lets a file of an older form be read as if it were of the newest.
-fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), StoreError> {
+fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(), StoreError> {
     known(form, path)?;
     if form.application != APPLICATION {
         return Err(foreign(path));
@@ -265,20 +265,20 @@ fn fit_to_read(connection: &Connection, form: Form, path: &Path) -> Result<(), S
 
 /// What a file says that it is.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+struct FileForm {
     application: i64,
     number: i64,
     /// How many tables and indexes there are.
     tables: i64,
 }
 
-fn form_of(connection: &Connection) -> Result<Form, rusqlite::Error> {
+fn form_of(connection: &Connection) -> Result<FileForm, rusqlite::Error> {
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get(0));
     let tables = connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |row| row.get(0))?;
-    Ok(Form { application: pragma("application_id")?, number: pragma("user_version")?, tables })
+    Ok(FileForm { application: pragma("application_id")?, number: pragma("user_version")?, tables })
 }
 
-fn known(form: Form, path: &Path) -> Result<(), StoreError> {
+fn known(form: FileForm, path: &Path) -> Result<(), StoreError> {
     if form.number > FORM && form.application == APPLICATION {
         return Err(StoreError::newer(path.display(), form.number, FORM));
     }
@@ -304,7 +304,7 @@ fn foreign(path: &Path) -> StoreError {
 }
 
 /// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
-fn no_such_form(error: rusqlite::Error, form: Form, path: &Path) -> StoreError {
+fn no_such_form(error: rusqlite::Error, form: FileForm, path: &Path) -> StoreError {
     if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return explain(error, path);
     }
@@ -333,7 +333,7 @@ pub(super) fn prepare_with(
     if connection.is_readonly("main").map_err(explain)? {
         return Err(read_only(path));
     }
-    let is_ready = |form: Form| -> Result<bool, StoreError> {
+    let is_ready = |form: FileForm| -> Result<bool, StoreError> {
         known(form, path)?;
         match (form.tables, form.application) {
             (0, _) => Ok(false),

@@ -12,7 +12,7 @@ use graph_engine::store::StoreError;
 
 /// What this store is known by as long as it is open.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct HolderIdentity {
     pub(super) name: String,
     path: PathBuf,
     /// Open, and locked where the file system has locks; the operating system unlocks it when the process ends.
@@ -34,7 +34,7 @@ pub(super) fn lock_path(database: &Path, holder: &str) -> PathBuf {
     database.with_file_name(name)
 }
 
-impl Own {
+impl HolderIdentity {
     pub(super) fn new(database: &Path) -> Result<Self, StoreError> {
         let problem = |error: io::Error| match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
@@ -58,7 +58,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for HolderIdentity {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(%error, path = %self.path.display(), "the lock file could not be removed");

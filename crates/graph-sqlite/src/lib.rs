@@ -36,8 +36,8 @@ use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
-use read::{Eyes, Found};
-use write::{Done, Held, Request, Work, Writer, locked};
+use read::{Eyes, FoundRun};
+use write::{Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
 
 /// A store in a file.
 ///
@@ -45,31 +45,31 @@ use write::{Done, Held, Request, Work, Writer, locked};
 /// file open any more means that all of it is in that one file.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
-    shared: Arc<Shared>,
+    shared: Arc<OpenStore>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct OpenStore {
     path: PathBuf,
     /// The connection that reads; the writer has its own. Who waits for it does so without a thread.
     reader: Arc<tokio::sync::Mutex<Connection>>,
     machine: String,
     options: SqliteOptions,
     /// Nothing where the file is only read.
-    writing: Option<Writing>,
+    writing: Option<WriterThread>,
     /// The runs that this store leased and that were not given back.
     held: Arc<Held>,
 }
 
 #[derive(Debug)]
-struct Writing {
-    requests: Sender<Request>,
+struct WriterThread {
+    requests: Sender<WriteRequest>,
     /// How many requests were sent and not taken yet.
     queued: Arc<AtomicUsize>,
-    writer: Arc<Mutex<Writer>>,
+    writer: Arc<Mutex<WriteConnection>>,
     /// Answers the requests, and ends when nobody can send any more.
     thread: JoinHandle<()>,
-    own: holder::Own,
+    own: holder::HolderIdentity,
 }
 
 /// How a store in a file is opened.
@@ -255,9 +255,9 @@ impl SqliteStore {
             StoreError::open(path.display(), format!("no thread could be started: {error}")).with_source(error)
         };
         let reader = form::connect(&path, options.patience.most)?;
-        let own = holder::Own::new(&path)?;
+        let own = holder::HolderIdentity::new(&path)?;
         let (requests, inbox) = channel();
-        let writer = Writer {
+        let writer = WriteConnection {
             connection,
             path: path.clone(),
             holder: own.name.clone(),
@@ -277,22 +277,22 @@ impl SqliteStore {
         };
         let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
         let thread = thread.map_err(problem)?;
-        let writing = Writing { requests, queued, writer, thread, own };
+        let writing = WriterThread { requests, queued, writer, thread, own };
         Ok(Self::around(path, reader, Some(writing), held, options))
     }
 
     fn around(
         path: PathBuf,
         reader: Connection,
-        writing: Option<Writing>,
+        writing: Option<WriterThread>,
         held: Arc<Held>,
         options: SqliteOptions,
     ) -> Self {
         let (reader, machine) = (Arc::new(tokio::sync::Mutex::new(reader)), holder::machine());
-        Self { shared: Arc::new(Shared { path, reader, machine, options, writing, held }) }
+        Self { shared: Arc::new(OpenStore { path, reader, machine, options, writing, held }) }
     }
 
-    async fn ask(&self, work: Work) -> Result<Done, StoreError> {
+    async fn ask(&self, work: WriteTask) -> Result<WriteOutcome, StoreError> {
         let writing = self.shared.writing.as_ref().ok_or_else(|| read_only(&self.shared.path))?;
         if let Some(done) = writing.write_here(&work) {
             return done;
@@ -305,7 +305,7 @@ impl SqliteStore {
     /// Reads on another thread than the caller's: a query waits for the disk.
     async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Shared, &Connection) -> Result<T, StoreError> + Send + 'static,
+        query: impl FnOnce(&OpenStore, &Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let shared = Arc::clone(&self.shared);
         let reader = Arc::clone(&shared.reader).lock_owned().await;
@@ -316,11 +316,11 @@ impl SqliteStore {
     /// Asks for a lease; none where somebody was quicker.
     ///
     /// Whoever asks may stop waiting: the lease is given back then. So it is waited for in a task of its own.
-    async fn leased(&self, run: &RunId, work: Work) -> Result<Option<Lease>, StoreError> {
+    async fn leased(&self, run: &RunId, work: WriteTask) -> Result<Option<Lease>, StoreError> {
         let (store, run) = (self.clone(), run.clone());
         let leased = async move {
             Ok(match store.ask(work).await? {
-                Done::Leased { token, stops } => {
+                WriteOutcome::Leased { token, stops } => {
                     let lease = store.lease_to(&run, token);
                     if stops {
                         lease.wish().set();
@@ -340,7 +340,7 @@ impl SqliteStore {
                 return Err(self.shared.leased(run, holder));
             }
             // Whoever was quicker is seen in the next round.
-            if let Some(lease) = self.leased(run, Work::Lease { run: run.clone(), seen, ignores_cancel }).await? {
+            if let Some(lease) = self.leased(run, WriteTask::Lease { run: run.clone(), seen, ignores_cancel }).await? {
                 return Ok(lease);
             }
         }
@@ -358,7 +358,7 @@ impl SqliteStore {
     fn release(&self, run: RunId, token: u64) {
         if self.forget(&run, token)
             && let Some(writing) = &self.shared.writing
-            && let Err(error) = writing.send(Work::Release { run, token }, None)
+            && let Err(error) = writing.send(WriteTask::Release { run, token }, None)
         {
             tracing::debug!(%error, "a lease could not be given back");
         }
@@ -392,7 +392,7 @@ impl SqliteStore {
     /// If there is not the space for a copy, or the file cannot be written.
     pub async fn shrink(&self) -> Result<bool, StoreError> {
         // What a process left that died while it removed something.
-        while let Done::Raced = self.ask(Work::Sweep).await? {}
+        while let WriteOutcome::Raced = self.ask(WriteTask::Sweep).await? {}
         let (filter, mut page) = (RunFilter::default(), Page::default());
         loop {
             let RunPage { runs, next } = self.runs(&filter, &page).await?;
@@ -411,9 +411,9 @@ impl SqliteStore {
     }
 }
 
-impl Drop for Shared {
+impl Drop for OpenStore {
     fn drop(&mut self) {
-        let Some(Writing { requests, writer, thread, own, .. }) = self.writing.take() else { return };
+        let Some(WriterThread { requests, writer, thread, own, .. }) = self.writing.take() else { return };
         drop((requests, writer));
         if thread.join().is_err() {
             tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
@@ -423,7 +423,7 @@ impl Drop for Shared {
     }
 }
 
-impl Shared {
+impl OpenStore {
     fn with_eyes<T>(&self, look: impl FnOnce(&mut Eyes<'_>) -> T) -> T {
         let held = locked(&self.held);
         look(&mut Eyes {
@@ -445,16 +445,20 @@ impl Shared {
     }
 }
 
-impl Writing {
-    fn send(&self, work: Work, answer: Option<oneshot::Sender<Result<Done, StoreError>>>) -> Result<(), StoreError> {
+impl WriterThread {
+    fn send(
+        &self,
+        work: WriteTask,
+        answer: Option<oneshot::Sender<Result<WriteOutcome, StoreError>>>,
+    ) -> Result<(), StoreError> {
         self.queued.fetch_add(1, Ordering::SeqCst);
-        self.requests.send(Request { work, answer }).map_err(|_| StoreError::Closed)
+        self.requests.send(WriteRequest { work, answer }).map_err(|_| StoreError::Closed)
     }
 
     /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
-    fn write_here(&self, work: &Work) -> Option<Result<Done, StoreError>> {
+    fn write_here(&self, work: &WriteTask) -> Option<Result<WriteOutcome, StoreError>> {
         // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
-        if !matches!(work, Work::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
+        if !matches!(work, WriteTask::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
             return None;
         }
         let mut writer = match self.writer.try_lock() {
@@ -472,7 +476,7 @@ impl Store for SqliteStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
         Box::pin(async move {
             let (start, graph) = (RunStart::of(&records), graph.to_owned());
-            let work = Work::Create { run: run.clone(), graph, start, records };
+            let work = WriteTask::Create { run: run.clone(), graph, start, records };
             self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
@@ -480,8 +484,8 @@ impl Store for SqliteStore {
     fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
         Box::pin(async move {
             let (run, token) = (lease.run().clone(), lease.token());
-            if let Done::Appended { stops: true } =
-                self.ask(Work::Append { run, token, expected, records, status }).await?
+            if let WriteOutcome::Appended { stops: true } =
+                self.ask(WriteTask::Append { run, token, expected, records, status }).await?
             {
                 lease.wish().set();
             }
@@ -541,7 +545,7 @@ impl Store for SqliteStore {
                     (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
                 }
                 // What ended meanwhile is seen in the next round.
-                if let Done::Well = self.ask(Work::Stop { run: run.clone(), token }).await? {
+                if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token }).await? {
                     if let Some((held, wish)) = locked(&self.shared.held).get(run)
                         && *held == token
                     {
@@ -561,7 +565,7 @@ impl Store for SqliteStore {
                     .read(move |shared, connection| {
                         let tree = read::tree(connection, &id).map_err(|error| explain(error, &shared.path))?;
                         let seen: Vec<(i64, u64)> = tree.iter().map(|found| (found.number, found.token)).collect();
-                        let summary = |found: Found| shared.with_eyes(|eyes| found.summary(eyes));
+                        let summary = |found: FoundRun| shared.with_eyes(|eyes| found.summary(eyes));
                         let tree = tree.into_iter().map(summary).collect::<Result<Vec<_>, _>>()?;
                         match tree.iter().find_map(|found| Some((&found.run, found.holder.as_ref()?))) {
                             Some((run, holder)) => Err(shared.leased(run, holder)),
@@ -570,13 +574,13 @@ impl Store for SqliteStore {
                         }
                     })
                     .await?;
-                if let Done::Well = self.ask(Work::Hide { run: run.clone(), seen }).await? {
+                if let WriteOutcome::Well = self.ask(WriteTask::Hide { run: run.clone(), seen }).await? {
                     break;
                 }
             }
             // Bit by bit, so that what runs append does not wait for long. What is left by a process that dies is deleted with
             // the next run that is removed.
-            while let Done::Raced = self.ask(Work::Sweep).await? {}
+            while let WriteOutcome::Raced = self.ask(WriteTask::Sweep).await? {}
             Ok(())
         })
     }

@@ -15,7 +15,7 @@ use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 
 /// What the table says of a run.
-pub(super) struct Found {
+pub(super) struct FoundRun {
     pub(super) number: i64,
     pub(super) run: String,
     graph: String,
@@ -44,7 +44,7 @@ const COLUMNS: &str =
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
     FROM runs LEFT JOIN holders h ON h.name = runs.holder";
 
-impl Found {
+impl FoundRun {
     fn of(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
         Ok(Self {
             number: row.get(0)?,
@@ -120,7 +120,7 @@ impl Eyes<'_> {
     /// Returns who holds a run, if they are alive.
     ///
     /// A lock of this machine tells whether its process is there. Where none is seen, the time counts when somebody was heard of last.
-    pub(super) fn holder_of(&mut self, run: &RunId, found: &Found) -> Option<Holder> {
+    pub(super) fn holder_of(&mut self, run: &RunId, found: &FoundRun) -> Option<Holder> {
         let is_alive = match &found.holder {
             name if name.is_empty() => false,
             name if name == self.own => (self.holds)(run),
@@ -170,10 +170,10 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
     read().map_err(|error| explain(error, path))
 }
 
-pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<Found, StoreError> {
+pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<FoundRun, StoreError> {
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE id = ?1"))
-        .and_then(|mut statement| statement.query_row([run.as_str()], Found::of).optional())
+        .and_then(|mut statement| statement.query_row([run.as_str()], FoundRun::of).optional())
         .map_err(|error| explain(error, path))?
         .ok_or_else(|| StoreError::NotFound(run.clone()))
 }
@@ -185,11 +185,11 @@ pub(super) fn page(
     before: Option<i64>,
     size: usize,
     path: &Path,
-) -> Result<Vec<Found>, StoreError> {
+) -> Result<Vec<FoundRun>, StoreError> {
     let (text, values) = query(filter, before, size);
     connection
         .prepare_cached(&text)
-        .and_then(|mut statement| statement.query_map(params_from_iter(values), Found::of)?.collect())
+        .and_then(|mut statement| statement.query_map(params_from_iter(values), FoundRun::of)?.collect())
         .map_err(|error| explain(error, path))
 }
 
@@ -232,7 +232,7 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
 }
 
 /// Returns a run and all runs inside it, the run first.
-pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<Found>, rusqlite::Error> {
+pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<FoundRun>, rusqlite::Error> {
     // Runs that are inside each other are a mistake of whoever wrote them, and no reason to go round for ever: `UNION`
     // drops what was found before.
     let numbers = "WITH RECURSIVE tree (at, name) AS (
@@ -241,5 +241,5 @@ pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<Found>, r
         ) SELECT at FROM tree";
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} WHERE number IN ({numbers}) ORDER BY id <> ?1, number"))
-        .and_then(|mut statement| statement.query_map(params![run.as_str()], Found::of)?.collect())
+        .and_then(|mut statement| statement.query_map(params![run.as_str()], FoundRun::of)?.collect())
 }

@@ -730,7 +730,7 @@ async fn what_a_crash_left_of_a_removed_run_goes_with_the_next_and_the_file_shri
     let held = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
     // Out of sight, and then the process died.
     let seen = vec![(1, 1)];
-    assert!(matches!(store.ask(Work::Hide { run: id("one"), seen }).await, Ok(Done::Well)));
+    assert!(matches!(store.ask(WriteTask::Hide { run: id("one"), seen }).await, Ok(WriteOutcome::Well)));
     assert!(matches!(store.load(&id("one")).await, Err(StoreError::NotFound(_))));
     let picked = Retention::default().pick(&store.list().await.unwrap(), SystemTime::now());
     assert_eq!(picked, [id("two"), id("three")], "the one at work stays");

@@ -19,13 +19,13 @@ use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{RunStart, StoreError, Wish, failure_code};
 
 /// What the writer is asked to do, and whom to answer.
-pub(super) struct Request {
-    pub(super) work: Work,
+pub(super) struct WriteRequest {
+    pub(super) work: WriteTask,
     /// Nobody, where nobody waits for it.
-    pub(super) answer: Option<oneshot::Sender<Result<Done, StoreError>>>,
+    pub(super) answer: Option<oneshot::Sender<Result<WriteOutcome, StoreError>>>,
 }
 
-pub(super) enum Work {
+pub(super) enum WriteTask {
     Create {
         run: RunId,
         graph: String,
@@ -67,7 +67,7 @@ pub(super) enum Work {
 
 /// What was done.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Done {
+pub(super) enum WriteOutcome {
     /// Leased.
     Leased {
         token: u64,
@@ -101,7 +101,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The connection that writes.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct WriteConnection {
     pub(super) connection: Connection,
     pub(super) path: PathBuf,
     /// The store's name among the holders.
@@ -121,7 +121,12 @@ pub(super) struct Writer {
 }
 
 /// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
-pub(super) fn answer(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: &AtomicUsize, held: &Held) {
+pub(super) fn answer(
+    writer: &Mutex<WriteConnection>,
+    inbox: &Receiver<WriteRequest>,
+    queued: &AtomicUsize,
+    held: &Held,
+) {
     let pace = Duration::from_secs(1).min(locked(writer).ttl / 3);
     loop {
         match inbox.recv_timeout(pace) {
@@ -150,7 +155,7 @@ pub(super) fn answer(writer: &Mutex<Writer>, inbox: &Receiver<Request>, queued: 
     }
 }
 
-impl Writer {
+impl WriteConnection {
     fn now(&self) -> i64 {
         unix_milliseconds(self.clock.now())
     }
@@ -201,8 +206,8 @@ impl Writer {
 
     /// Does a batch in one transaction. If that fails for want of space, each request is tried alone, so that one which cannot be
     /// done does not stand in the way of those that can.
-    fn commit(&mut self, batch: Vec<Request>) {
-        let works: Vec<&Work> = batch.iter().map(|request| &request.work).collect();
+    fn commit(&mut self, batch: Vec<WriteRequest>) {
+        let works: Vec<&WriteTask> = batch.iter().map(|request| &request.work).collect();
         let results = match self.transact(&works) {
             Ok(results) => results,
             Err(error) => {
@@ -231,7 +236,7 @@ impl Writer {
     }
 
     /// Does one request in a transaction of its own.
-    pub(super) fn write_one(&mut self, work: &Work) -> Result<Done, StoreError> {
+    pub(super) fn write_one(&mut self, work: &WriteTask) -> Result<WriteOutcome, StoreError> {
         match self.transact(&[work]) {
             Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
             Err(error) => Err(explain(error, &self.path)),
@@ -240,8 +245,10 @@ impl Writer {
 
     /// Appends a record in one statement, as nearly all are: it is one, the lease still is this one, and of the run's row nothing
     /// changes. False if that is not so: nothing was written then.
-    fn append_one(&self, work: &Work) -> Result<bool, rusqlite::Error> {
-        let Work::Append { run, token, expected, records, status: Status::Running } = work else { return Ok(false) };
+    fn append_one(&self, work: &WriteTask) -> Result<bool, rusqlite::Error> {
+        let WriteTask::Append { run, token, expected, records, status: Status::Running } = work else {
+            return Ok(false);
+        };
         let (Some(number), [record]) = (self.numbers.get(run), records.as_slice()) else { return Ok(false) };
         if *expected == 0 || !has_room(*expected, records) || !is_next(*expected, records) {
             return Ok(false);
@@ -267,7 +274,7 @@ impl Writer {
         Ok(appended == 1)
     }
 
-    fn transact(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+    fn transact(&mut self, works: &[&WriteTask]) -> Result<Vec<Result<WriteOutcome, StoreError>>, rusqlite::Error> {
         match self.transact_once(works) {
             Err(error) if is_busy(&error) => {
                 let (patience, path) = (self.patience.clone(), self.path.clone());
@@ -277,7 +284,10 @@ impl Writer {
         }
     }
 
-    fn transact_once(&mut self, works: &[&Work]) -> Result<Vec<Result<Done, StoreError>>, rusqlite::Error> {
+    fn transact_once(
+        &mut self,
+        works: &[&WriteTask],
+    ) -> Result<Vec<Result<WriteOutcome, StoreError>>, rusqlite::Error> {
         let now = self.now();
         let is_due = self.is_due(now);
         if works.len() >= MANY && !self.has_long_log {
@@ -288,14 +298,14 @@ impl Writer {
             && !is_due
             && self.append_one(work)?
         {
-            return Ok(vec![Ok(Done::Appended { stops: false })]);
+            return Ok(vec![Ok(WriteOutcome::Appended { stops: false })]);
         }
         let beats = is_due
             && (self.beat.is_some()
-                || works.iter().any(|work| matches!(work, Work::Create { .. } | Work::Lease { .. })));
+                || works.iter().any(|work| matches!(work, WriteTask::Create { .. } | WriteTask::Lease { .. })));
         let Self { connection, path, holder, host, machine, numbers, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let at = At { transaction: &transaction, path, holder, now };
+        let at = WriteContext { transaction: &transaction, path, holder, now };
         let results = works.iter().map(|work| at.do_one(work, numbers)).collect::<Result<Vec<_>, _>>()?;
         if beats {
             transaction
@@ -326,21 +336,21 @@ impl Writer {
 }
 
 /// What the row of a run says.
-struct Row {
+struct RunRow {
     number: i64,
     token: u64,
     stop: u64,
 }
 
-fn find(transaction: &Connection, run: &RunId) -> Result<Option<Row>, rusqlite::Error> {
+fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlite::Error> {
     transaction
         .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
-        .query_row([run.as_str()], |row| Ok(Row { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
+        .query_row([run.as_str()], |row| Ok(RunRow { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
         .optional()
 }
 
 /// A transaction, who writes in it, and when.
-struct At<'t> {
+struct WriteContext<'t> {
     transaction: &'t Connection,
     path: &'t Path,
     holder: &'t str,
@@ -348,15 +358,15 @@ struct At<'t> {
 }
 
 /// What came of a request, or why nothing was written for it.
-type Answer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
+type WriteAnswer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
 
-impl At<'_> {
+impl WriteContext<'_> {
     /// Does one request. What the request itself is to blame for is found before anything is written for it.
-    fn do_one(&self, work: &Work, numbers: &mut HashMap<RunId, i64>) -> Answer<Done> {
+    fn do_one(&self, work: &WriteTask, numbers: &mut HashMap<RunId, i64>) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
-            Work::Create { run, graph, start, records } => return self.create(run, graph, start, records),
-            Work::Append { run, token, expected, records, status } => {
+            WriteTask::Create { run, graph, start, records } => return self.create(run, graph, start, records),
+            WriteTask::Append { run, token, expected, records, status } => {
                 let appended = self.append(run, *token, *expected, records, *status)?;
                 match &appended {
                     Ok((number, _)) if *status == Status::Running => numbers.insert(run.clone(), *number),
@@ -364,9 +374,9 @@ impl At<'_> {
                 };
                 return Ok(appended.map(|(_, done)| done));
             }
-            Work::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
+            WriteTask::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
                 None => return Ok(Err(StoreError::NotFound(run.clone()))),
-                Some(Row { number, token, stop }) if token == *seen => {
+                Some(RunRow { number, token, stop }) if token == *seen => {
                     let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
                     let stop = if *ignores_cancel { 0 } else { stop };
                     transaction
@@ -374,31 +384,31 @@ impl At<'_> {
                             "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1",
                         )?
                         .execute(params![number, next, holder, now, stop])?;
-                    Done::Leased { token: next, stops: stop != 0 }
+                    WriteOutcome::Leased { token: next, stops: stop != 0 }
                 }
-                Some(_) => Done::Raced,
+                Some(_) => WriteOutcome::Raced,
             },
-            Work::Release { run, token } => {
+            WriteTask::Release { run, token } => {
                 numbers.remove(run);
                 transaction
                     .prepare_cached("UPDATE runs SET holder = '' WHERE id = ?1 AND token = ?2 AND holder = ?3")?
                     .execute(params![run.as_str(), token, holder])?;
-                Done::Well
+                WriteOutcome::Well
             }
-            Work::Stop { run, token } => {
+            WriteTask::Stop { run, token } => {
                 let written = transaction
                     .prepare_cached(
                         "UPDATE runs SET stop = 1
                          WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status = 'running')",
                     )?
                     .execute(params![run.as_str(), token])?;
-                if written == 1 { Done::Well } else { Done::Raced }
+                if written == 1 { WriteOutcome::Well } else { WriteOutcome::Raced }
             }
-            Work::Hide { run, seen } => {
+            WriteTask::Hide { run, seen } => {
                 let tree: Vec<_> =
                     read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
                 if tree != *seen {
-                    return Ok(Ok(Done::Raced));
+                    return Ok(Ok(WriteOutcome::Raced));
                 }
                 let mut hide = transaction.prepare_cached(
                     // No run id has such a letter, so nobody finds it any more, and its name is free.
@@ -415,13 +425,13 @@ impl At<'_> {
                          ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
                     )?
                     .execute([highest])?;
-                Done::Well
+                WriteOutcome::Well
             }
-            Work::Sweep => sweep(transaction)?,
+            WriteTask::Sweep => sweep(transaction)?,
         }))
     }
 
-    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> Answer<Done> {
+    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
         if find(transaction, run)?.is_some() {
             return Ok(Err(StoreError::Exists(run.clone())));
@@ -450,7 +460,7 @@ impl At<'_> {
                 start.version,
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
-        Ok(Ok(Done::Leased { token, stops: false }))
+        Ok(Ok(WriteOutcome::Leased { token, stops: false }))
     }
 
     /// Appends records; returns where the run's row is too.
@@ -461,9 +471,9 @@ impl At<'_> {
         expected: u64,
         records: &[Sealed],
         status: Status,
-    ) -> Answer<(i64, Done)> {
+    ) -> WriteAnswer<(i64, WriteOutcome)> {
         let Self { transaction, holder, now, .. } = *self;
-        let Some(Row { number, token: current, stop }) = find(transaction, run)? else {
+        let Some(RunRow { number, token: current, stop }) = find(transaction, run)? else {
             return Ok(Err(gone(transaction, run, token)?));
         };
         if current != token {
@@ -490,7 +500,7 @@ impl At<'_> {
                  WHERE number = ?1 AND status <> ?2",
             )?
             .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
-        Ok(Ok((number, Done::Appended { stops: stop != 0 })))
+        Ok(Ok((number, WriteOutcome::Appended { stops: stop != 0 })))
     }
 
     /// Says that a run has the highest token that there is.
@@ -522,12 +532,12 @@ fn gone(transaction: &Connection, run: &RunId, token: u64) -> Result<StoreError,
 }
 
 /// Deletes some records of a run that was removed, and its row when there are none left.
-fn sweep(transaction: &Connection) -> Result<Done, rusqlite::Error> {
+fn sweep(transaction: &Connection) -> Result<WriteOutcome, rusqlite::Error> {
     let number: Option<i64> = transaction
         .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    let Some(number) = number else { return Ok(Done::Well) };
+    let Some(number) = number else { return Ok(WriteOutcome::Well) };
     let deleted = transaction
         .prepare_cached(
             "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
@@ -537,7 +547,7 @@ fn sweep(transaction: &Connection) -> Result<Done, rusqlite::Error> {
         transaction.prepare_cached("DELETE FROM runs WHERE number = ?1")?.execute([number])?;
     }
     // There may be more to do.
-    Ok(Done::Raced)
+    Ok(WriteOutcome::Raced)
 }
 
 /// Counts the records of a run: its last key tells.

@@ -3,7 +3,6 @@
 //! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there;
 //! nothing is looked at for templates again.
 
-use graph_model::shell;
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
 
@@ -12,7 +11,7 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 #[derive(Debug)]
-struct Params {
+struct BashParams {
     command: String,
     cwd: Option<String>,
     env: Option<IndexMap<String, String>>,
@@ -22,7 +21,7 @@ struct Params {
     ok_exit_codes: Vec<i64>,
 }
 
-graph_engine::__object!(Params {
+graph_engine::__object!(BashParams {
     0 command: "command",
     1 cwd: "cwd",
     2 env: "env",
@@ -33,7 +32,7 @@ graph_engine::__object!(Params {
 });
 
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
-    let params = Params::from_value(params)?;
+    let params = BashParams::from_value(params)?;
     let limits = Limits::of(params.timeout, params.output_limit)?;
     guard(call, &params)?;
     if params.command.contains('\0') {
@@ -42,15 +41,15 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     // Not in the `PATH` of the call: whoever chooses that would choose what is started.
     let mut process = Command::new(process::find_in_path("bash")?);
     process.arg("-c").arg(&params.command);
-    let Params { command, cwd, env, stdin, ok_exit_codes, .. } = params;
+    let BashParams { command, cwd, env, stdin, ok_exit_codes, .. } = params;
     let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
-    setting.execute(call, process, "bash", |name| shell::expands(&command, name)).await
+    setting.execute(call, process, "bash", |name| graph_shell::expands(&command, name)).await
 }
 
 /// Refuses a command in which values that somebody else chose would be read as code.
 ///
 /// The compiler asks the same of a command that stands in the graph. This is for commands and variables that are known only now.
-fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
+fn guard(call: &Call, params: &BashParams) -> Result<(), ActionError> {
     let untrusted = call.untrusted();
     if !untrusted.part("command").is_nothing() {
         return Err(ActionError::permanent(
@@ -58,7 +57,7 @@ fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
         ));
     }
     let foreign = process::foreign(params.env.as_ref(), untrusted);
-    match shell::scan(&params.command, &foreign).first() {
+    match graph_shell::scan(&params.command, &foreign).first() {
         Some(danger) => Err(process::refusal(danger)),
         None => Ok(()),
     }
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/bash.yaml"));
+        assert_contract::<BashParams>(include_str!("../../../graph-compiler/contracts/rye/bash.yaml"));
     }
 
     #[tokio::test]

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use graph_model::shell::{self, Argument};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{FromValue, IndexMap, Value};
+use graph_shell::ProgramArgument;
 use tokio::process::Command;
 
 use super::process::{self, Limits, Setting};
@@ -12,7 +12,7 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 #[derive(Debug)]
-struct Params {
+struct ExecParams {
     program: String,
     args: Vec<String>,
     cwd: Option<String>,
@@ -23,7 +23,7 @@ struct Params {
     ok_exit_codes: Vec<i64>,
 }
 
-graph_engine::__object!(Params {
+graph_engine::__object!(ExecParams {
     0 program: "program",
     1 args: "args" = "[]",
     2 cwd: "cwd",
@@ -35,7 +35,7 @@ graph_engine::__object!(Params {
 });
 
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
-    let params = Params::from_value(params)?;
+    let params = ExecParams::from_value(params)?;
     let limits = Limits::of(params.timeout, params.output_limit)?;
     guard(call, &params)?;
     let mut command = Command::new(find(&params.program)?);
@@ -43,7 +43,7 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
         return Err(ActionError::permanent("an argument cannot contain a zero byte"));
     }
     command.args(&params.args);
-    let Params { program, cwd, env, stdin, ok_exit_codes, .. } = params;
+    let ExecParams { program, cwd, env, stdin, ok_exit_codes, .. } = params;
     let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
     // No shell expands anything: a variable is there for the program to read.
     setting.execute(call, command, &format!("`{program}`"), |_| false).await
@@ -66,7 +66,7 @@ fn find(program: &str) -> Result<PathBuf, ActionError> {
 }
 
 /// Refuses to start a program that would read as code what somebody else chose.
-fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
+fn guard(call: &Call, params: &ExecParams) -> Result<(), ActionError> {
     let untrusted = call.untrusted();
     let of_program = untrusted.part("program");
     let of_args = untrusted.part("args");
@@ -74,17 +74,17 @@ fn guard(call: &Call, params: &Params) -> Result<(), ActionError> {
     let mut arguments = vec![argument(&params.program, of_program)];
     let parts: Vec<&Untrusted> = (0..params.args.len()).map(|at| of_args.part(&at.to_string())).collect();
     arguments.extend(params.args.iter().zip(parts).map(|(text, part)| argument(text, part)));
-    match shell::scan_program(&arguments, &foreign).first() {
+    match graph_shell::scan_program(&arguments, &foreign).first() {
         Some(danger) => Err(process::refusal(danger)),
         None => Ok(()),
     }
 }
 
-fn argument<'a>(text: &'a str, untrusted: &'a Untrusted) -> Argument<'a> {
+fn argument<'a>(text: &'a str, untrusted: &'a Untrusted) -> ProgramArgument<'a> {
     match untrusted {
-        Untrusted::Nothing => Argument { text, is_foreign: false },
-        Untrusted::Behind(beginning) => Argument { text: beginning, is_foreign: true },
-        Untrusted::Parts(_) => Argument { text: "", is_foreign: true },
+        Untrusted::Nothing => ProgramArgument { text, is_foreign: false },
+        Untrusted::Behind(beginning) => ProgramArgument { text: beginning, is_foreign: true },
+        Untrusted::Parts(_) => ProgramArgument { text: "", is_foreign: true },
     }
 }
 
@@ -155,6 +155,6 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../graph-compiler/contracts/rye/exec.yaml"));
+        assert_contract::<ExecParams>(include_str!("../../../graph-compiler/contracts/rye/exec.yaml"));
     }
 }

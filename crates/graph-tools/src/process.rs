@@ -11,7 +11,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use graph_model::shell;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::{IndexMap, Value};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -88,7 +87,7 @@ impl Limits {
 }
 
 /// What a process left.
-pub(super) struct Ended {
+pub(super) struct EndedProcess {
     /// The exit code; as shells do, 128 and the number of the signal where one ended the process.
     pub(super) code: i32,
     /// What it printed, without the newlines at the end.
@@ -97,7 +96,7 @@ pub(super) struct Ended {
     pub(super) stderr: String,
 }
 
-impl Ended {
+impl EndedProcess {
     /// Returns the result that commands have in common.
     pub(super) fn to_value(&self) -> Value {
         json!({"stdout": self.stdout, "stderr": self.stderr, "exit_code": self.code})
@@ -114,7 +113,7 @@ impl Ended {
 }
 
 /// Why a process was stopped before it ended.
-enum Stopped {
+enum ProcessStop {
     Timeout,
     Output,
     /// The watchdog ended first: the process would outlive the program.
@@ -127,7 +126,7 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
     // By these a program that does a thing once can tell that it is asked for the same thing again.
-    let [key, attempt] = shell::RESERVED;
+    let [key, attempt] = graph_shell::RESERVED;
     command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
 }
 
@@ -148,10 +147,10 @@ pub(super) fn environment(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(ActionError::permanent(format!("`{shown}` cannot be set as an environment variable")));
         }
-        if shell::RESERVED.contains(&name.as_str()) {
+        if graph_shell::RESERVED.contains(&name.as_str()) {
             return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and by no graph")));
         }
-        if !untrusted.part(name).is_nothing() && shell::is_read(name, expands(name)) {
+        if !untrusted.part(name).is_nothing() && graph_shell::is_read(name, expands(name)) {
             return Err(ActionError::permanent(format!(
                 "`{shown}` is refused in `env`: bash and programs decide by such a variable what they do, and its value does not \
                  come from the graph; give the value to a variable with another name"
@@ -163,15 +162,16 @@ pub(super) fn environment(
 }
 
 /// Returns which of the variables and whether the stdin of a call are somebody else's.
-pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> shell::Foreign {
+pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> graph_shell::Foreign {
     let of_env = untrusted.part("env");
     let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
     let is_foreign = |name: &str| !untrusted.part(name).is_nothing();
-    shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }.in_directory(is_foreign("cwd"))
+    graph_shell::Foreign { variables: names.cloned().collect(), stdin: is_foreign("stdin") }
+        .in_directory(is_foreign("cwd"))
 }
 
 /// Returns the refusal that a danger is.
-pub(super) fn refusal(danger: &shell::Danger) -> ActionError {
+pub(super) fn refusal(danger: &graph_shell::Danger) -> ActionError {
     ActionError::permanent(format!("the command is refused: {} {}; {}", danger.origin, danger.how, danger.how.help()))
 }
 
@@ -196,18 +196,18 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// A process that was started, and the group that it is in.
-pub(super) struct Running {
+pub(super) struct RunningProcess {
     child: Child,
     group: Group,
 }
 
 /// Starts `command` in a process group of its own; `stdin` says whether there is something for it to read.
-pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Running> {
+pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<RunningProcess> {
     let group = Group::new()?;
     let stdin = if stdin { Stdio::piped() } else { Stdio::null() };
     command.process_group(group.leader.as_raw_nonzero().get()).kill_on_drop(true);
     let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    Ok(Running { child, group })
+    Ok(RunningProcess { child, group })
 }
 
 /// Waits until a process that [`start`] started has ended, and collects what it printed.
@@ -215,8 +215,12 @@ pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Runni
 /// # Errors
 ///
 /// If it was stopped because of `limits`, or printed what is no text.
-pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Limits) -> Result<Ended, ActionError> {
-    let Running { mut child, mut group } = running;
+pub(super) async fn finish(
+    running: RunningProcess,
+    stdin: Option<Vec<u8>>,
+    limits: Limits,
+) -> Result<EndedProcess, ActionError> {
+    let RunningProcess { mut child, mut group } = running;
     let (out, err) = (Arc::default(), Arc::default());
     // Dropping the set stops the tasks, so nothing of a process that is not waited for stays.
     let mut pipes = JoinSet::new();
@@ -239,10 +243,10 @@ pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Lim
     let ended = tokio::select! {
         biased;
         // First: a process whose output is not read any more may end by that.
-        Some(()) = overflow.recv() => Err(Stopped::Output),
+        Some(()) = overflow.recv() => Err(ProcessStop::Output),
         status = child.wait() => Ok(status?),
-        _ = group.watchdog.wait() => Err(Stopped::Unguarded),
-        () = tokio::time::sleep(limits.time) => Err(Stopped::Timeout),
+        _ = group.watchdog.wait() => Err(ProcessStop::Unguarded),
+        () = tokio::time::sleep(limits.time) => Err(ProcessStop::Timeout),
     };
     // What the process left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
     group.kill();
@@ -252,13 +256,13 @@ pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Lim
         Err(stopped) => {
             child.wait().await?;
             return Err(match stopped {
-                Stopped::Timeout => {
+                ProcessStop::Timeout => {
                     ActionError::transient(format!("the command was stopped after {:?} (timeout)", limits.time))
                 }
-                Stopped::Unguarded => ActionError::permanent(
+                ProcessStop::Unguarded => ActionError::permanent(
                     "the command was stopped: it ended the process that would end it together with the program",
                 ),
-                Stopped::Output => ActionError::permanent(format!(
+                ProcessStop::Output => ActionError::permanent(format!(
                     "the command was stopped: it printed more than {} bytes",
                     limits.output
                 )),
@@ -272,7 +276,7 @@ pub(super) async fn finish(running: Running, stdin: Option<Vec<u8>>, limits: Lim
     if let Ok(()) = overflow.try_recv() {
         return Err(ActionError::permanent(format!("the command printed more than {} bytes", limits.output)));
     }
-    Ok(Ended { code: exit_code(status), stdout: text(&out, "stdout")?, stderr: text(&err, "stderr")? })
+    Ok(EndedProcess { code: exit_code(status), stdout: text(&out, "stdout")?, stderr: text(&err, "stderr")? })
 }
 
 fn exit_code(status: ExitStatus) -> i32 {

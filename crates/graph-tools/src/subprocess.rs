@@ -13,7 +13,7 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 use tokio::process::Command;
 
-use super::process::{self, Ended, Limits};
+use super::process::{self, EndedProcess, Limits};
 use super::{ToolConfig, config};
 use graph_engine::ActionError;
 use graph_engine::Call;
@@ -29,7 +29,7 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
     let mut command = Command::new(&path);
     command.args(arguments);
     process::small_environment(&mut command, call);
-    let own = |name: &str| graph_model::shell::RESERVED.contains(&name);
+    let own = |name: &str| graph_shell::RESERVED.contains(&name);
     command.envs(spec.env.iter().filter(|(name, _)| !own(name)).map(|(name, value)| (name, value)));
     if let Some(cwd) = &spec.cwd {
         let directory = below_programs(cwd, config(call))?;
@@ -56,7 +56,7 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
 /// # Errors
 ///
 /// If it is JSON with a name twice in an object, or a whole number that cannot be kept exactly.
-fn result(ended: &Ended) -> Result<Value, ActionError> {
+fn result(ended: &EndedProcess) -> Result<Value, ActionError> {
     match read_json(&ended.stdout) {
         Ok(value) => Ok(value),
         Err(JsonError::Syntax(_)) => Ok(ended.to_value()),

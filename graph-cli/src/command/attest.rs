@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_runtime::{Attestation, RunId, Store, attest};
 
-use super::kept::{Kept, Opened, verifying_key};
+use super::kept::{Kept, OpenedStore, verifying_key};
 use super::stored::{self, Access};
-use super::verify_run::{Problem, prove};
+use super::verify_run::{ProofProblem, prove};
 use super::{read, replace, signing_key};
-use crate::outcome::{Done, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult};
 
 #[derive(Args)]
-pub(crate) struct Attest {
+pub(crate) struct AttestArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -32,30 +32,30 @@ pub(crate) struct Attest {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Attest) -> Done {
+pub(crate) fn run(arguments: &AttestArguments) -> CommandResult {
     let by = signing_key(arguments.key.as_ref())?;
-    let Attest { run, graph, kept, files_key, .. } = arguments;
+    let AttestArguments { run, graph, kept, files_key, .. } = arguments;
     let opened = kept.open()?;
     let machine = match prove(kept, &opened, run, graph.as_deref(), files_key.as_deref())? {
         Ok(proof) => proof.machine,
         Err(problems) => {
-            for Problem { run, what } in problems {
+            for ProofProblem { run, what } in problems {
                 err!("error: run {run} in {kept}: {what}; what is not proven is not attested");
             }
-            return Ok(Outcome::Problems);
+            return Ok(CommandOutcome::Problems);
         }
     };
-    let Opened { tokio, store, key, seal, .. } = &opened;
+    let OpenedStore { tokio, store, key, seal, .. } = &opened;
     let envelope = tokio.block_on(attest(machine, run, &**store, key, seal.as_ref(), &by))?;
     match &arguments.output {
         Some(path) => replace(path, &format!("{envelope}\n"))?,
         None => out!("{envelope}"),
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 #[derive(Args)]
-pub(crate) struct VerifyAttestation {
+pub(crate) struct VerifyAttestationArguments {
     /// The attestation's file
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -70,12 +70,12 @@ pub(crate) struct VerifyAttestation {
     json: bool,
 }
 
-pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
+pub(crate) fn verify(arguments: &VerifyAttestationArguments) -> CommandResult {
     let shown = arguments.file.display();
     let key = verifying_key(arguments.public_key.as_deref())?;
     let refused = |error: &dyn std::fmt::Display| {
         err!("error: {shown}: {error}");
-        Ok(Outcome::Problems)
+        Ok(CommandOutcome::Problems)
     };
     let attestation = match Attestation::verify(&read(&arguments.file)?, &key) {
         Ok(attestation) => attestation,
@@ -93,7 +93,7 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
     }
     if arguments.json {
         out!("{}", attestation.statement);
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let Attestation { run, status, steps, graph, digest, by, records, .. } = &attestation;
     let since = match since {
@@ -105,5 +105,5 @@ pub(crate) fn verify(arguments: &VerifyAttestation) -> Done {
         "{run}: {} after {steps} steps, as `{graph}` ({digest:.12}) allows; {records} records; {by} attests to it{since}",
         status.name()
     );
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }

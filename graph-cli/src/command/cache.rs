@@ -11,29 +11,29 @@ use serde_json::{Value, json};
 
 use super::kept::verifying_key;
 use super::{project_here, stored};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Caches {
     /// List what is kept
-    Ls(Ls),
+    Ls(CacheLsArguments),
     /// Remove it, so that calls are made again
-    Clear(Clear),
+    Clear(CacheClearArguments),
 }
 
 #[derive(Args)]
-pub(crate) struct Ls {
+pub(crate) struct CacheLsArguments {
     #[command(flatten)]
-    of: Of,
+    of: CacheArguments,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct Clear {
+pub(crate) struct CacheClearArguments {
     #[command(flatten)]
-    of: Of,
+    of: CacheArguments,
     /// Only results of nodes of this graph
     #[arg(long, value_name = "ID")]
     graph: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct Clear {
 
 /// Which cache, and who signed what is in it.
 #[derive(Args)]
-struct Of {
+struct CacheArguments {
     /// The directory in whose .ai the results are [default: the nearest one above the working directory that holds .ai]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -63,13 +63,13 @@ struct Of {
 }
 
 /// An entry: what it says, or why it would not be used.
-struct Found {
+struct FoundEntry {
     key: Digest,
     bytes: usize,
     entry: Result<CacheEntry, String>,
 }
 
-impl Found {
+impl FoundEntry {
     /// Says what it is on a line.
     fn line(&self) -> String {
         match &self.entry {
@@ -93,8 +93,8 @@ impl Found {
     }
 }
 
-impl Of {
-    fn open(&self) -> Result<(ProjectCache, Vec<Found>), Error> {
+impl CacheArguments {
+    fn open(&self) -> Result<(ProjectCache, Vec<FoundEntry>), Error> {
         let cache = ProjectCache::in_directory(project_here(self.cache.as_ref(), "--cache DIR")?)?;
         let keys = cache.keys()?;
         let signer = verifying_key(self.public_key.as_deref())?;
@@ -108,45 +108,45 @@ impl Of {
                 }
                 Err(error) => (0, Err(Error::from(error).to_string())),
             };
-            all.push(Found { key, bytes, entry });
+            all.push(FoundEntry { key, bytes, entry });
         }
         Ok((cache, all))
     }
 }
 
-pub(crate) fn run(caches: &Caches) -> Done {
+pub(crate) fn run(caches: &Caches) -> CommandResult {
     match caches {
         Caches::Ls(ls) => self::ls(ls),
         Caches::Clear(clear) => self::clear(clear),
     }
 }
 
-fn ls(arguments: &Ls) -> Done {
+fn ls(arguments: &CacheLsArguments) -> CommandResult {
     let (_, all) = arguments.of.open()?;
     if arguments.json {
-        let shown: Vec<Value> = all.iter().map(Found::as_json).collect();
+        let shown: Vec<Value> = all.iter().map(FoundEntry::as_json).collect();
         out!("{:#}", json!({"success": true, "entries": shown, "count": all.len()}));
     } else {
         all.iter().for_each(|found| out!("{}", found.line()));
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
-fn clear(arguments: &Clear) -> Done {
+fn clear(arguments: &CacheClearArguments) -> CommandResult {
     let (cache, all) = arguments.of.open()?;
-    let Clear { graph, node, older_than, dry_run, .. } = arguments;
+    let CacheClearArguments { graph, node, older_than, dry_run, .. } = arguments;
     let is_one_of = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted == is);
     let now = SystemTime::now();
     let is_old = |entry: &CacheEntry| {
         let age = || now.duration_since(timestamp::parse(&entry.cached_at)?).ok();
         older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
     };
-    let is_meant = |found: &&Found| match &found.entry {
+    let is_meant = |found: &&FoundEntry| match &found.entry {
         Ok(entry) => is_one_of(graph, &entry.graph) && is_one_of(node, &entry.node) && is_old(entry),
         // Whose it is, and of when, nobody vouches for.
         Err(_) => graph.is_none() && node.is_none() && older_than.is_none(),
     };
-    let meant: Vec<&Found> = all.iter().filter(is_meant).collect();
+    let meant: Vec<&FoundEntry> = all.iter().filter(is_meant).collect();
     if !dry_run {
         meant.iter().try_for_each(|found| cache.remove(&found.key))?;
     }
@@ -154,12 +154,12 @@ fn clear(arguments: &Clear) -> Done {
         let keys: Vec<Digest> = meant.iter().map(|found| found.key).collect();
         let result = json!({"success": true, "dry_run": dry_run, "removed": keys, "count": keys.len()});
         out!("{result:#}");
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let done = if *dry_run { "would remove" } else { "removed" };
     meant.iter().for_each(|found| out!("{done} {}", found.line()));
     let (count, left) = (meant.len(), all.len() - meant.len());
     let results = if count == 1 { "result" } else { "results" };
     out!("{done} {count} {results}; {left} stay");
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }

@@ -11,13 +11,13 @@ use graph_runtime::{RunId, SqliteStore, Store};
 use serde_json::json;
 
 use super::stored::{self, Access};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 /// How often a run that is waited for is looked at.
 const PACE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
-pub(crate) struct Cancel {
+pub(crate) struct CancelArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -36,11 +36,11 @@ fn seconds(text: &str) -> Result<Duration, duration::DurationError> {
     text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))
 }
 
-pub(crate) fn run(arguments: &Cancel) -> Done {
+pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
     let done = stored::tokio()?.block_on(attempt(arguments));
     match &done {
         Ok((holder, found)) if arguments.json => {
-            let Cancel { run, .. } = arguments;
+            let CancelArguments { run, .. } = arguments;
             let status = found.as_ref().map_or(Status::Running, |found| found.status).name();
             let pid = holder.as_ref().and_then(|holder| holder.process);
             out!("{:#}", json!({"success": true, "run_id": run, "pid": pid, "method": "store", "status": status}));
@@ -60,11 +60,11 @@ pub(crate) fn run(arguments: &Cancel) -> Done {
         }
         Err(_) => {}
     }
-    done.map(|_| Outcome::Well)
+    done.map(|_| CommandOutcome::Well)
 }
 
 /// Asks; returns who was asked, and how the run stands then if it was waited for.
-async fn attempt(arguments: &Cancel) -> Result<(Option<Holder>, Option<RunSummary>), Error> {
+async fn attempt(arguments: &CancelArguments) -> Result<(Option<Holder>, Option<RunSummary>), Error> {
     let store = stored::open(&arguments.store, Access::Write).await?;
     let holder = store.find(&arguments.run).await?.holder;
     store.cancel(&arguments.run).await?;

@@ -12,17 +12,17 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, ValueEnum};
 
-use crate::outcome::{Done, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult};
 use findings::{Findings, Trees};
 
 #[derive(Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckArguments {
     /// Graphs, or directories of graphs
     #[arg(value_name = "PATH", default_value = "graphs")]
     paths: Vec<PathBuf>,
     /// How to say what was found; json and sarif are one document on stdout
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Human)]
-    format: Format,
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = FindingsFormat::Human)]
+    format: FindingsFormat,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Check {
 
 /// How findings are said.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum FindingsFormat {
     /// For people, in a terminal
     Human,
     /// For programs
@@ -51,27 +51,27 @@ enum Format {
     Sarif,
 }
 
-impl Check {
-    fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
+impl CheckArguments {
+    fn format(&self) -> FindingsFormat {
+        if self.json { FindingsFormat::Json } else { self.format }
     }
 
     /// Says what was found, and whether all is well.
-    fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> Outcome {
+    fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> CommandOutcome {
         match self.format() {
-            Format::Human => human::report(findings, fixed, self.budget),
-            Format::Json => out!("{:#}", json::document(findings, fixed, self.budget)),
-            Format::Sarif => out!("{:#}", sarif::document(findings)),
+            FindingsFormat::Human => human::report(findings, fixed, self.budget),
+            FindingsFormat::Json => out!("{:#}", json::document(findings, fixed, self.budget)),
+            FindingsFormat::Sarif => out!("{:#}", sarif::document(findings)),
         }
         let (errors, warnings) = findings.counts();
-        Outcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))
+        CommandOutcome::of(errors == 0 && (warnings == 0 || !self.deny_warnings))
     }
 }
 
-pub(crate) fn run(arguments: &Check) -> Done {
-    if arguments.watch && arguments.format() != Format::Human {
+pub(crate) fn run(arguments: &CheckArguments) -> CommandResult {
+    if arguments.watch && arguments.format() != FindingsFormat::Human {
         let message = "`--watch` is for people: it cannot be used with `--format json` or `--format sarif`";
-        crate::Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, message).exit();
+        crate::CommandLine::command().error(clap::error::ErrorKind::ArgumentConflict, message).exit();
     }
     if arguments.watch {
         return watch::run(arguments);

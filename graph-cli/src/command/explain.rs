@@ -4,35 +4,35 @@ use clap::Args;
 use graph_compiler::code::{ALL, Code, Level};
 use graph_compiler::diagnostic::nearest;
 
-use crate::outcome::{Done, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult};
 
 /// How many characters a line has.
 const WIDTH: usize = 100;
 
 #[derive(Args)]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArguments {
     /// A code, as G0102; 102 will do. Without one, all codes are listed
     #[arg(value_name = "CODE")]
     code: Option<String>,
 }
 
-pub(crate) fn run(arguments: &Explain) -> Done {
+pub(crate) fn run(arguments: &ExplainArguments) -> CommandResult {
     let Some(written) = &arguments.code else {
         for code in ALL {
             let level = code.lint.map_or("error", Level::name);
             out!("{}  {level:<5}  {}", code.id, code.title);
         }
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     };
     let id = full(written);
     let Some(code) = Code::named(&id) else {
         let near = nearest(&id, ALL.iter().map(|code| code.id));
         let hint = near.map_or("`graph explain` lists all codes".to_owned(), |near| format!("did you mean `{near}`?"));
         err!("error: there is no code `{written}`; {hint}");
-        return Ok(Outcome::Problems);
+        return Ok(CommandOutcome::Problems);
     };
     out!("{}: {}\n\n{}", code.id, code.title, code.text(WIDTH));
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 /// Writes out what people shorten: `g102`, `102` and `G102` are `G0102`.

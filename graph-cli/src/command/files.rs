@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 use super::kept::{not_filed, own_graph, public_key, verifying_key};
 use super::stored::{self, Access};
 use super::{project_here, signing_key};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Files {
     /// Write the files of runs anew from their journals
-    Rebuild(Rebuild),
+    Rebuild(FilesRebuildArguments),
     /// Verify the files of a run, and compare them with its journal
-    Verify(Verify),
+    Verify(FilesVerifyArguments),
 }
 
 #[derive(Args)]
-pub(crate) struct Rebuild {
+pub(crate) struct FilesRebuildArguments {
     /// The runs
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text), required_unless_present = "all")]
     runs: Vec<RunId>,
@@ -35,7 +35,7 @@ pub(crate) struct Rebuild {
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
     #[command(flatten)]
-    of: Of,
+    of: FilesArguments,
     /// The secret key that signs the files [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) struct Rebuild {
 }
 
 #[derive(Args)]
-pub(crate) struct Verify {
+pub(crate) struct FilesVerifyArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -53,7 +53,7 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
     #[command(flatten)]
-    of: Of,
+    of: FilesArguments,
     /// The public key of who signed the files, a PEM file [default: that of who ran it]
     #[arg(long, value_name = "FILE")]
     files_key: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub(crate) struct Verify {
 
 /// Whose files, and of which runs.
 #[derive(Args)]
-struct Of {
+struct FilesArguments {
     /// The public key of who ran them, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -77,7 +77,7 @@ struct Of {
 }
 
 /// What the commands work with.
-struct Desk {
+struct FilesDesk {
     tokio: tokio::runtime::Runtime,
     /// Where the journals are.
     store: Box<dyn Store>,
@@ -86,9 +86,9 @@ struct Desk {
     project: PathBuf,
 }
 
-impl Of {
+impl FilesArguments {
     /// Opens the store, or in its place the files themselves.
-    fn open(&self, store: Option<&Path>) -> Result<Desk, Error> {
+    fn open(&self, store: Option<&Path>) -> Result<FilesDesk, Error> {
         let project = project_here(self.project.as_ref(), "--project DIR")?;
         let key = verifying_key(self.public_key.as_deref())?;
         let tokio = stored::tokio()?;
@@ -96,24 +96,24 @@ impl Of {
             Some(path) => Box::new(tokio.block_on(stored::open(path, Access::Read))?),
             None => Box::new(ProjectStore::in_directory(&project)?),
         };
-        Ok(Desk { tokio, store, key, project })
+        Ok(FilesDesk { tokio, store, key, project })
     }
 
     /// Loads the graph of a run.
-    fn machine(&self, desk: &Desk, run: &RunId) -> Result<Interpreted, Error> {
+    fn machine(&self, desk: &FilesDesk, run: &RunId) -> Result<Interpreted, Error> {
         let records = desk.tokio.block_on(desk.store.load(run))?;
         own_graph(&records, self.graph.as_deref(), "--graph")
     }
 }
 
-pub(crate) fn run(files: &Files) -> Done {
+pub(crate) fn run(files: &Files) -> CommandResult {
     match files {
         Files::Rebuild(rebuild) => self::rebuild(rebuild),
         Files::Verify(verify) => self::verify(verify),
     }
 }
 
-fn rebuild(arguments: &Rebuild) -> Done {
+fn rebuild(arguments: &FilesRebuildArguments) -> CommandResult {
     let desk = arguments.of.open(Some(&arguments.store))?;
     let files = ProjectFiles::in_directory(&desk.project, signing_key(arguments.key.as_ref())?)?;
     let listed = desk.tokio.block_on(desk.store.list())?;
@@ -144,16 +144,21 @@ fn rebuild(arguments: &Rebuild) -> Done {
     } else {
         rebuilt.iter().for_each(|run| out!("rebuilt the files of {run}"));
     }
-    Ok(Outcome::of(failed.is_empty()))
+    Ok(CommandOutcome::of(failed.is_empty()))
 }
 
-fn rebuild_one(arguments: &Rebuild, desk: &Desk, files: &ProjectFiles, run: &RunId) -> Result<(), Error> {
+fn rebuild_one(
+    arguments: &FilesRebuildArguments,
+    desk: &FilesDesk,
+    files: &ProjectFiles,
+    run: &RunId,
+) -> Result<(), Error> {
     let machine = arguments.of.machine(desk, run)?;
     Ok(desk.tokio.block_on(files.rebuild(&*desk.store, &desk.key, run, machine.graph()))?)
 }
 
 /// What was found of a run's files.
-struct Found {
+struct FilesFindings {
     graph: Option<String>,
     /// The files that are not what the journal says.
     differing: Vec<PathBuf>,
@@ -161,12 +166,12 @@ struct Found {
     signed: Result<u64, String>,
 }
 
-fn verify(arguments: &Verify) -> Done {
-    let Verify { run, store, of, files_key, json } = arguments;
+fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
+    let FilesVerifyArguments { run, store, of, files_key, json } = arguments;
     let desk = of.open(store.as_deref())?;
     let signer = files_key.as_deref().map(public_key).transpose()?.unwrap_or_else(|| desk.key.clone());
     let found = look(arguments, &desk, &signer)?;
-    let Found { graph, differing, signed } = &found;
+    let FilesFindings { graph, differing, signed } = &found;
     let is_well = differing.is_empty() && signed.is_ok();
     if *json {
         let (bytes, problem) = (signed.as_ref().ok(), signed.as_ref().err());
@@ -187,7 +192,7 @@ fn verify(arguments: &Verify) -> Done {
     if let (false, Some(store)) = (is_well, store) {
         err!("help: `graph files rebuild {run} --store {}`", store.display());
     }
-    Ok(Outcome::of(is_well))
+    Ok(CommandOutcome::of(is_well))
 }
 
 /// Looks at the files of a run.
@@ -195,12 +200,12 @@ fn verify(arguments: &Verify) -> Done {
 /// # Errors
 ///
 /// If something cannot be read, or the run is at work.
-fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Error> {
-    let Verify { run, store, of, .. } = arguments;
-    let Desk { tokio, store: journals, key, project } = desk;
+fn look(arguments: &FilesVerifyArguments, desk: &FilesDesk, signer: &PublicKey) -> Result<FilesFindings, Error> {
+    let FilesVerifyArguments { run, store, of, .. } = arguments;
+    let FilesDesk { tokio, store: journals, key, project } = desk;
     // A journal that is one of the files may be what was changed.
     let changed = |error: Error| match store {
-        None => Ok(Found { graph: None, differing: Vec::new(), signed: Err(error.to_string()) }),
+        None => Ok(FilesFindings { graph: None, differing: Vec::new(), signed: Err(error.to_string()) }),
         Some(_) => Err(error),
     };
     let summary = match tokio.block_on(journals.find(run)) {
@@ -220,5 +225,5 @@ fn look(arguments: &Verify, desk: &Desk, signer: &PublicKey) -> Result<Found, Er
     let graph = GraphId::new(&*summary.graph)?;
     let signed = files.verify(&graph, run, &KeyRing::of(signer, "the key of the files"));
     let signed = signed.map(|(item, _)| item.transcript.bytes).map_err(|error| Error::from(error).to_string());
-    Ok(Found { graph: Some(summary.graph), differing, signed })
+    Ok(FilesFindings { graph: Some(summary.graph), differing, signed })
 }

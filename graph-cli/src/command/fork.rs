@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::kept::own_graph;
 use super::signing_key;
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ForkArguments {
     /// The run that it begins in
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -55,7 +55,7 @@ fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((key.to_owned(), value))
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Done {
+pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     if !arguments.store.is_file() {
         return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
     }
@@ -93,5 +93,5 @@ pub(crate) fn run(arguments: &Arguments) -> Done {
         let store = arguments.store.display();
         out!("{run} begins in {}; go on with `graph run GRAPH --store {store} --resume {run}`", arguments.run);
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }

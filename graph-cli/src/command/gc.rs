@@ -10,10 +10,10 @@ use graph_runtime::{RunId, Store};
 use serde_json::json;
 
 use super::stored::{self, Access};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Gc {
+pub(crate) struct GcArguments {
     /// The SQLite file that keeps the runs
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
@@ -50,7 +50,7 @@ struct Removed {
     bytes: (u64, u64),
 }
 
-pub(crate) fn run(arguments: &Gc) -> Done {
+pub(crate) fn run(arguments: &GcArguments) -> CommandResult {
     let Removed { runs, shrunk, bytes } = stored::tokio()?.block_on(attempt(arguments))?;
     if arguments.json {
         out!(
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Gc) -> Done {
                 "shrunk": shrunk, "bytes_before": bytes.0, "bytes": bytes.1,
             })
         );
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let done = if arguments.dry_run { "would remove" } else { "removed" };
     for run in &runs {
@@ -76,15 +76,15 @@ pub(crate) fn run(arguments: &Gc) -> Done {
     };
     let count = runs.len();
     out!("{done} {count} {} with those inside{size}", if count == 1 { "run" } else { "runs" });
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
-async fn attempt(arguments: &Gc) -> Result<Removed, Error> {
+async fn attempt(arguments: &GcArguments) -> Result<Removed, Error> {
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let store = stored::open(&arguments.store, access).await?;
     let size = || std::fs::metadata(&arguments.store).map_or(0, |data| data.len());
     let before = size();
-    let Gc { older_than, keep, status, .. } = arguments;
+    let GcArguments { older_than, keep, status, .. } = arguments;
     let retention = Retention { older_than: *older_than, statuses: status.clone(), keep: *keep };
     let mut runs = retention.pick(&store.list().await?, SystemTime::now());
     if arguments.dry_run {

@@ -20,7 +20,7 @@ use crate::outcome::Error;
 #[derive(Args)]
 pub(crate) struct Kept {
     #[command(flatten)]
-    place: Place,
+    place: RunLocation,
     /// The public key of who ran it, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub(crate) struct Kept {
 /// Where runs are read.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Place {
+struct RunLocation {
     /// The SQLite file that keeps it
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
@@ -42,7 +42,7 @@ struct Place {
 }
 
 /// A store that was opened to be read.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) tokio: tokio::runtime::Runtime,
     pub(crate) store: Box<dyn Store>,
     /// The same, if it is the files of a project.
@@ -53,7 +53,7 @@ pub(crate) struct Opened {
 
 impl Kept {
     /// Opens the store and reads the keys. A store that is not there is not made.
-    pub(crate) fn open(&self) -> Result<Opened, Error> {
+    pub(crate) fn open(&self) -> Result<OpenedStore, Error> {
         let key = verifying_key(self.public_key.as_deref())?;
         let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
         let tokio = stored::tokio()?;
@@ -65,7 +65,7 @@ impl Kept {
                 return Err(Error::new("name a store with `--store FILE`, or a project with `--files DIR`"));
             }
         };
-        Ok(Opened { tokio, store, files, key, seal })
+        Ok(OpenedStore { tokio, store, files, key, seal })
     }
 }
 

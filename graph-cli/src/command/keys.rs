@@ -10,37 +10,37 @@ use graph_model::timestamp;
 use graph_runtime::SealKey;
 
 use super::{own_key_directory, read, replace, signing_key};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Keys {
     /// Make a key pair of your own
-    Generate(Generate),
+    Generate(KeysGenerateArguments),
     /// Make a key that seals secrets in the stores of runs
-    Seal(Seal),
+    Seal(KeysSealArguments),
     /// Trust a public key: your own, or the one in a PEM file
-    Trust(Trust),
+    Trust(KeysTrustArguments),
     /// Revoke a trusted key: nothing it signed is trusted any more
-    Revoke(Revoke),
+    Revoke(KeysRevokeArguments),
     /// List the trusted keys
-    List(List),
+    List(KeysListArguments),
 }
 
 #[derive(Args)]
-pub(crate) struct Generate {
+pub(crate) struct KeysGenerateArguments {
     /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else .ai/config/keys/signing in USER_SPACE or the home directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
-pub(crate) struct Seal {
+pub(crate) struct KeysSealArguments {
     /// The file to write it to; it must not exist yet
     file: PathBuf,
 }
 
 #[derive(Args)]
-pub(crate) struct Trust {
+pub(crate) struct KeysTrustArguments {
     /// The public key's PEM file; your own public key if not given
     public_key: Option<PathBuf>,
     /// Who owns the key
@@ -55,7 +55,7 @@ pub(crate) struct Trust {
 }
 
 #[derive(Args)]
-pub(crate) struct Revoke {
+pub(crate) struct KeysRevokeArguments {
     /// The fingerprint of the key
     fingerprint: String,
     /// The directory of trusted keys
@@ -67,13 +67,13 @@ pub(crate) struct Revoke {
 }
 
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct KeysListArguments {
     /// The directory of trusted keys
     #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
     keys: PathBuf,
 }
 
-pub(crate) fn run(keys: Keys) -> Done {
+pub(crate) fn run(keys: Keys) -> CommandResult {
     match keys {
         Keys::Generate(generate) => self::generate(generate),
         Keys::Seal(seal) => self::seal(&seal),
@@ -83,7 +83,7 @@ pub(crate) fn run(keys: Keys) -> Done {
     }
 }
 
-fn generate(generate: Generate) -> Done {
+fn generate(generate: KeysGenerateArguments) -> CommandResult {
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
     match key.save(&directory) {
@@ -94,23 +94,23 @@ fn generate(generate: Generate) -> Done {
                 return Err(exists.into());
             }
             out!("wrote the public key of {} in {} again", key.public().fingerprint(), directory.display());
-            return Ok(Outcome::Well);
+            return Ok(CommandOutcome::Well);
         }
         saved => saved?,
     }
     out!("made the key {} in {}", key.public().fingerprint(), directory.display());
     out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
-fn seal(seal: &Seal) -> Done {
+fn seal(seal: &KeysSealArguments) -> CommandResult {
     let key = SealKey::generate().map_err(Error::from)?;
     key.save(&seal.file).map_err(Error::from)?;
     out!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
-fn trust(trust: &Trust) -> Done {
+fn trust(trust: &KeysTrustArguments) -> CommandResult {
     let signer = signing_key(trust.key.as_ref())?;
     let public = match &trust.public_key {
         Some(path) => {
@@ -121,10 +121,10 @@ fn trust(trust: &Trust) -> Done {
     let file = KeyFile::new(public, &trust.owner);
     let path = write(&trust.keys, &file, &signer)?;
     out!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
-fn revoke(revoke: &Revoke) -> Done {
+fn revoke(revoke: &KeysRevokeArguments) -> CommandResult {
     let fingerprint: Fingerprint =
         revoke.fingerprint.parse().map_err(|error| Error::new(format!("`{}`: {error}", revoke.fingerprint)))?;
     let (ring, ..) = KeyRing::load(&[&revoke.keys]);
@@ -139,13 +139,13 @@ fn revoke(revoke: &Revoke) -> Done {
     };
     if let Some(at) = &file.revoked_at {
         out!("{fingerprint} ({}) was revoked on {at} already", file.owner);
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let signer = signing_key(revoke.key.as_ref())?;
     let file = KeyFile { revoked_at: Some(timestamp::seconds(SystemTime::now())), ..file.clone() };
     let path = write(&revoke.keys, &file, &signer)?;
     out!("revoked {fingerprint} ({}) in {}", file.owner, path.display());
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 /// Writes a key's file, if the tree will accept it: it must be signed by itself or by a key that is trusted there.
@@ -165,7 +165,7 @@ fn write(directory: &Path, file: &KeyFile, signer: &SecretKey) -> Result<PathBuf
     Ok(path)
 }
 
-fn list(list: &List) -> Done {
+fn list(list: &KeysListArguments) -> CommandResult {
     let (ring, rejected, read) = KeyRing::load(&[&list.keys]);
     if read.is_empty() && rejected.is_empty() {
         out!("no keys in {}", list.keys.display());
@@ -180,5 +180,5 @@ fn list(list: &List) -> Done {
     for key in &rejected {
         err!("error: {} is refused: {}", key.path.display(), key.error);
     }
-    Ok(Outcome::of(rejected.is_empty()))
+    Ok(CommandOutcome::of(rejected.is_empty()))
 }

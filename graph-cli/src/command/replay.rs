@@ -7,11 +7,11 @@ use graph_runtime::RunId;
 use graph_runtime::travel::{Departure, Deviation, Replay, TravelError, replay};
 use serde_json::{Value, json};
 
-use super::kept::{Kept, Opened, load, own_graph};
-use crate::outcome::{Done, Error, Outcome};
+use super::kept::{Kept, OpenedStore, load, own_graph};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ReplayArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -28,8 +28,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Done {
-    let Opened { tokio, store, key, seal, .. } = arguments.kept.open()?;
+pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
+    let OpenedStore { tokio, store, key, seal, .. } = arguments.kept.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
     let changed = load(&arguments.graph)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Done {
     } else {
         say(&arguments.run, &replayed);
     }
-    Ok(Outcome::of(replayed.deviations.is_empty() && replayed.stopped.is_none()))
+    Ok(CommandOutcome::of(replayed.deviations.is_empty() && replayed.stopped.is_none()))
 }
 
 fn say(run: &RunId, replayed: &Replay) {

@@ -39,7 +39,7 @@ const PROBLEMS: u8 = 1;
 const USAGE: u8 = 2;
 
 #[derive(Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// The graph's file, or its id in the tree `graphs`
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -73,7 +73,7 @@ pub(crate) struct Run {
     ignore_cancel: bool,
     /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
-    durability: Mode,
+    durability: DurabilityMode,
     /// The graph as it was, to say what was changed where it is not the graph of the run that is to go on
     #[arg(long, value_name = "FILE")]
     old_graph: Option<PathBuf>,
@@ -150,18 +150,18 @@ pub(crate) struct Run {
 
 /// When a step counts as taken.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Mode {
+enum DurabilityMode {
     Sync,
     Async,
     Exit,
 }
 
-impl From<Mode> for Durability {
-    fn from(mode: Mode) -> Self {
+impl From<DurabilityMode> for Durability {
+    fn from(mode: DurabilityMode) -> Self {
         match mode {
-            Mode::Sync => Self::Sync,
-            Mode::Async => Self::Async,
-            Mode::Exit => Self::Exit,
+            DurabilityMode::Sync => Self::Sync,
+            DurabilityMode::Async => Self::Async,
+            DurabilityMode::Exit => Self::Exit,
         }
     }
 }
@@ -177,13 +177,13 @@ fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
 }
 
 /// What is printed, and the exit code.
-struct Ended {
+struct RunReport {
     result: Value,
     code: u8,
 }
 
 /// Why there is no run, or no result of it.
-struct Failure {
+struct RunCommandFailure {
     code: u8,
     error: String,
     /// Whether stderr has said it.
@@ -191,7 +191,7 @@ struct Failure {
     run: Option<RunId>,
 }
 
-impl Failure {
+impl RunCommandFailure {
     fn new(code: u8, error: impl fmt::Display) -> Self {
         Self { code, error: error.to_string(), shown: false, run: None }
     }
@@ -216,19 +216,19 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for RunCommandFailure {
     fn from(error: Error) -> Self {
         Self::new(UNDONE, error)
     }
 }
 
-pub(crate) fn run(arguments: &Run) -> ExitCode {
+pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     let done = if arguments.background { background::start() } else { attempt(arguments) };
     let ended = done.unwrap_or_else(|failure| {
         if !failure.shown {
             err!("error: {}", failure.error);
         }
-        Ended { result: failure.result(), code: failure.code }
+        RunReport { result: failure.result(), code: failure.code }
     });
     print(&ended.result, arguments.pretty, ended.code)
 }
@@ -236,7 +236,7 @@ pub(crate) fn run(arguments: &Run) -> ExitCode {
 /// Prints the one JSON value for a command line that clap refused with `message`.
 pub(crate) fn refuse(message: &str) {
     let error = message.lines().next().unwrap_or_default();
-    let failure = Failure::usage(error.strip_prefix("error: ").unwrap_or(error));
+    let failure = RunCommandFailure::usage(error.strip_prefix("error: ").unwrap_or(error));
     // The code is clap's, which is the same.
     print(&failure.result(), false, failure.code);
 }
@@ -253,7 +253,7 @@ fn print(result: &Value, pretty: bool, code: u8) -> ExitCode {
     }
 }
 
-fn attempt(arguments: &Run) -> Result<Ended, Failure> {
+fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     if arguments.detached {
         background::detach()?;
     }
@@ -268,15 +268,21 @@ fn attempt(arguments: &Run) -> Result<Ended, Failure> {
     let handover = Handover::default();
     let builder = equip(arguments, &library, &places, &authority, &handover, voice)?;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let tokio = tokio.map_err(|error| Failure::of(UNDONE, error))?;
-    let ended = tokio.block_on(go(arguments, builder, handover, Subject { graph, begun }, &places, &authority, voice));
+    let tokio = tokio.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    let ended =
+        tokio.block_on(go(arguments, builder, handover, RunSubject { graph, begun }, &places, &authority, voice));
     // Whatever still waits for a pipe or a lock is not waited for.
     tokio.shutdown_background();
     ended
 }
 
 /// Reads what the run begins with.
-fn beginning(arguments: &Run, given: inputs::Given, graph: &Interpreted, voice: Voice) -> Result<Beginning, Failure> {
+fn beginning(
+    arguments: &RunArguments,
+    given: inputs::Given,
+    graph: &Interpreted,
+    voice: Voice,
+) -> Result<Beginning, RunCommandFailure> {
     let (inputs, resume) = match &arguments.resume {
         Some(run) => (inputs::Inputs::new(), Some(run.clone())),
         None => {
@@ -286,7 +292,7 @@ fn beginning(arguments: &Run, given: inputs::Given, graph: &Interpreted, voice: 
     };
     let Some(run) = resume else { return Ok(Beginning::Start(inputs)) };
     if arguments.store.is_none() || arguments.run_id.is_some() || !inputs.is_empty() {
-        return Err(Failure::usage(
+        return Err(RunCommandFailure::usage(
             "a run to resume is in a store, has its id, and has the inputs that it began with: name the store with `--store FILE`, \
              and neither `--run-id` nor inputs",
         ));
@@ -296,32 +302,32 @@ fn beginning(arguments: &Run, given: inputs::Given, graph: &Interpreted, voice: 
 
 /// Gives a runtime its tools, spaces, grants and voice.
 fn equip(
-    arguments: &Run,
+    arguments: &RunArguments,
     library: &Library,
     places: &Places,
     authority: &Authority,
     handover: &Handover,
     voice: Voice,
-) -> Result<Builder, Failure> {
+) -> Result<Builder, RunCommandFailure> {
     let builder = Runtime::builder().tools(tools(arguments, library)?).spaces(spaces(arguments, library, places)?);
     let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
-    let mut builder = builder.map_err(|error| Failure::of(USAGE, error))?.observer(handover.clone());
+    let mut builder = builder.map_err(|error| RunCommandFailure::of(USAGE, error))?.observer(handover.clone());
     if let Some(path) = &arguments.seal_key {
-        builder = builder.seal_with(SealKey::load(path).map_err(|error| Failure::of(UNDONE, error))?);
+        builder = builder.seal_with(SealKey::load(path).map_err(|error| RunCommandFailure::of(UNDONE, error))?);
     }
     Ok(if voice.quiet { builder } else { builder.observer(Progress::stderr()) })
 }
 
 /// Gives a runtime its store and cache, and runs the graph or one node of it.
 async fn go(
-    arguments: &Run,
+    arguments: &RunArguments,
     builder: Builder,
     handover: Handover,
-    Subject { graph, begun }: Subject,
+    RunSubject { graph, begun }: RunSubject,
     places: &Places,
     authority: &Authority,
     voice: Voice,
-) -> Result<Ended, Failure> {
+) -> Result<RunReport, RunCommandFailure> {
     let cache = caching::cache(arguments, places.project.as_deref())?;
     let project = caching::project_of_files(arguments, places.project.as_deref())?;
     let (builder, files) = keep(arguments, builder, &begun, project.as_deref()).await?;
@@ -331,7 +337,7 @@ async fn go(
         _ => builder,
     };
     let builder = cache.into_iter().fold(builder, Builder::cache);
-    let runtime = builder.build().map_err(|error| Failure::of(UNDONE, error))?;
+    let runtime = builder.build().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let mut options = Options {
         run: arguments.run_id.clone(),
         capabilities: authority.inherited.clone(),
@@ -354,41 +360,41 @@ async fn go(
         handover.prepare(log, move || tell_store(voice, &run, store.as_deref()));
         options.run = Some(id);
     }
-    let ended = perform(arguments, &runtime, Job { graph, begun, options, handover }, authority, voice).await;
+    let ended = perform(arguments, &runtime, RunJob { graph, begun, options, handover }, authority, voice).await;
     files.iter().for_each(|files| caching::tell_problems(files, arguments));
     ended
 }
 
 /// Gives a runtime the store that is named, and what keeps the files of its runs in `project`.
 async fn keep(
-    arguments: &Run,
+    arguments: &RunArguments,
     builder: Builder,
     begun: &Beginning,
     project: Option<&Path>,
-) -> Result<(Builder, Option<ProjectFiles>), Failure> {
+) -> Result<(Builder, Option<ProjectFiles>), RunCommandFailure> {
     let Some(path) = &arguments.store else {
         if !arguments.history {
             return Ok((builder, None));
         }
         // What a run did before it failed, only its journal tells; nobody else ever sees this one.
-        let key = SecretKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
-        let seal = SealKey::generate().map_err(|error| Failure::of(UNDONE, error))?;
+        let key = SecretKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+        let seal = SealKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
         return Ok((builder.store(MemoryStore::new()).sign_with(key).seal_with(seal), None));
     };
     let key = signing_key(arguments.key.as_ref())?;
     if matches!(begun, Beginning::Resume(_)) && !path.exists() {
-        return Err(Failure::new(UNDONE, format_args!("there is no store at {}", path.display())));
+        return Err(RunCommandFailure::new(UNDONE, format_args!("there is no store at {}", path.display())));
     }
     let files = project.map(|project| ProjectFiles::in_directory(project, key.clone()));
-    let files = files.transpose().map_err(|error| Failure::of(UNDONE, error))?;
-    let store = stored::options().open(path).await.map_err(|error| Failure::of(UNDONE, error))?;
+    let files = files.transpose().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    let store = stored::options().open(path).await.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let builder = builder.store(store).sign_with(key);
     let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     Ok((builder, files))
 }
 
 /// The graph that is run, and how that begins.
-struct Subject {
+struct RunSubject {
     graph: Interpreted,
     begun: Beginning,
 }
@@ -406,7 +412,7 @@ struct Voice {
 }
 
 impl Voice {
-    fn of(arguments: &Run) -> Self {
+    fn of(arguments: &RunArguments) -> Self {
         let wished = std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty());
         Self { quiet: arguments.quiet || wished }
     }
@@ -419,8 +425,8 @@ impl Voice {
 }
 
 /// Loads the graph, and says what is wrong with it as `graph check` does. Returns its file too.
-fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf), Failure> {
-    let working = std::env::current_dir().map_err(|error| Failure::of(UNDONE, error))?;
+fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
+    let working = std::env::current_dir().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let path = working.join(&arguments.file);
     let (library, file) = if path.exists() {
         // The tree that a file is part of is told by its path, which must not lead through `..` and links.
@@ -431,7 +437,7 @@ fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf)
         let id = arguments.file.to_str().and_then(|id| ItemId::new(id).ok());
         let Some(file) = id.and_then(|id| library.find(&id)) else {
             let name = arguments.file.display();
-            return Err(Failure::new(
+            return Err(RunCommandFailure::new(
                 PROBLEMS,
                 format_args!("there is no file `{name}`, and no graph of that id in the tree `graphs`"),
             ));
@@ -459,7 +465,7 @@ fn load(arguments: &Run, voice: Voice) -> Result<(Library, Interpreted, PathBuf)
                 more => format!(", and {more} more"),
             };
             let error = format!("the graph has mistakes: {}{more}", first.unwrap_or_default());
-            Err(Failure { shown: true, ..Failure::new(PROBLEMS, error) })
+            Err(RunCommandFailure { shown: true, ..RunCommandFailure::new(PROBLEMS, error) })
         }
     }
 }
@@ -471,7 +477,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(arguments: &Run, file: &Path) -> Self {
+    fn of(arguments: &RunArguments, file: &Path) -> Self {
         let variable = || std::env::var_os("USER_SPACE").filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             project: arguments.project.clone().or_else(|| project_around(file)),
@@ -480,14 +486,14 @@ impl Places {
     }
 }
 
-fn tools(arguments: &Run, library: &Library) -> Result<ToolConfig, Failure> {
-    let bad = |error| Failure::of(USAGE, error);
+fn tools(arguments: &RunArguments, library: &Library) -> Result<ToolConfig, RunCommandFailure> {
+    let bad = |error| RunCommandFailure::of(USAGE, error);
     let mut policy = HttpPolicy::new();
     for host in &arguments.allow_host {
-        policy = policy.allow(host).map_err(|error| Failure::of(USAGE, error))?;
+        policy = policy.allow(host).map_err(|error| RunCommandFailure::of(USAGE, error))?;
     }
     for host in &arguments.allow_internal_host {
-        policy = policy.allow_internal(host).map_err(|error| Failure::of(USAGE, error))?;
+        policy = policy.allow_internal(host).map_err(|error| RunCommandFailure::of(USAGE, error))?;
     }
     let programs = arguments.programs.as_deref().unwrap_or(library.root());
     let tools = ToolConfig::new().http(policy).programs(programs).map_err(bad)?;
@@ -497,7 +503,7 @@ fn tools(arguments: &Run, library: &Library) -> Result<ToolConfig, Failure> {
     }
 }
 
-fn spaces(arguments: &Run, library: &Library, places: &Places) -> Result<Spaces, Failure> {
+fn spaces(arguments: &RunArguments, library: &Library, places: &Places) -> Result<Spaces, RunCommandFailure> {
     let mut spaces = Spaces::new().trusting(library.ring().clone());
     if let Some(project) = &places.project {
         spaces = spaces.project(project);
@@ -517,7 +523,7 @@ fn spaces(arguments: &Run, library: &Library, places: &Places) -> Result<Spaces,
 }
 
 /// What is to be run.
-struct Job {
+struct RunJob {
     graph: Interpreted,
     begun: Beginning,
     options: Options,
@@ -526,15 +532,15 @@ struct Job {
 }
 
 async fn perform(
-    arguments: &Run,
+    arguments: &RunArguments,
     runtime: &Runtime,
-    job: Job,
+    job: RunJob,
     authority: &Authority,
     voice: Voice,
-) -> Result<Ended, Failure> {
-    let Job { graph, begun, options, handover } = job;
+) -> Result<RunReport, RunCommandFailure> {
+    let RunJob { graph, begun, options, handover } = job;
     let graph_id = graph.id().to_owned();
-    let mut signals = Signals::new().map_err(|error| Failure::of(UNDONE, error))?;
+    let mut signals = Signals::new().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let run = match begun {
         Beginning::Resume(run) => {
             let resumed = runtime.resume_with(options, graph.clone(), &run).await;
@@ -562,14 +568,7 @@ async fn perform(
             finished = &mut running => break finished,
             signal = signals.next() => {
                 if stopped.is_some() {
-                    let error = format!("stopped by {signal} before its step had ended");
-                    let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
-                    // Where nothing is kept, nobody knows how far it came.
-                    if let Ok(visits) = runtime.history(&id).await {
-                        result["steps"] = json!(visits.len());
-                    }
-                    add_history(arguments, runtime, &id, &mut result).await;
-                    return Ok(Ended { result, code: signal.exit_code() });
+                    return Ok(given_up(arguments, runtime, &id, signal).await);
                 }
                 canceller.cancel_by(signal.number());
                 voice.note(format_args!("{signal}: the run stops after this step; once more, and it stops at once"));
@@ -577,25 +576,41 @@ async fn perform(
             }
         }
     };
-    let (mut result, code) = match &finished {
-        Ok(finished) => (finished.to_value(), 0),
-        Err(error) => {
-            let code = match (error, stopped) {
-                (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
-                (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
-                _ => PROBLEMS,
-            };
-            (error.to_value(), code)
-        }
+    let mut ended = match &finished {
+        Ok(finished) => RunReport { result: finished.to_value(), code: 0 },
+        Err(error) => failed(&id, error, stopped),
     };
-    if let (Err(error @ RunError::Store { .. }), Some(fields)) = (&finished, result.as_object_mut()) {
+    add_history(arguments, runtime, &id, &mut ended.result).await;
+    Ok(ended)
+}
+
+/// What is printed of a run that a second signal stops at once.
+async fn given_up(arguments: &RunArguments, runtime: &Runtime, id: &RunId, signal: Signal) -> RunReport {
+    let error = format!("stopped by {signal} before its step had ended");
+    let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
+    // Where nothing is kept, nobody knows how far it came.
+    if let Ok(visits) = runtime.history(id).await {
+        result["steps"] = json!(visits.len());
+    }
+    add_history(arguments, runtime, id, &mut result).await;
+    RunReport { result, code: signal.exit_code() }
+}
+
+/// What is printed of a run that failed or was stopped by a signal.
+fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
+    let code = match (error, stopped) {
+        (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
+        (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
+        _ => PROBLEMS,
+    };
+    let mut result = error.to_value();
+    if let (RunError::Store { .. }, Some(fields)) = (error, result.as_object_mut()) {
         // The cause says what to do about it, and then the run goes on.
         let error = format!("{}; the run can be resumed with `--resume {id}`", Error::of(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
     }
-    add_history(arguments, runtime, &id, &mut result).await;
-    Ok(Ended { result, code })
+    RunReport { result, code }
 }
 
 /// Says where a run is kept.
@@ -606,7 +621,7 @@ fn tell_store(voice: Voice, run: &RunId, store: Option<&Path>) {
 }
 
 /// Adds `history` to a result, if it is asked for. A journal that cannot be read takes nothing away from the result.
-async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &mut Value) {
+async fn add_history(arguments: &RunArguments, runtime: &Runtime, run: &RunId, result: &mut Value) {
     if !arguments.history {
         return;
     }
@@ -616,9 +631,9 @@ async fn add_history(arguments: &Run, runtime: &Runtime, run: &RunId, result: &m
     }
 }
 
-fn unstarted(error: StartError) -> Failure {
+fn unstarted(error: StartError) -> RunCommandFailure {
     if let StartError::NoSealKey { graph } = &error {
-        return Failure::new(
+        return RunCommandFailure::new(
             UNDONE,
             format_args!(
                 "the graph `{graph}` has secrets, and no key to seal them with in the store: name one with `--seal-key FILE`; \
@@ -628,11 +643,11 @@ fn unstarted(error: StartError) -> Failure {
     }
     let is_misfit = matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. });
     let code = if is_misfit { USAGE } else { UNDONE };
-    Failure::of(code, error)
+    RunCommandFailure::of(code, error)
 }
 
 /// Says why a run is not resumed; of a graph that was changed since, what of it.
-fn unresumed(error: ResumeError, arguments: &Run, graph: &Interpreted) -> Failure {
+fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) -> RunCommandFailure {
     match error {
         ResumeError::Start(error @ StartError::NoSealKey { .. }) => unstarted(error),
         error @ ResumeError::AnotherGraph { .. } => {
@@ -645,8 +660,8 @@ fn unresumed(error: ResumeError, arguments: &Run, graph: &Interpreted) -> Failur
                 }
                 None => "; `--old-graph FILE`, with the graph as it was, says what was changed since".to_owned(),
             };
-            Failure::new(UNDONE, format_args!("{}{help}", Error::from(error)))
+            RunCommandFailure::new(UNDONE, format_args!("{}{help}", Error::from(error)))
         }
-        error => Failure::of(UNDONE, error),
+        error => RunCommandFailure::of(UNDONE, error),
     }
 }

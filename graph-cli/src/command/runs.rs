@@ -10,10 +10,10 @@ use graph_runtime::{RunId, Store};
 use serde_json::json;
 
 use super::stored::{self, Access};
-use crate::outcome::{Done, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult};
 
 #[derive(Args)]
-pub(crate) struct Runs {
+pub(crate) struct RunsArguments {
     /// One run [default: all]
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: Option<RunId>,
@@ -28,7 +28,7 @@ pub(crate) struct Runs {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Runs) -> Done {
+pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     let runs = stored::tokio()?.block_on(async {
         let store = stored::open(&arguments.store, Access::Read).await?;
         let runs = match &arguments.run {
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Runs) -> Done {
     if arguments.json {
         let shown: Vec<_> = runs.iter().map(stored::as_json).collect();
         out!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let head = ["run", "graph", "status", "records", "changed", "at work"].map(str::to_owned);
     let rows: Vec<[String; 6]> = std::iter::once(head).chain(runs.iter().map(row)).collect();
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Runs) -> Done {
         let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         out!("{}", line.join("  ").trim_end());
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 /// Reads the runs that stand so, any if none is named, a page at a time: a store may have very many others.

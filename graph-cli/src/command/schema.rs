@@ -8,10 +8,10 @@ use graph_compiler::source::Source;
 use graph_editor::json_schema;
 
 use super::replace;
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Schema {
+pub(crate) struct SchemaArguments {
     /// A directory of graphs, or one graph
     #[arg(value_name = "PATH", default_value = "graphs")]
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Schema {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Schema) -> Done {
+pub(crate) fn run(arguments: &SchemaArguments) -> CommandResult {
     let working = std::env::current_dir()?;
     let path = working.join(&arguments.path);
     let schema = if path.is_dir() {
@@ -35,5 +35,5 @@ pub(crate) fn run(arguments: &Schema) -> Done {
         Some(file) => replace(file, &format!("{text}\n"))?,
         None => out!("{text}"),
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }

@@ -7,11 +7,11 @@ use graph_runtime::RunId;
 use graph_runtime::travel::{Checkpoint, Moment, Visited, checkpoints, differences, moment};
 use serde_json::{Value, json};
 
-use super::kept::{Kept, Opened, graph_name, own_graph};
-use crate::outcome::{Done, Error, Outcome};
+use super::kept::{Kept, OpenedStore, graph_name, own_graph};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -28,7 +28,7 @@ pub(crate) struct Show {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Show) -> Done {
+pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     let opened = arguments.kept.open()?;
     if let Some(step) = arguments.step {
         let moment = moment_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Show) -> Done {
         } else {
             say_moment(&arguments.run, &moment);
         }
-        return Ok(Outcome::Well);
+        return Ok(CommandOutcome::Well);
     }
     let records = opened.tokio.block_on(opened.store.load(&arguments.run))?;
     let all = checkpoints(&arguments.run, &records, &opened.key).map_err(|error| of_run(&arguments.run, error))?;
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Show) -> Done {
         out!("{} of `{}`", arguments.run, graph.unwrap_or_default());
         table(&all);
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
@@ -57,8 +57,8 @@ fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
 }
 
 /// Returns what a run was after a step.
-fn moment_of(opened: &Opened, run: &RunId, step: Option<u64>, graph: Option<&PathBuf>) -> Result<Moment, Error> {
-    let Opened { tokio, store, key, seal, .. } = opened;
+fn moment_of(opened: &OpenedStore, run: &RunId, step: Option<u64>, graph: Option<&PathBuf>) -> Result<Moment, Error> {
+    let OpenedStore { tokio, store, key, seal, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
     let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
     moment(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
@@ -145,7 +145,7 @@ fn table(all: &[Checkpoint]) {
 }
 
 #[derive(Args)]
-pub(crate) struct Diff {
+pub(crate) struct DiffArguments {
     /// The run; or a run and a step, as `RUN@3`, or `RUN@` for its last
     #[arg(value_name = "RUN")]
     first: String,
@@ -166,11 +166,11 @@ pub(crate) struct Diff {
 }
 
 /// A run and one of its steps.
-type Place = (RunId, Option<u64>);
+type StepPlace = (RunId, Option<u64>);
 
-impl Diff {
+impl DiffArguments {
     /// Returns what is compared.
-    fn places(&self) -> Result<(Place, Place), Error> {
+    fn places(&self) -> Result<(StepPlace, StepPlace), Error> {
         let wrong = "name a run and two steps, as `RUN 1 2`, or two runs with a step each, as `RUN@1 OTHER@2`";
         let run = |text: &str| RunId::new(text).map_err(Error::from);
         let number = |text: &str| text.parse::<u64>().map_err(|_| Error::new(format!("`{text}` is no step; {wrong}")));
@@ -178,7 +178,7 @@ impl Diff {
             let run = run(&self.first)?;
             return Ok(((run.clone(), Some(number(&self.second)?)), (run, Some(third))));
         }
-        let place = |text: &str| -> Result<Place, Error> {
+        let place = |text: &str| -> Result<StepPlace, Error> {
             let (name, step) = text.split_once('@').ok_or_else(|| Error::new(wrong))?;
             Ok((run(name)?, if step.is_empty() { None } else { Some(number(step)?) }))
         };
@@ -186,17 +186,17 @@ impl Diff {
     }
 }
 
-pub(crate) fn diff(arguments: &Diff) -> Done {
+pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = arguments.places()?;
     let opened = arguments.kept.open()?;
-    let moment = |(run, step): &Place| moment_of(&opened, run, *step, arguments.graph.as_ref());
+    let moment = |(run, step): &StepPlace| moment_of(&opened, run, *step, arguments.graph.as_ref());
     let (before, after) = (moment(&first)?, moment(&second)?);
     let mut found = differences(&before.state, &after.state);
     found.extend(differences(&json!({"next": before.next}), &json!({"next": after.next})));
     if arguments.json {
         let list: Vec<Value> =
             found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
-        let place = |(run, _): &Place, moment: &Moment| json!({"run": run, "step": moment.step});
+        let place = |(run, _): &StepPlace, moment: &Moment| json!({"run": run, "step": moment.step});
         let (before, after) = (place(&first, &before), place(&second, &after));
         out!("{:#}", json!({"before": before, "after": after, "differences": list}));
     } else if found.is_empty() {
@@ -207,5 +207,5 @@ pub(crate) fn diff(arguments: &Diff) -> Done {
             out!("{}: {} → {}", one.path, shown(&one.before), shown(&one.after));
         }
     }
-    Ok(Outcome::of(found.is_empty()))
+    Ok(CommandOutcome::of(found.is_empty()))
 }

@@ -7,10 +7,10 @@ use clap::Args;
 use graph_model::signature::{ItemKind, sign};
 
 use super::{read, replace, signing_key};
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Sign {
+pub(crate) struct SignArguments {
     /// The files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -19,7 +19,7 @@ pub(crate) struct Sign {
     key: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Sign) -> Done {
+pub(crate) fn run(arguments: &SignArguments) -> CommandResult {
     let key = signing_key(arguments.key.as_ref())?;
     let fingerprint = key.public().fingerprint();
     for path in &arguments.files {
@@ -30,5 +30,5 @@ pub(crate) fn run(arguments: &Sign) -> Done {
         replace(path, &signed)?;
         out!("signed {} with {fingerprint}", path.display());
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }

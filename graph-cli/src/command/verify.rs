@@ -6,10 +6,10 @@ use clap::Args;
 use graph_model::signature::{ItemKind, KeyFile, KeyRing, PublicKey, normalise, verify};
 
 use super::read;
-use crate::outcome::{Done, Error, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArguments {
     /// The files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub(crate) struct Verify {
     public_key: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Verify) -> Done {
+pub(crate) fn run(arguments: &VerifyArguments) -> CommandResult {
     let mut well = true;
     for path in &arguments.files {
         let text = read(path)?;
@@ -50,10 +50,10 @@ pub(crate) fn run(arguments: &Verify) -> Done {
             }
         }
     }
-    Ok(Outcome::of(well))
+    Ok(CommandOutcome::of(well))
 }
 
-fn ring(arguments: &Verify, path: &Path) -> Result<KeyRing, Error> {
+fn ring(arguments: &VerifyArguments, path: &Path) -> Result<KeyRing, Error> {
     if let Some(pem) = &arguments.public_key {
         let key =
             PublicKey::from_pem(&read(pem)?).map_err(|error| Error::new(format!("{}: {error}", pem.display())))?;

@@ -9,11 +9,11 @@ use graph_runtime::store::StoreError;
 use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
 use serde_json::json;
 
-use super::kept::{Kept, Opened, not_filed, own_graph, public_key};
-use crate::outcome::{Done, Error, Outcome};
+use super::kept::{Kept, OpenedStore, not_filed, own_graph, public_key};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
-pub(crate) struct VerifyRun {
+pub(crate) struct VerifyRunArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -30,13 +30,13 @@ pub(crate) struct VerifyRun {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &VerifyRun) -> Done {
-    let VerifyRun { run, graph, kept, files_key, .. } = arguments;
+pub(crate) fn run(arguments: &VerifyRunArguments) -> CommandResult {
+    let VerifyRunArguments { run, graph, kept, files_key, .. } = arguments;
     let proven = match prove(kept, &kept.open()?, run, graph.as_deref(), files_key.as_deref())? {
         Ok(proof) => proof.audits,
         Err(problems) => {
-            problems.iter().for_each(|Problem { run, what }| err!("error: run {run} in {kept}: {what}"));
-            return Ok(Outcome::Problems);
+            problems.iter().for_each(|ProofProblem { run, what }| err!("error: run {run} in {kept}: {what}"));
+            return Ok(CommandOutcome::Problems);
         }
     };
     if arguments.json {
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &VerifyRun) -> Done {
     } else {
         proven.iter().for_each(say);
     }
-    Ok(Outcome::Well)
+    Ok(CommandOutcome::Well)
 }
 
 /// A run that is proven.
@@ -56,7 +56,7 @@ pub(super) struct Proof {
 }
 
 /// Why a run is not proven.
-pub(super) struct Problem {
+pub(super) struct ProofProblem {
     /// The run, or one inside it.
     pub(super) run: RunId,
     pub(super) what: String,
@@ -70,13 +70,13 @@ pub(super) struct Problem {
 /// If something cannot be read.
 pub(super) fn prove(
     kept: &Kept,
-    opened: &Opened,
+    opened: &OpenedStore,
     run: &RunId,
     graph: Option<&Path>,
     files_key: Option<&Path>,
-) -> Result<Result<Proof, Vec<Problem>>, Error> {
-    let Opened { tokio, store, files, key, seal } = opened;
-    let problem = |run: RunId, what: String| Ok(Err(vec![Problem { run, what }]));
+) -> Result<Result<Proof, Vec<ProofProblem>>, Error> {
+    let OpenedStore { tokio, store, files, key, seal } = opened;
+    let problem = |run: RunId, what: String| Ok(Err(vec![ProofProblem { run, what }]));
     let records = match tokio.block_on(store.load(run)) {
         Err(error @ StoreError::Unreadable { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
         Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, kept)),
@@ -101,7 +101,7 @@ pub(super) fn prove(
         Ok((audits, differing)) if differing.is_empty() => Ok(Ok(Proof { machine, audits })),
         Ok((_, differing)) => {
             let what = |path: PathBuf| format!("{} is not what its journal says", path.display());
-            Ok(Err(differing.into_iter().map(|(run, path)| Problem { run, what: what(path) }).collect()))
+            Ok(Err(differing.into_iter().map(|(run, path)| ProofProblem { run, what: what(path) }).collect()))
         }
         Err(FilesAuditError::Audit(AuditError::Journal { run, reason })) => problem(run, reason.to_string()),
         Err(FilesAuditError::Audit(AuditError::Store { run, source: source @ StoreError::Unreadable { .. } }))

@@ -19,7 +19,7 @@ use crate::output::{self, UNDONE};
 const PACE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
@@ -34,7 +34,7 @@ pub(crate) struct Watch {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Watch) -> ExitCode {
+pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     match stored::tokio().and_then(|tokio| tokio.block_on(follow(arguments))) {
         // Nobody reads any more: how the run ends is not waited for.
         Ok(None | Some(Status::Completed | Status::CompletedWithErrors)) => output::finish(0),
@@ -47,8 +47,8 @@ pub(crate) fn run(arguments: &Watch) -> ExitCode {
 }
 
 /// Prints each step as it is committed, until the run has ended, and returns how; or until nobody reads what is printed.
-async fn follow(arguments: &Watch) -> Result<Option<Status>, Error> {
-    let Watch { run, store: path, public_key, json } = arguments;
+async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
+    let WatchArguments { run, store: path, public_key, json } = arguments;
     let mut follower = Follower::new(run.clone(), verifying_key(public_key.as_deref())?);
     let store = stored::open(path, Access::Read).await?;
     let mut teller = Teller { json: *json, graph: String::new(), keys: BTreeSet::new() };

@@ -5,10 +5,10 @@
 //! runtime looks at in the same way; so it is told which values are somebody else's.
 
 use graph_model::path::{Path, Root};
-use graph_model::shell::{self, Argument, Danger, Foreign, Origin};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
+use graph_shell::{Danger, Foreign, ProgramArgument, ValueOrigin};
 
 use super::sinks::{self, is_risky, place_of};
 use crate::analysis::Analysis;
@@ -125,11 +125,11 @@ impl Started<'_, '_> {
     fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
         let command = param("command").map(|term| (term, self.written(term)));
         let texts = command.iter().flat_map(|(_, texts)| texts);
-        let expands = |name: &str| texts.clone().all(|written| shell::expands(&written.text, name));
+        let expands = |name: &str| texts.clone().all(|written| graph_shell::expands(&written.text, name));
         let foreign = self.foreign(param, &expands, diagnostics);
         let Some((term, texts)) = &command else { return };
         for written in texts {
-            let Some(danger) = shell::scan(&written.text, &foreign).into_iter().next() else { continue };
+            let Some(danger) = graph_shell::scan(&written.text, &foreign).into_iter().next() else { continue };
             let span = match written.source {
                 Some(text) if danger.range.end <= text.len() && !danger.range.is_empty() => {
                     locate(self.given.analysis.model.definition.source(), &term.span, text, &danger.range)
@@ -169,9 +169,9 @@ impl Started<'_, '_> {
             _ => {}
         }
         for call in calls {
-            let arguments: Vec<Argument<'_>> =
-                call.iter().map(|(text, is_foreign)| Argument { text, is_foreign: *is_foreign }).collect();
-            let Some(danger) = shell::scan_program(&arguments, &foreign).into_iter().next() else { continue };
+            let arguments: Vec<ProgramArgument<'_>> =
+                call.iter().map(|(text, is_foreign)| ProgramArgument { text, is_foreign: *is_foreign }).collect();
+            let Some(danger) = graph_shell::scan_program(&arguments, &foreign).into_iter().next() else { continue };
             let term = terms.get(danger.range.start).copied().unwrap_or(program);
             self.report(&danger, &term.span, diagnostics);
             return;
@@ -199,7 +199,7 @@ impl Started<'_, '_> {
             }
         };
         for name in &names {
-            if shell::is_read(name, expands(name)) {
+            if graph_shell::is_read(name, expands(name)) {
                 self.report_name(env, name, diagnostics);
             }
         }
@@ -226,7 +226,7 @@ impl Started<'_, '_> {
             _ => None,
         };
         let Some((path, span)) = self.first_path(field.unwrap_or(env)) else { return };
-        let message = match shell::is_variable(name) {
+        let message = match graph_shell::is_variable(name) {
             true => format!("`{path}` becomes the value of `{name}`, by which bash and programs decide what they do"),
             false => {
                 format!("`{path}` becomes the value of `{name}`, which is no name of a variable that a command can use")
@@ -261,7 +261,7 @@ impl Started<'_, '_> {
             .lint(code::INJECTION, self.given.analysis.model.place(span), format!("{} {}", danger.origin, danger.how))
             .label(format!("in the command of {whose}"))
             .help(format!("{advice}; or start the program with `rye/exec`, whose arguments no shell reads"));
-        if let Origin::Variable(name) = &danger.origin
+        if let ValueOrigin::Variable(name) = &danger.origin
             && let Some(shown) = self.shown_variable(name)
         {
             diagnostic.note(format!("`env` sets `{name}` to `{shown}`"));

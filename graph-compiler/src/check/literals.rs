@@ -4,7 +4,6 @@
 
 use std::path::{Component, Path};
 
-use graph_model::shell;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
@@ -197,7 +196,7 @@ fn check_variable(key: &Spanned<String>, term: &Term, refuse: &mut Refuse<'_>) {
             format!("`{}` cannot be an environment variable's name", name.escape_debug()),
             "write letters, digits and `_`",
         );
-    } else if shell::RESERVED.contains(&name) {
+    } else if graph_shell::RESERVED.contains(&name) {
         refuse(&key.span, format!("`{name}` is set by the runtime, and by no graph"), "take another name");
     } else if matches!(&term.kind, TermKind::Literal(Value::String(text)) if text.contains('\0')) {
         refuse(&term.span, "a variable cannot contain a zero byte".to_owned(), "take it out");

@@ -1,7 +1,7 @@
 //! The `config` of a contract that says `tool_type: subprocess`: how to start the tool's program.
 
-use graph_model::shell::{self, Argument, Foreign};
 use graph_model::subprocess::Subprocess;
+use graph_shell::{Foreign, ProgramArgument};
 
 use super::duration;
 use super::reader::{Fields, Reader, Spanned};
@@ -83,9 +83,10 @@ fn command(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<String>> {
     let command: Option<Vec<String>> = arguments.into_iter().map(|text| Some(text?.value)).collect();
     let command = command.filter(|command| !command.is_empty())?;
     // The parameters are somebody else's, and the program reads them from stdin.
-    let words: Vec<Argument<'_>> = command.iter().map(|text| Argument { text, is_foreign: false }).collect();
+    let words: Vec<ProgramArgument<'_>> =
+        command.iter().map(|text| ProgramArgument { text, is_foreign: false }).collect();
     let foreign = Foreign { variables: Vec::new(), stdin: true };
-    if let Some(danger) = shell::scan_program(&words, &foreign).first() {
+    if let Some(danger) = graph_shell::scan_program(&words, &foreign).first() {
         let message = format!("`command` executes the tool's parameters: {} {}", danger.origin, danger.how);
         reader
             .diagnostics
@@ -130,7 +131,7 @@ fn env(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<(String, String)>> {
         .entries
         .iter()
         .map(|(key, value)| {
-            if shell::RESERVED.contains(&key.name.as_str()) {
+            if graph_shell::RESERVED.contains(&key.name.as_str()) {
                 wrong(reader, &key.span, format!("`{}` is set by the runtime, and by no contract", key.name));
                 return None;
             }

@@ -35,10 +35,10 @@ use graph_engine::{ActionError, Call, Failure};
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
 #[derive(Clone)]
 pub struct Library {
-    shared: Arc<Shared>,
+    shared: Arc<LibraryContents>,
 }
 
-struct Shared {
+struct LibraryContents {
     project: Project,
     tools: Arc<dyn Tools>,
     /// The graphs that were loaded, by their files.
@@ -94,7 +94,7 @@ impl Library {
 
     fn of(project: Project, tools: impl Tools) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LibraryContents {
                 project,
                 tools: Arc::new(tools),
                 loaded: Mutex::default(),

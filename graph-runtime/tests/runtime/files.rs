@@ -719,7 +719,7 @@ async fn a_run_page_shows_the_node_that_failed_the_run_and_the_one_at_work() {
 
 #[cfg(feature = "sqlite")]
 mod registry {
-    use graph_runtime::files::Entry;
+    use graph_runtime::files::RegistryEntry;
     use graph_runtime::{Thread, Threads};
     use rusqlite::Connection;
 
@@ -738,7 +738,7 @@ mod registry {
         assert_eq!(result["state"], kept.state);
         assert_eq!((&result["success"], &result["errors_suppressed"]), (&json!(true), &json!(1)));
         let at = Some("2026-03-02T12:00:00.125000+00:00".to_owned());
-        let expected = Entry {
+        let expected = RegistryEntry {
             thread: "run-1".to_owned(),
             directive: "test/graph".to_owned(),
             parent: None,
@@ -760,7 +760,7 @@ mod registry {
         let files = ProjectFiles::in_directory(elsewhere.path(), key()).unwrap();
         files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
         let rebuilt = files.registry().unwrap().get("run-1").unwrap().unwrap();
-        assert_eq!(rebuilt, Entry { pid: None, ..expected });
+        assert_eq!(rebuilt, RegistryEntry { pid: None, ..expected });
     }
 
     #[tokio::test]
@@ -772,7 +772,7 @@ mod registry {
         let registry = kept.files.registry().unwrap();
         let entry = registry.get("run-1").unwrap().unwrap();
         assert_eq!((entry.status.as_str(), entry.result, entry.completed_at.is_some()), ("error", None, true));
-        let (asks, seen) = (registry.clone(), Arc::<std::sync::Mutex<Vec<Entry>>>::default());
+        let (asks, seen) = (registry.clone(), Arc::<std::sync::Mutex<Vec<RegistryEntry>>>::default());
         let sees = Arc::clone(&seen);
         let mends = Interpreted::new(&failing, move |_, _| {
             sees.lock().unwrap().extend(asks.active().unwrap());
@@ -827,7 +827,7 @@ mod registry {
             )
             .unwrap();
         let registry = kept.files.registry().unwrap();
-        let names = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.thread).collect::<Vec<_>>();
+        let names = |entries: Vec<RegistryEntry>| entries.into_iter().map(|entry| entry.thread).collect::<Vec<_>>();
         assert_eq!(names(registry.active().unwrap()), ["c", "b", "a"]);
         for (thread, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
             registry.set_continuation(thread, next, SystemTime::UNIX_EPOCH).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::timestamp;
-use graph_model::value::{AsView, Map, Record, Value, View};
+use graph_model::value::{AsView, Map, NamedFields, Value, View};
 
 use crate::activation::Frame;
 use crate::failure::LastError;
@@ -37,12 +37,12 @@ pub(crate) struct RetriesSeen<'a> {
     pub(crate) own: Option<(&'a str, i64)>,
 }
 
-impl Record for RetriesSeen<'_> {
+impl NamedFields for RetriesSeen<'_> {
     fn get(&self, name: &str) -> View<'_> {
         match self.own {
             Some((own, 0)) if own == name => View::Null,
             Some((own, again)) if own == name => View::Integer(again),
-            _ => Record::get(self.all, name),
+            _ => NamedFields::get(self.all, name),
         }
     }
 

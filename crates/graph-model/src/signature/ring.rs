@@ -86,7 +86,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// A key file. A field that is not known may be a misspelt revocation, so the file is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct KeyFileFields {
     #[serde(default = "first_version")]
     version: String,
     #[serde(rename = "category")]
@@ -115,7 +115,7 @@ fn unknown() -> String {
 }
 
 /// A key file that was read and whose signature is still to be judged.
-struct Candidate {
+struct CandidateKey {
     path: PathBuf,
     file: KeyFile,
     envelope: Envelope,
@@ -143,7 +143,7 @@ impl KeyRing {
             match key_files(directory) {
                 Ok(paths) => {
                     for path in paths {
-                        match Candidate::read(&path) {
+                        match CandidateKey::read(&path) {
                             Ok(candidate) => candidates.push(candidate),
                             Err(error) => {
                                 known.block(&path, &error);
@@ -220,10 +220,10 @@ impl KeyRing {
 
     /// Admits candidates until none is left whose signer is trusted, and returns what is known of keys then: `known`, the
     /// revocations in the files that were admitted, and the keys that the refused files block.
-    fn admit(candidates: &[Candidate], known: &Known) -> (Self, Vec<RejectedKey>, Known) {
+    fn admit(candidates: &[CandidateKey], known: &Known) -> (Self, Vec<RejectedKey>, Known) {
         let mut ring = Self { keys: BTreeMap::new(), blocked: known.blocked.clone(), unread: known.unread.clone() };
         let (mut rejected, mut found) = (Vec::new(), known.clone());
-        let mut waiting: Vec<&Candidate> = candidates.iter().collect();
+        let mut waiting: Vec<&CandidateKey> = candidates.iter().collect();
         loop {
             let before = waiting.len();
             let mut still = Vec::new();
@@ -254,8 +254,8 @@ impl KeyRing {
         }
     }
 
-    fn judge(&self, candidate: &Candidate) -> Result<(), SignatureError> {
-        let Candidate { envelope, digest, file, .. } = candidate;
+    fn judge(&self, candidate: &CandidateKey) -> Result<(), SignatureError> {
+        let CandidateKey { envelope, digest, file, .. } = candidate;
         if envelope.digest != *digest {
             return Err(SignatureError::Altered { signed: envelope.digest, found: *digest });
         }
@@ -316,7 +316,7 @@ fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-impl Candidate {
+impl CandidateKey {
     fn read(path: &Path) -> Result<Self, KeyFileError> {
         // Before it is opened: a pipe would hold up the reader until somebody writes to it.
         let metadata = fs::metadata(path)?;
@@ -357,7 +357,8 @@ impl KeyFile {
 
     /// Reads a key file's TOML, without its signature line.
     fn parse(toml: &str) -> Result<Self, KeyFileError> {
-        let form: Form = toml::from_str(toml).map_err(|error| KeyFileError::Toml(error.message().to_owned()))?;
+        let form: KeyFileFields =
+            toml::from_str(toml).map_err(|error| KeyFileError::Toml(error.message().to_owned()))?;
         let key = PublicKey::from_pem(&form.public_key.pem)?;
         let fingerprint = key.fingerprint();
         if form.fingerprint != fingerprint.as_str() {

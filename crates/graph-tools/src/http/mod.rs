@@ -58,7 +58,7 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
 #[derive(Debug)]
-struct Params {
+struct RequestParams {
     method: String,
     url: String,
     headers: Option<IndexMap<String, String>>,
@@ -71,7 +71,7 @@ struct Params {
     encoding: String,
 }
 
-graph_engine::__object!(Params {
+graph_engine::__object!(RequestParams {
     0 method: "method" = "\"GET\"",
     1 url: "url",
     2 headers: "headers",
@@ -85,16 +85,16 @@ graph_engine::__object!(Params {
 });
 
 pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
-    let params = Params::from_value(params)?;
+    let params = RequestParams::from_value(params)?;
     let time = seconds(params.timeout, "timeout")?;
-    let request = Request::of(&params, call)?;
+    let request = PreparedRequest::of(&params, call)?;
     let host = shown(&request.url);
     let answer = tokio::time::timeout(time, request.perform(config(call).http_policy())).await;
     answer.unwrap_or_else(|_| Err(ActionError::transient(format!("no answer from `{host}` within {time:?} (timeout)"))))
 }
 
 /// A request that is about to be sent.
-struct Request {
+struct PreparedRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
@@ -104,8 +104,8 @@ struct Request {
     encoding: Encoding,
 }
 
-impl Request {
-    fn of(params: &Params, call: &Call) -> Result<Self, ActionError> {
+impl PreparedRequest {
+    fn of(params: &RequestParams, call: &Call) -> Result<Self, ActionError> {
         let mut url = parse_url(&params.url)?;
         add_query(&mut url, params.query.as_ref())?;
         let mut headers = parse_headers(params.headers.as_ref())?;
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn the_parameters_and_defaults_are_those_of_the_contract() {
-        assert_contract::<Params>(include_str!("../../../../graph-compiler/contracts/rye/http/request.yaml"));
+        assert_contract::<RequestParams>(include_str!("../../../../graph-compiler/contracts/rye/http/request.yaml"));
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use super::address::is_public;
 /// Each hop of a redirect is held to the same. Proxies of the environment are not used.
 #[derive(Clone, Default)]
 pub struct HttpPolicy {
-    rules: Vec<Rule>,
+    rules: Vec<HostRule>,
     clients: Arc<Clients>,
 }
 
@@ -37,7 +37,7 @@ struct Clients {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct HostRule {
     scheme: &'static str,
     host: Host,
     /// None for every port.
@@ -67,7 +67,7 @@ impl HttpPolicy {
     ///
     /// If `host` names none.
     pub fn allow(mut self, host: &str) -> Result<Self, BadHost> {
-        self.rules.push(Rule::parse(host, false)?);
+        self.rules.push(HostRule::parse(host, false)?);
         Ok(self)
     }
 
@@ -77,7 +77,7 @@ impl HttpPolicy {
     ///
     /// If `host` names none.
     pub fn allow_internal(mut self, host: &str) -> Result<Self, BadHost> {
-        self.rules.push(Rule::parse(host, true)?);
+        self.rules.push(HostRule::parse(host, true)?);
         Ok(self)
     }
 
@@ -116,7 +116,7 @@ impl fmt::Debug for HttpPolicy {
     }
 }
 
-impl Rule {
+impl HostRule {
     fn parse(text: &str, internal: bool) -> Result<Self, BadHost> {
         let bad = || BadHost(text.to_owned());
         let (scheme, rest) = match text.split_once("://") {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     fn allows(pattern: &str, url: &str) -> bool {
-        Rule::parse(pattern, false).unwrap().allows(&Url::parse(url).unwrap())
+        HostRule::parse(pattern, false).unwrap().allows(&Url::parse(url).unwrap())
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             "", "a b", "ftp://a", "a/path", "a?q", "user@a", "*a.com", "a.*.com", "**", "*.", "http://", "a:99999",
             "a:1:*",
         ] {
-            assert!(Rule::parse(text, false).is_err(), "{text}");
+            assert!(HostRule::parse(text, false).is_err(), "{text}");
         }
         assert!(BadHost("x y".into()).to_string().starts_with("`x y` does not name a host"));
     }

@@ -16,11 +16,11 @@ use crate::outcome::Error;
 /// The trees that the graphs belong to which were named.
 pub(super) struct Trees {
     working: PathBuf,
-    trees: Vec<Tree>,
+    trees: Vec<CheckedTree>,
 }
 
 /// A tree, and the graphs of it that are checked.
-struct Tree {
+struct CheckedTree {
     root: PathBuf,
     graphs: Vec<PathBuf>,
     /// What of it cannot be read.
@@ -33,7 +33,7 @@ pub(super) struct Findings {
     /// The graphs that were checked, as messages name them.
     pub(super) graphs: Vec<String>,
     /// What there is to say, each thing once, file by file.
-    pub(super) found: Vec<Finding>,
+    pub(super) found: Vec<CheckFinding>,
     /// What a run of each graph can come to, as far as its mistakes let that be told.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
     /// Where in `found` each diagnostic is, until all are found.
@@ -41,7 +41,7 @@ pub(super) struct Findings {
 }
 
 /// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
-pub(super) struct Finding {
+pub(super) struct CheckFinding {
     pub(super) diagnostic: Diagnostic,
     pub(super) graphs: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl Trees {
         let tree = match self.trees.iter_mut().position(|tree| tree.root == root) {
             Some(at) => &mut self.trees[at],
             None => {
-                self.trees.push(Tree { root: root.to_owned(), graphs: Vec::new(), unreadable: Vec::new() });
+                self.trees.push(CheckedTree { root: root.to_owned(), graphs: Vec::new(), unreadable: Vec::new() });
                 self.trees.last_mut().expect("one was just pushed")
             }
         };
@@ -130,7 +130,7 @@ impl Findings {
             match self.known.entry(diagnostic.identity()) {
                 Entry::Vacant(new) => {
                     new.insert(self.found.len());
-                    self.found.push(Finding { diagnostic, graphs: vec![graph.to_owned()] });
+                    self.found.push(CheckFinding { diagnostic, graphs: vec![graph.to_owned()] });
                 }
                 Entry::Occupied(known) => {
                     let graphs = &mut self.found[*known.get()].graphs;

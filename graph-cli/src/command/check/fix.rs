@@ -11,7 +11,7 @@ use graph_compiler::diagnostic::{Diagnostic, Fix, Place};
 use graph_compiler::fix::apply;
 use graph_compiler::source::Source;
 
-use super::findings::{Finding, Findings, Trees};
+use super::findings::{CheckFinding, Findings, Trees};
 use crate::command::{read, replace};
 use crate::outcome::Error;
 
@@ -141,7 +141,7 @@ fn broken(findings: &Findings) -> BTreeSet<&str> {
 /// Counts what is said, wherever in a file it stands. That a changed file is not signed any more is no news, nor is what a lint
 /// says of a graph that was among the `broken` before.
 fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'static str, &'f str, &'f str), usize> {
-    let is_news = |finding: &Finding| match finding.diagnostic.code.lint {
+    let is_news = |finding: &CheckFinding| match finding.diagnostic.code.lint {
         Some(_) => finding.graphs.iter().any(|graph| !broken.contains(graph.as_str())),
         None => !finding.diagnostic.code.is_of_trust(),
     };

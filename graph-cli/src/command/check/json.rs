@@ -6,7 +6,7 @@ use graph_compiler::source::Span;
 use serde_json::{Value, json};
 
 use super::budget;
-use super::findings::{Finding, Findings};
+use super::findings::{CheckFinding, Findings};
 use super::fix::Fixed;
 
 /// The version of the form. It changes when a field changes its meaning or goes; new fields may come without that.
@@ -31,7 +31,7 @@ pub(super) fn document(findings: &Findings, fixed: &Fixed, with_budget: bool) ->
     document
 }
 
-fn diagnostic(finding: &Finding) -> Value {
+fn diagnostic(finding: &CheckFinding) -> Value {
     let it = &finding.diagnostic;
     let label = Some(&it.label).filter(|label| !label.is_empty());
     let related = it.related.iter().map(|(place, label)| {

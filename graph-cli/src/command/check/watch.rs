@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Check;
+use super::CheckArguments;
 use super::findings::Trees;
 use super::fix::Fixed;
-use crate::outcome::{Done, Outcome};
+use crate::outcome::{CommandOutcome, CommandResult};
 use crate::output;
 
 /// How long to wait before the files are looked at again. Editors write a file in several goes: what changed is checked once
@@ -20,10 +20,10 @@ use crate::output;
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// What is seen of a file without reading it.
-type Seen = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
+type SeenFiles = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
 /// Checks until somebody stops it.
-pub(super) fn run(arguments: &Check) -> Done {
+pub(super) fn run(arguments: &CheckArguments) -> CommandResult {
     loop {
         // Before the check: what changes while it is made is seen afterwards.
         let watched = Trees::find(&arguments.paths).ok();
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Check) -> Done {
             Err(error) => err!("error: {error}"),
         }
         if output::is_lost() {
-            return Ok(Outcome::Well);
+            return Ok(CommandOutcome::Well);
         }
         err!("waiting for changes; Ctrl-C ends this");
         wait(|| look(watched.as_ref(), &arguments.paths), &seen);
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Check) -> Done {
 }
 
 /// Waits until something is other than `seen`, and then until it stays as it is.
-fn wait(look: impl Fn() -> Seen, seen: &Seen) {
+fn wait(look: impl Fn() -> SeenFiles, seen: &SeenFiles) {
     let mut last = seen.clone();
     loop {
         let began = Instant::now();
@@ -65,8 +65,8 @@ fn wait(look: impl Fn() -> Seen, seen: &Seen) {
 }
 
 /// Looks at all files that a check reads; where there is no tree, at what there is at the paths.
-fn look(trees: Option<&Trees>, paths: &[PathBuf]) -> Seen {
-    let mut seen = Seen::new();
+fn look(trees: Option<&Trees>, paths: &[PathBuf]) -> SeenFiles {
+    let mut seen = SeenFiles::new();
     match trees {
         Some(trees) => {
             trees.graphs().for_each(|file| note(file, &mut seen));
@@ -82,7 +82,7 @@ fn look(trees: Option<&Trees>, paths: &[PathBuf]) -> Seen {
 
 /// Notes the graphs, contracts, keys and settings in a directory and below. What cannot be read, or vanishes meanwhile, is not
 /// there.
-fn below(directory: &Path, seen: &mut Seen) {
+fn below(directory: &Path, seen: &mut SeenFiles) {
     let mut waiting = vec![directory.to_owned()];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -99,7 +99,7 @@ fn below(directory: &Path, seen: &mut Seen) {
     }
 }
 
-fn note(file: &Path, seen: &mut Seen) {
+fn note(file: &Path, seen: &mut SeenFiles) {
     if let Ok(metadata) = fs::metadata(file) {
         seen.insert(file.to_owned(), (metadata.modified().ok(), metadata.len()));
     }

@@ -6,7 +6,7 @@ use graph_model::signature::{KeyRing, verify_json};
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{Grants, Pattern, Value};
 
-use super::{Failure, Places, Run, Voice};
+use super::{Places, RunArguments, RunCommandFailure, Voice};
 
 /// The variable that names the thread that started this process (R166).
 const PARENT: &str = "RYE_PARENT_THREAD_ID";
@@ -24,11 +24,11 @@ pub(super) struct Authority {
     pub(super) inherited: Option<Grants>,
     /// How deep graphs may stand one in the other.
     pub(super) depth: Option<u32>,
-    source: Source,
+    source: GrantSource,
 }
 
 /// On whose word.
-enum Source {
+enum GrantSource {
     /// The person's at the command line.
     Person,
     /// The graph's own, which a trusted key signed and a person runs.
@@ -44,12 +44,12 @@ impl Authority {
     ///
     /// A thread that started it has the last word: what it may not, its graphs may not, whatever the command line grants. If
     /// what it may cannot be told, nothing is allowed.
-    pub(super) fn of(arguments: &Run, graph: &Interpreted, library: &Library, places: &Places) -> Self {
+    pub(super) fn of(arguments: &RunArguments, graph: &Interpreted, library: &Library, places: &Places) -> Self {
         let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
         let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {
             let (grants, source) = match named {
-                Some(named) => (named, Source::Person),
-                None => (graph.permissions().clone(), Source::Graph),
+                Some(named) => (named, GrantSource::Person),
+                None => (graph.permissions().clone(), GrantSource::Graph),
             };
             return Self { grants, inherited: None, depth: arguments.depth, source };
         };
@@ -58,13 +58,13 @@ impl Authority {
         match inherited(&thread, places.project.as_deref(), ring) {
             Ok(Inherited { grants, depth }) => {
                 let depth = Some(arguments.depth.map_or(depth, |own| own.min(depth)));
-                let source = Source::Thread(thread);
+                let source = GrantSource::Thread(thread);
                 Self { grants: named.unwrap_or_else(|| grants.clone()), inherited: Some(grants), depth, source }
             }
             Err(reason) => {
                 let reason = format!("what the thread `{thread}` may do cannot be told: {reason}");
                 let nothing = Grants::default();
-                let source = Source::Nobody(reason);
+                let source = GrantSource::Nobody(reason);
                 Self { grants: nothing.clone(), inherited: Some(nothing), depth: Some(0), source }
             }
         }
@@ -82,25 +82,29 @@ impl Authority {
             if patterns.is_empty() { "nothing".to_owned() } else { patterns.join(", ") }
         };
         match &self.source {
-            Source::Person => {}
-            Source::Graph if self.grants.patterns().is_empty() => {}
-            Source::Graph => voice.note(format_args!("granted, as the graph declares: {}", shown())),
-            Source::Thread(thread) => voice.note(format_args!("granted, as the thread `{thread}` may: {}", shown())),
-            Source::Nobody(reason) => err!("error: {reason}; nothing is granted"),
+            GrantSource::Person => {}
+            GrantSource::Graph if self.grants.patterns().is_empty() => {}
+            GrantSource::Graph => voice.note(format_args!("granted, as the graph declares: {}", shown())),
+            GrantSource::Thread(thread) => {
+                voice.note(format_args!("granted, as the thread `{thread}` may: {}", shown()));
+            }
+            GrantSource::Nobody(reason) => err!("error: {reason}; nothing is granted"),
         }
     }
 
     /// Adds to a failure to start why nothing was granted.
-    pub(super) fn explain(&self, failure: Failure) -> Failure {
+    pub(super) fn explain(&self, failure: RunCommandFailure) -> RunCommandFailure {
         match &self.source {
-            Source::Nobody(reason) => Failure { error: format!("{} ({reason})", failure.error), ..failure },
+            GrantSource::Nobody(reason) => {
+                RunCommandFailure { error: format!("{} ({reason})", failure.error), ..failure }
+            }
             _ => failure,
         }
     }
 }
 
 /// The keys that may vouch for what a thread may do: the tree's, and those of the spaces.
-fn ring(arguments: &Run, library: &Library, places: &Places) -> KeyRing {
+fn ring(arguments: &RunArguments, library: &Library, places: &Places) -> KeyRing {
     let spaces = places.project.iter().chain(&places.user).chain(&arguments.system).map(|space| space.join(KEYS));
     let directories: Vec<PathBuf> = std::iter::once(library.root().join("keys")).chain(spaces).collect();
     let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();

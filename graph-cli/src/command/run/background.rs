@@ -13,14 +13,14 @@ use graph_runtime::observer::{Event, Observer};
 use graph_runtime::{RunId, Value};
 use serde_json::json;
 
-use super::{Ended, Failure, Run, UNDONE};
+use super::{RunArguments, RunCommandFailure, RunReport, UNDONE};
 use crate::outcome::Error;
 
 /// Starts the child, and returns what it says when the run has begun, or why it has not (R290, R292).
-pub(super) fn start() -> Result<Ended, Failure> {
+pub(super) fn start() -> Result<RunReport, RunCommandFailure> {
     if cfg!(not(unix)) {
         let error = "this system has no sessions, which a run in the background needs; leave `--background` out";
-        return Err(Failure::new(UNDONE, error));
+        return Err(RunCommandFailure::new(UNDONE, error));
     }
     let spawn = || {
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -29,31 +29,33 @@ pub(super) fn start() -> Result<Ended, Failure> {
         }
         Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()
     };
-    let failed = |error: io::Error| Failure::new(UNDONE, format_args!("Failed to spawn child process: {error}"));
+    let failed =
+        |error: io::Error| RunCommandFailure::new(UNDONE, format_args!("Failed to spawn child process: {error}"));
     let mut child = spawn().map_err(failed)?;
     let mut said = String::new();
     if let Some(out) = &mut child.stdout {
         out.read_to_string(&mut said).map_err(failed)?;
     }
     match serde_json::from_str::<Value>(&said) {
-        Ok(result) if result["success"] == true => Ok(Ended { result, code: 0 }),
+        Ok(result) if result["success"] == true => Ok(RunReport { result, code: 0 }),
         said => {
             let status = child.wait().map_err(failed)?;
             let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
             match said {
-                Ok(result) => Ok(Ended { result, code: code.unwrap_or(UNDONE) }),
-                Err(_) => {
-                    Err(Failure::new(UNDONE, format_args!("Failed to spawn child process: it ended with {status}")))
-                }
+                Ok(result) => Ok(RunReport { result, code: code.unwrap_or(UNDONE) }),
+                Err(_) => Err(RunCommandFailure::new(
+                    UNDONE,
+                    format_args!("Failed to spawn child process: it ended with {status}"),
+                )),
             }
         }
     }
 }
 
 /// Leaves the caller's session, so that what happens to it, as that its terminal is closed, does not happen to the run (R293).
-pub(super) fn detach() -> Result<(), Failure> {
+pub(super) fn detach() -> Result<(), RunCommandFailure> {
     #[cfg(unix)]
-    rustix::process::setsid().map_err(|error| Failure::of(UNDONE, io::Error::from(error)))?;
+    rustix::process::setsid().map_err(|error| RunCommandFailure::of(UNDONE, io::Error::from(error)))?;
     Ok(())
 }
 
@@ -67,7 +69,11 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens the log of a run: the one that is named; in a project the run's own (R291); else one beside the store.
-    pub(super) fn open(arguments: &Run, project: Option<&Path>, run: &RunId) -> Result<Self, Failure> {
+    pub(super) fn open(
+        arguments: &RunArguments,
+        project: Option<&Path>,
+        run: &RunId,
+    ) -> Result<Self, RunCommandFailure> {
         let path = match &arguments.log {
             Some(log) => log.clone(),
             None => log_of(run, project, arguments.store.as_deref()),
@@ -108,7 +114,7 @@ impl Log {
         let opened: io::Result<_> = open();
         let (file, is_new) = opened.map_err(|error| {
             let error = Error::file("write the log", &path, &error);
-            Failure::new(UNDONE, format_args!("{error}; name another with `--log FILE`"))
+            RunCommandFailure::new(UNDONE, format_args!("{error}; name another with `--log FILE`"))
         })?;
         Ok(Self { path, file, is_new })
     }

@@ -11,7 +11,7 @@ use graph_compiler::types::{Field, Kind, Type};
 use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
 
-use super::{Failure, Voice};
+use super::{RunCommandFailure, Voice};
 
 /// The inputs by their names.
 pub(super) type Inputs = Map<String, Value>;
@@ -36,7 +36,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), &'static str> {
 
 /// Where a secret is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     /// From an environment variable.
     Environment(String),
     /// From a file, without the newline at its end.
@@ -44,19 +44,19 @@ enum Source {
 }
 
 /// Takes `name=env:VAR` or `name=file:PATH` apart.
-fn source(text: &str) -> Result<(String, Source), &'static str> {
+fn source(text: &str) -> Result<(String, SecretSource), &'static str> {
     // What is wrong is not quoted, for it may be the secret itself.
     let form = "write `name=env:VARIABLE` or `name=file:PATH`";
     let (name, from) = pair(text).map_err(|_| form)?;
     let source = match from.split_once(':') {
-        Some(("env", variable)) if !variable.is_empty() => Source::Environment(variable.to_owned()),
-        Some(("file", path)) if !path.is_empty() => Source::File(PathBuf::from(path)),
+        Some(("env", variable)) if !variable.is_empty() => SecretSource::Environment(variable.to_owned()),
+        Some(("file", path)) if !path.is_empty() => SecretSource::File(PathBuf::from(path)),
         _ => return Err(form),
     };
     Ok((name, source))
 }
 
-impl Source {
+impl SecretSource {
     fn read(&self) -> Result<String, String> {
         match self {
             Self::Environment(name) => std::env::var(name).map_err(|error| match error {
@@ -86,29 +86,35 @@ impl Source {
 /// # Errors
 ///
 /// If one cannot be read, is no secret of the graph, or is given elsewhere too. No error quotes one.
-pub(super) fn with_secrets(mut inputs: Inputs, secrets: &[String], outline: &Outline) -> Result<Inputs, Failure> {
+pub(super) fn with_secrets(
+    mut inputs: Inputs,
+    secrets: &[String],
+    outline: &Outline,
+) -> Result<Inputs, RunCommandFailure> {
     for text in secrets {
-        let (name, source) = &source(text).map_err(|form| Failure::usage(format_args!("`--secret`: {form}")))?;
-        let field = find(outline.inputs.as_deref(), name).map_err(Failure::usage)?;
+        let (name, source) =
+            &source(text).map_err(|form| RunCommandFailure::usage(format_args!("`--secret`: {form}")))?;
+        let field = find(outline.inputs.as_deref(), name).map_err(RunCommandFailure::usage)?;
         let Some(field) = field.filter(|field| field.ty.has_secret()) else {
-            return Err(Failure::usage(format_args!(
+            return Err(RunCommandFailure::usage(format_args!(
                 "the input `{name}` is no secret of the graph, so its runs show it: `x-secret: true` makes it one"
             )));
         };
         if inputs.contains_key(name) {
-            return Err(Failure::usage(format_args!("the input `{name}` is given twice")));
+            return Err(RunCommandFailure::usage(format_args!("the input `{name}` is given twice")));
         }
-        let text = source.read().map_err(|why| Failure::usage(format_args!("the input `{name}`: {why}")))?;
-        let value = typed(&field.ty, &text)
-            .map_err(|_| Failure::usage(format_args!("the input `{name}` must be {}", field.ty.clone().not_null())))?;
+        let text = source.read().map_err(|why| RunCommandFailure::usage(format_args!("the input `{name}`: {why}")))?;
+        let value = typed(&field.ty, &text).map_err(|_| {
+            RunCommandFailure::usage(format_args!("the input `{name}` must be {}", field.ty.clone().not_null()))
+        })?;
         inputs.insert(name.clone(), value);
     }
     Ok(inputs)
 }
 
 /// Says that a secret is not to stand on a command line.
-fn exposed(name: &str) -> Failure {
-    Failure::usage(format_args!(
+fn exposed(name: &str) -> RunCommandFailure {
+    RunCommandFailure::usage(format_args!(
         "the input `{name}` is, or holds, a secret, and others see command lines: write `--secret {name}=env:VARIABLE` or \
          `--secret {name}=file:PATH`, or give it on stdin"
     ))
@@ -118,11 +124,11 @@ fn exposed(name: &str) -> Failure {
 pub(super) enum Given {
     Nothing,
     Json(String),
-    Stdin { reading: Receiver<Reading>, wait: bool },
+    Stdin { reading: Receiver<StdinReading>, wait: bool },
 }
 
 /// What the thread that reads stdin tells.
-pub(super) enum Reading {
+pub(super) enum StdinReading {
     /// Somebody wrote something.
     Begun,
     /// It ended.
@@ -145,16 +151,16 @@ impl Given {
     ///
     /// Of a stdin that is open and silent nobody can tell whether inputs are still to come. Who names inputs on the command
     /// line has others; who does not must say, for a run without its inputs is another run.
-    fn text(self, named: bool, voice: Voice) -> Result<(String, &'static str), Failure> {
+    fn text(self, named: bool, voice: Voice) -> Result<(String, &'static str), RunCommandFailure> {
         let (reading, wait) = match self {
             Self::Nothing => return Ok((String::new(), "")),
             Self::Json(text) => return Ok((text, "`--json`")),
             Self::Stdin { reading, wait } => (reading, wait),
         };
-        let gone = |_| Failure::usage("stdin cannot be read");
+        let gone = |_| RunCommandFailure::usage("stdin cannot be read");
         let mut told = match reading.recv_timeout(GRACE) {
             Err(RecvTimeoutError::Timeout) if !wait && !named => {
-                return Err(Failure::usage(
+                return Err(RunCommandFailure::usage(
                     "stdin is open and silent: say `--json -` to wait for inputs on it, or write `</dev/null` if there are none",
                 ));
             }
@@ -163,22 +169,23 @@ impl Given {
                 return Ok((String::new(), ""));
             }
             Err(RecvTimeoutError::Timeout) => reading.recv().map_err(gone)?,
-            other => other.map_err(|_| Failure::usage("stdin cannot be read"))?,
+            other => other.map_err(|_| RunCommandFailure::usage("stdin cannot be read"))?,
         };
         let bytes = loop {
             match told {
-                Reading::Begun => told = reading.recv().map_err(gone)?,
-                Reading::Ended(bytes) => break bytes,
+                StdinReading::Begun => told = reading.recv().map_err(gone)?,
+                StdinReading::Ended(bytes) => break bytes,
             }
         };
-        let bytes = bytes.map_err(|error| Failure::usage(format_args!("stdin cannot be read: {error}")))?;
-        let text = String::from_utf8(bytes).map_err(|_| Failure::usage("the inputs on stdin are not UTF-8"))?;
+        let bytes = bytes.map_err(|error| RunCommandFailure::usage(format_args!("stdin cannot be read: {error}")))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| RunCommandFailure::usage("the inputs on stdin are not UTF-8"))?;
         Ok((text, "stdin"))
     }
 }
 
 /// Reads stdin on a thread of its own, which is left behind if nothing ever comes.
-fn read_stdin() -> Receiver<Reading> {
+fn read_stdin() -> Receiver<StdinReading> {
     let (tell, reading) = mpsc::channel();
     std::thread::spawn(move || {
         let mut stdin = std::io::stdin().lock();
@@ -188,7 +195,7 @@ fn read_stdin() -> Receiver<Reading> {
                 Ok(0) => break Ok(Vec::new()),
                 Ok(_) => {
                     // Nobody listens any more where the run goes on without it.
-                    tell.send(Reading::Begun).ok();
+                    tell.send(StdinReading::Begun).ok();
                     let rest = stdin.take(MOST_BYTES).read_to_end(&mut bytes);
                     break rest.and_then(|_| match u64::try_from(bytes.len()) {
                         Ok(length) if length <= MOST_BYTES => Ok(bytes),
@@ -199,7 +206,7 @@ fn read_stdin() -> Receiver<Reading> {
                 Err(error) => break Err(error),
             }
         };
-        tell.send(Reading::Ended(ended)).ok();
+        tell.send(StdinReading::Ended(ended)).ok();
     });
     reading
 }
@@ -214,28 +221,30 @@ pub(super) fn collect(
     pairs: &[(String, String)],
     outline: &Outline,
     voice: Voice,
-) -> Result<(Inputs, Option<RunId>), Failure> {
+) -> Result<(Inputs, Option<RunId>), RunCommandFailure> {
     let is_on_command_line = matches!(given, Given::Json(_));
     let (text, place) = given.text(!pairs.is_empty(), voice)?;
     let mut inputs = match text.trim() {
         "" => Inputs::new(),
         text => match read_json(text) {
             Ok(Value::Object(inputs)) => inputs,
-            Ok(_) => return Err(Failure::usage(format_args!("the inputs of {place} must be a JSON object"))),
+            Ok(_) => return Err(RunCommandFailure::usage(format_args!("the inputs of {place} must be a JSON object"))),
             Err(error) => {
-                return Err(Failure::usage(format_args!("the inputs of {place} cannot be read as JSON: {error}")));
+                return Err(RunCommandFailure::usage(format_args!(
+                    "the inputs of {place} cannot be read as JSON: {error}"
+                )));
             }
         },
     };
     let fields = outline.inputs.as_deref();
-    let resume = resumed(&mut inputs, fields).map_err(Failure::usage)?;
+    let resume = resumed(&mut inputs, fields).map_err(RunCommandFailure::usage)?;
     if resume.is_some() && !(inputs.is_empty() && pairs.is_empty()) {
-        return Err(Failure::usage(
+        return Err(RunCommandFailure::usage(
             "a resumed run has the inputs that it began with: give none besides which run it is",
         ));
     }
     for name in inputs.keys() {
-        let field = find(fields, name).map_err(Failure::usage)?;
+        let field = find(fields, name).map_err(RunCommandFailure::usage)?;
         if is_on_command_line && field.is_some_and(|field| field.ty.has_secret()) {
             return Err(exposed(name));
         }
@@ -243,14 +252,15 @@ pub(super) fn collect(
     let mut named: Vec<&str> = Vec::new();
     for (name, text) in pairs {
         if named.contains(&name.as_str()) {
-            return Err(Failure::usage(format_args!("the input `{name}` is given twice")));
+            return Err(RunCommandFailure::usage(format_args!("the input `{name}` is given twice")));
         }
         named.push(name);
-        let ty = find(fields, name).map_err(Failure::usage)?.map_or_else(Type::any, |field| field.ty.clone());
+        let ty = find(fields, name).map_err(RunCommandFailure::usage)?.map_or_else(Type::any, |field| field.ty.clone());
         if ty.has_secret() {
             return Err(exposed(name));
         }
-        let value = typed(&ty, text).map_err(|why| Failure::usage(format_args!("the input `{name}` {why}")))?;
+        let value =
+            typed(&ty, text).map_err(|why| RunCommandFailure::usage(format_args!("the input `{name}` {why}")))?;
         inputs.insert(name.clone(), value);
     }
     Ok((inputs, resume))
@@ -408,8 +418,8 @@ mod tests {
 
     #[test]
     fn a_secret_comes_from_the_environment_or_a_file_and_not_from_the_command_line() {
-        assert_eq!(source("a=env:B"), Ok(("a".to_owned(), Source::Environment("B".to_owned()))));
-        assert_eq!(source("a=file:/b:c"), Ok(("a".to_owned(), Source::File("/b:c".into()))));
+        assert_eq!(source("a=env:B"), Ok(("a".to_owned(), SecretSource::Environment("B".to_owned()))));
+        assert_eq!(source("a=file:/b:c"), Ok(("a".to_owned(), SecretSource::File("/b:c".into()))));
         for text in ["a", "a=", "a=hunter2", "a=env:", "a=file:", "=env:B"] {
             assert!(source(text).is_err(), "{text}");
         }

@@ -7,18 +7,18 @@ use graph_runtime::dynamic::Interpreted;
 use graph_runtime::{Map, Options, Runtime, Single, SingleError, Value};
 
 use super::authority::Authority;
-use super::{Beginning, Ended, Failure, PROBLEMS, Run, UNDONE, USAGE, unstarted};
+use super::{Beginning, PROBLEMS, RunArguments, RunCommandFailure, RunReport, UNDONE, USAGE, unstarted};
 
 /// Executes a node, with the state of a new run or of one in the store, and returns what came of it (R265).
 pub(super) async fn perform(
-    arguments: &Run,
+    arguments: &RunArguments,
     runtime: &Runtime,
     graph: Interpreted,
     begun: Beginning,
     node: &str,
     options: Options,
     authority: &Authority,
-) -> Result<Ended, Failure> {
+) -> Result<RunReport, RunCommandFailure> {
     let inject = injected(arguments, &graph)?;
     let single = Single { node: node.to_owned(), inject, options };
     let machine = Arc::new(graph);
@@ -29,19 +29,19 @@ pub(super) async fn perform(
     let stepped = stepped.map_err(|error| match error {
         SingleError::Start(error) => authority.explain(unstarted(error)),
         SingleError::NoSuchNode(_) | SingleError::Inject { .. } | SingleError::UnknownKey { .. } => {
-            Failure::of(USAGE, error)
+            RunCommandFailure::of(USAGE, error)
         }
-        error => Failure::of(UNDONE, error),
+        error => RunCommandFailure::of(UNDONE, error),
     })?;
-    Ok(Ended { result: stepped.to_value(), code: if stepped.success { 0 } else { PROBLEMS } })
+    Ok(RunReport { result: stepped.to_value(), code: if stepped.success { 0 } else { PROBLEMS } })
 }
 
-fn injected(arguments: &Run, graph: &Interpreted) -> Result<Map<String, Value>, Failure> {
+fn injected(arguments: &RunArguments, graph: &Interpreted) -> Result<Map<String, Value>, RunCommandFailure> {
     let Some(text) = &arguments.inject_state else { return Ok(Map::new()) };
     let inject = match read_json(text) {
         Ok(Value::Object(inject)) => inject,
-        Ok(_) => return Err(Failure::usage("`--inject-state` must be a JSON object")),
-        Err(error) => return Err(Failure::usage(format_args!("`--inject-state` cannot be read: {error}"))),
+        Ok(_) => return Err(RunCommandFailure::usage("`--inject-state` must be a JSON object")),
+        Err(error) => return Err(RunCommandFailure::usage(format_args!("`--inject-state` cannot be read: {error}"))),
     };
     let outline = graph.outline();
     let is_secret = |name: &str| {
@@ -50,7 +50,7 @@ fn injected(arguments: &Run, graph: &Interpreted) -> Result<Map<String, Value>, 
         key.is_some_and(|key| key.ty.has_secret()) || fields.iter().any(|field| field.ty.has_secret())
     };
     match inject.keys().find(|name| is_secret(name)) {
-        Some(name) => Err(Failure::usage(format_args!(
+        Some(name) => Err(RunCommandFailure::usage(format_args!(
             "`{name}` is, or holds, a secret, and others see command lines: `--inject-state` does not take it"
         ))),
         None => Ok(inject),

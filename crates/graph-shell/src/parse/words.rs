@@ -1,17 +1,17 @@
 //! Words, and what is in quotes.
 
-use super::{Assigns, Mode, Parser, Part, Read, Unreadable, Word, name_length, push_text};
+use super::{Assigns, Parsed, Parser, ShellWord, Unreadable, WordContext, WordPart, name_length, push_text};
 
 impl Parser<'_> {
-    pub(super) fn word(&mut self) -> Read<Word> {
-        self.word_with(Mode::Word)
+    pub(super) fn word(&mut self) -> Parsed<ShellWord> {
+        self.word_with(WordContext::Word)
     }
 
-    pub(super) fn word_with(&mut self, mode: Mode) -> Read<Word> {
+    pub(super) fn word_with(&mut self, mode: WordContext) -> Parsed<ShellWord> {
         let start = self.at;
-        let mut word = Word { range: start..start, ..Word::default() };
+        let mut word = ShellWord { range: start..start, ..ShellWord::default() };
         let outer = std::mem::take(&mut self.special);
-        if mode == Mode::Word {
+        if mode == WordContext::Word {
             word.assigns = self.assigns(&mut word.parts)?;
         }
         if word.assigns.as_ref().is_none_or(|assigns| assigns.elements.is_none()) {
@@ -43,7 +43,7 @@ impl Parser<'_> {
     }
 
     /// Reads the rest of `@(…)` and the like.
-    pub(super) fn extended_pattern(&mut self, parts: &mut Vec<Part>) -> Read<()> {
+    pub(super) fn extended_pattern(&mut self, parts: &mut Vec<WordPart>) -> Parsed<()> {
         let mut open = 1_usize;
         while open > 0 {
             match self.peek() {
@@ -57,14 +57,14 @@ impl Parser<'_> {
                     self.at += 1;
                 }
                 Some(byte) if b" \t\n;&|<>".contains(&byte) => self.at += 1,
-                Some(_) => self.part(parts, Mode::Pattern)?,
+                Some(_) => self.part(parts, WordContext::Pattern)?,
             }
         }
         Ok(())
     }
 
     /// Reads `name=`, `name+=`, `name[…]=`, if the word begins so, and a list in parentheses behind it.
-    pub(super) fn assigns(&mut self, parts: &mut Vec<Part>) -> Read<Option<Assigns>> {
+    pub(super) fn assigns(&mut self, parts: &mut Vec<WordPart>) -> Parsed<Option<Assigns>> {
         let start = self.at;
         let length = name_length(&self.text[start..self.end]);
         if length == 0 {
@@ -87,7 +87,7 @@ impl Parser<'_> {
             self.at = start;
             return Ok(None);
         }
-        parts.push(Part::Text(self.text[start..self.at].to_owned()));
+        parts.push(WordPart::Text(self.text[start..self.at].to_owned()));
         let mut elements = None;
         if self.take("(") {
             let mut list = Vec::new();
@@ -104,11 +104,11 @@ impl Parser<'_> {
                     if self.take("+=") || self.take("=") {
                         let mut inner = Vec::new();
                         while self.peek().is_some_and(|byte| !b" \t\n)".contains(&byte)) {
-                            self.part(&mut inner, Mode::Word)?;
+                            self.part(&mut inner, WordContext::Word)?;
                         }
                         let assigns =
                             Assigns { name: name.clone(), subscript: Some(subscript), value: 0, elements: None };
-                        list.push(Word {
+                        list.push(ShellWord {
                             parts: inner,
                             assigns: Some(assigns),
                             expands: false,
@@ -118,7 +118,7 @@ impl Parser<'_> {
                     }
                     self.at = element;
                 }
-                list.push(self.word_with(Mode::Pattern)?);
+                list.push(self.word_with(WordContext::Pattern)?);
             }
             elements = Some(list);
         }
@@ -126,7 +126,7 @@ impl Parser<'_> {
     }
 
     /// Reads one part of a word: a quoted text, an expansion, or a character.
-    pub(super) fn part(&mut self, parts: &mut Vec<Part>, mode: Mode) -> Read<()> {
+    pub(super) fn part(&mut self, parts: &mut Vec<WordPart>, mode: WordContext) -> Parsed<()> {
         match self.peek() {
             Some(b'\'') => {
                 self.at += 1;
@@ -146,13 +146,13 @@ impl Parser<'_> {
             }
             Some(b'$') => self.dollar(parts, false)?,
             Some(b'`') => self.backticks(parts, false)?,
-            Some(b'<' | b'>') if self.peek_at(1) == Some(b'(') && mode == Mode::Word => {
+            Some(b'<' | b'>') if self.peek_at(1) == Some(b'(') && mode == WordContext::Word => {
                 let start = self.at;
                 let reads = self.looks_at(">");
                 self.at += 2;
                 let list = self.list(&[])?;
                 self.expect(")")?;
-                parts.push(Part::Process { list, reads, range: start..self.at });
+                parts.push(WordPart::Process { list, reads, range: start..self.at });
             }
             byte => {
                 if let Some(special @ (b'*' | b'?' | b'[' | b']' | b'{' | b'}')) = byte {
@@ -164,7 +164,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    pub(super) fn character(&mut self, parts: &mut Vec<Part>) {
+    pub(super) fn character(&mut self, parts: &mut Vec<WordPart>) {
         if let Some(character) = self.text[self.at..self.end].chars().next() {
             self.at += character.len_utf8();
             push_text(parts, character.encode_utf8(&mut [0; 4]));
@@ -172,9 +172,9 @@ impl Parser<'_> {
     }
 
     /// Reads what is as in double quotes, to a quote or to the end.
-    pub(super) fn quoted_until(&mut self, quote: Option<u8>) -> Read<Vec<Part>> {
+    pub(super) fn quoted_until(&mut self, quote: Option<u8>) -> Parsed<Vec<WordPart>> {
         // An empty text too is a part: `""` is a word.
-        let mut parts = vec![Part::Text(String::new())];
+        let mut parts = vec![WordPart::Text(String::new())];
         loop {
             match self.peek() {
                 None if quote.is_none() => return Ok(parts),
@@ -202,7 +202,7 @@ impl Parser<'_> {
     }
 
     /// Reads `` `…` ``: its text is read by itself, with its backslashes taken away.
-    pub(super) fn backticks(&mut self, parts: &mut Vec<Part>, quoted: bool) -> Read<()> {
+    pub(super) fn backticks(&mut self, parts: &mut Vec<WordPart>, quoted: bool) -> Parsed<()> {
         let start = self.at;
         self.at += 1;
         let mut inner = String::new();
@@ -251,7 +251,7 @@ impl Parser<'_> {
         // The places in it are those of another text.
         let range = start..self.at;
         list.iter_mut().flatten().for_each(|command| command.place(&range));
-        parts.push(Part::Output { list, quoted, range });
+        parts.push(WordPart::Output { list, quoted, range });
         Ok(())
     }
 }

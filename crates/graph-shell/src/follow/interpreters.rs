@@ -1,10 +1,10 @@
 //! Programs that execute text that they are given.
 
 use super::files::is_stdin;
-use super::{Follower, Join, Tainted};
-use crate::shell::parse::{Part, Word};
-use crate::shell::programs::{self, Interpreter, Operand};
-use crate::shell::{How, Origin, filters};
+use super::{CommandFollower, JoinOrigins, Tainted};
+use crate::parse::{ShellWord, WordPart};
+use crate::programs::{self, Interpreter, Operand};
+use crate::{How, ValueOrigin, filters};
 
 /// What the arguments of an interpreter are, by their indices.
 #[derive(Default)]
@@ -48,15 +48,15 @@ impl InterpreterArguments {
     }
 }
 
-impl Follower {
+impl CommandFollower {
     /// Judges the arguments of a program that executes some of them.
     pub(super) fn interpreter(
         &mut self,
         name: &str,
         program: Interpreter,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let given = self.given(program, arguments, texts);
@@ -64,17 +64,7 @@ impl Follower {
             let reach = self.any(arguments).join(input.cloned());
             self.report_if(&reach, || How::Option(name.to_owned()), &words[0].range);
         }
-        let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
-        if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
-            let tainted = self.any(arguments);
-            let tainted = arguments.iter().fold(tainted, |tainted, word| tainted.join(self.executed(word)));
-            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
-        }
-        let module = texts.iter().position(|text| text.as_deref() == Some("-m")).and_then(|at| texts.get(at + 1));
-        if name.starts_with("python") && module.is_some_and(|module| programs::executes_arguments(module.as_deref())) {
-            let tainted = self.any(arguments).join(input.cloned());
-            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
-        }
+        self.arguments_as_code(name, program, words, texts, input);
         if program.is_shell && given.has_code {
             let script = given.operands.first();
             return script.and_then(|&script| self.code_of_shell(name, arguments, texts, script, input));
@@ -84,7 +74,7 @@ impl Follower {
         }
         if programs::has_shell_escapes(name) {
             let code = texts.iter().flatten().chain(self.here.iter().map(|(text, _)| text));
-            let reads = code.map(|text| self.expanded_in(text)).fold(None, Join::join);
+            let reads = code.map(|text| self.expanded_in(text)).fold(None, JoinOrigins::join);
             self.report_if(&reads, || How::Unreadable, &words[0].range);
         }
         let first = given.operands.first().copied();
@@ -100,14 +90,7 @@ impl Follower {
             (Operand::Script, Some(at)) if !has_code && has_operand => {
                 let reads = texts.iter().flatten().any(|text| program.is_shell && text == "-s");
                 if !reads {
-                    if program.is_shell && !self.scripts.is_empty() {
-                        let given = self.any(&arguments[at + 1..]);
-                        self.pass(given);
-                    }
-                    self.script(&arguments[at], input, name);
-                    // The script is another text, whose own parameters these are.
-                    let is_first = program.is_shell && self.positional.is_none();
-                    return if is_first { self.any(arguments) } else { None };
+                    return self.script_with_parameters(name, program, arguments, at, input);
                 }
             }
             (Operand::Code, Some(at)) if !has_code => self.code_of(name, &arguments[at]),
@@ -133,8 +116,50 @@ impl Follower {
         shown
     }
 
+    /// Judges the options by which any of the arguments may become code: settings of a shell, and modules that execute programs.
+    fn arguments_as_code(
+        &mut self,
+        name: &str,
+        program: Interpreter,
+        words: &[ShellWord],
+        texts: &[Option<String>],
+        input: Option<&ValueOrigin>,
+    ) {
+        let arguments = &words[1..];
+        let has_settings = |text: &str| text.starts_with("--rcfile") || text.starts_with("--init-file");
+        if program.is_shell && arguments.iter().any(|word| has_settings(word.beginning())) {
+            let tainted = self.any(arguments);
+            let tainted = arguments.iter().fold(tainted, |tainted, word| tainted.join(self.executed(word)));
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
+        let module = texts.iter().position(|text| text.as_deref() == Some("-m")).and_then(|at| texts.get(at + 1));
+        if name.starts_with("python") && module.is_some_and(|module| programs::executes_arguments(module.as_deref())) {
+            let tainted = self.any(arguments).join(input.cloned());
+            self.report_if(&tainted, || How::Code(name.to_owned()), &words[0].range);
+        }
+    }
+
+    /// Judges the script at an index of the arguments, and passes it those behind it. Returns what it prints.
+    fn script_with_parameters(
+        &mut self,
+        name: &str,
+        program: Interpreter,
+        arguments: &[ShellWord],
+        at: usize,
+        input: Option<&ValueOrigin>,
+    ) -> Tainted {
+        if program.is_shell && !self.scripts.is_empty() {
+            let given = self.any(&arguments[at + 1..]);
+            self.pass(given);
+        }
+        self.script(&arguments[at], input, name);
+        // The script is another text, whose own parameters these are.
+        let is_first = program.is_shell && self.positional.is_none();
+        if is_first { self.any(arguments) } else { None }
+    }
+
     /// Judges code that an option of a program has, or the file that it names.
-    fn code_in_option(&mut self, name: &str, program: Interpreter, word: &Word, input: Option<&Origin>) {
+    fn code_in_option(&mut self, name: &str, program: Interpreter, word: &ShellWord, input: Option<&ValueOrigin>) {
         self.code_of(name, word);
         // The code may be a file, and that what the program reads.
         let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
@@ -142,7 +167,7 @@ impl Follower {
         if is_own {
             self.report_if(&input.cloned(), || How::Code(name.to_owned()), &word.range);
         }
-        let is_read = is_own || word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+        let is_read = is_own || word.parts.iter().any(|part| matches!(part, WordPart::Process { .. }));
         if is_read && programs::has_shell_escapes(name) && self.here.is_none() && !self.is_file {
             let held = self.environment();
             self.report_if(&held, || How::Code(name.to_owned()), &word.range);
@@ -160,10 +185,10 @@ impl Follower {
     fn input_as_code(
         &mut self,
         name: &str,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
         given: &InterpreterArguments,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) {
         let arguments = &words[1..];
         let first = given.operands.first().copied();
@@ -181,12 +206,18 @@ impl Follower {
     }
 
     /// Judges the operands of `perl` that it opens.
-    fn opened_by_perl(&mut self, name: &str, words: &[Word], texts: &[Option<String>], given: &InterpreterArguments) {
+    fn opened_by_perl(
+        &mut self,
+        name: &str,
+        words: &[ShellWord],
+        texts: &[Option<String>],
+        given: &InterpreterArguments,
+    ) {
         // With `-n` and `-p`, and by `<>`, it opens its operands as `open` does, which takes `| command`.
         let letters =
             |text: &String| text.starts_with('-') && !text.starts_with("--") && text.contains(['n', 'p', 'i']);
         let reads = texts.iter().flatten().any(|text| letters(text) || text.contains("<>") || text.contains("ARGV>"));
-        let operands: Vec<Word> = given.operands.iter().map(|&at| words[1 + at].clone()).collect();
+        let operands: Vec<ShellWord> = given.operands.iter().map(|&at| words[1 + at].clone()).collect();
         let tainted = self.any(&operands);
         self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
     }
@@ -195,7 +226,7 @@ impl Follower {
     pub(super) fn given(
         &mut self,
         program: Interpreter,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: &[Option<String>],
     ) -> InterpreterArguments {
         let mut given = InterpreterArguments::default();
@@ -247,10 +278,10 @@ impl Follower {
     pub(super) fn code_of_shell(
         &mut self,
         name: &str,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: &[Option<String>],
         script: usize,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let positional = self.any(arguments.get(script + 1..).unwrap_or_default());
         self.pass(positional);
@@ -274,8 +305,8 @@ impl Follower {
         &mut self,
         name: &str,
         program: Interpreter,
-        command: &Word,
-        input: Option<&Origin>,
+        command: &ShellWord,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         if let Some(origin) = input {
             self.report(origin, How::Code(name.to_owned()), &command.range);
@@ -284,7 +315,7 @@ impl Follower {
     }
 
     /// Judges an argument that is code of a program.
-    pub(super) fn code_of(&mut self, name: &str, word: &Word) {
+    pub(super) fn code_of(&mut self, name: &str, word: &ShellWord) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
     }

@@ -2,23 +2,23 @@
 
 use std::ops::Range;
 
-use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::{Operation, Part, Variable, Word};
-use crate::shell::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
-use crate::shell::{How, Origin, names};
+use super::{CommandFollower, JoinOrigins, Tainted, note};
+use crate::parse::{Operation, ShellWord, Variable, WordPart};
+use crate::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
+use crate::{How, ValueOrigin, names};
 
 /// Holds what `xargs` appends.
 pub(super) const INPUT: &str = "the input of xargs";
 
-impl Follower {
+impl CommandFollower {
     /// Judges the program that another one starts with the rest of its arguments.
     pub(super) fn prefixed(
         &mut self,
         name: &str,
         starter: Starter,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let listed: Tainted = match name {
@@ -29,6 +29,38 @@ impl Follower {
         let input = input.cloned().join(listed);
         let input = input.as_ref();
         let given = self.any(arguments).join(if name == "xargs" { input.cloned() } else { None });
+        let Some(at) = self.place_of_program(name, starter, arguments, texts) else {
+            // Where the program stands cannot be known.
+            self.report_if(&given, || How::Unknown, &words[0].range);
+            return self.carried(name, words, texts, input);
+        };
+        let Some(first) = arguments.get(at) else {
+            if starter.is_shell {
+                if let Some(origin) = input {
+                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
+                }
+                self.unread(name, &words[0].range);
+            }
+            return if name == "env" { self.reach() } else { None };
+        };
+        let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
+        if name == "xargs" {
+            inner.extend(input.map(|_| standing_for_input(&first.range)));
+            self.xargs_places(&mut inner, arguments, input);
+            return self.started_by_xargs(&inner, input);
+        }
+        self.started(&inner, input)
+    }
+
+    /// Returns the index of the argument that is the program which another program starts, or of the end of them; nothing if that
+    /// cannot be known. Judges what stands before it.
+    fn place_of_program(
+        &mut self,
+        name: &str,
+        starter: Starter,
+        arguments: &[ShellWord],
+        texts: &[Option<String>],
+    ) -> Option<usize> {
         let mut operands = starter.operands;
         let mut at = 0;
         let mut is_known = true;
@@ -62,31 +94,11 @@ impl Follower {
             }
             at += 1;
         }
-        if !is_known {
-            // Where the program stands cannot be known.
-            self.report_if(&given, || How::Unknown, &words[0].range);
-            return self.carried(name, words, texts, input);
-        }
-        let Some(first) = arguments.get(at) else {
-            if starter.is_shell {
-                if let Some(origin) = input {
-                    self.report(origin, How::Code(name.to_owned()), &words[0].range);
-                }
-                self.unread(name, &words[0].range);
-            }
-            return if name == "env" { self.reach() } else { None };
-        };
-        let mut inner: Vec<Word> = arguments[at..].to_vec();
-        if name == "xargs" {
-            inner.extend(input.map(|_| standing_for_input(&first.range)));
-            self.xargs_places(&mut inner, arguments, input);
-            return self.started_by_xargs(&inner, input);
-        }
-        self.started(&inner, input)
+        is_known.then_some(at)
     }
 
     /// Judges the program that `xargs` starts, which reads nothing.
-    fn started_by_xargs(&mut self, inner: &[Word], input: Option<&Origin>) -> Tainted {
+    fn started_by_xargs(&mut self, inner: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let outer = self.variables.get(INPUT).cloned();
         if let Some(origin) = input {
             self.variables.insert(INPUT.to_owned(), origin.clone());
@@ -104,9 +116,9 @@ impl Follower {
     pub(super) fn carried(
         &mut self,
         name: &str,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let arguments = &words[1..];
         let is_prefix = programs::starter(name).is_some() && name != "xargs";
@@ -133,7 +145,7 @@ impl Follower {
                 || base == "ssh"
                 || (matches!(name, "command" | "builtin" | "busybox" | "env" | "sudo") && base != name);
             if is_known {
-                let mut inner: Vec<Word> = arguments[at..].to_vec();
+                let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
                 if name == "xargs" {
                     inner.extend(input.map(|_| standing_for_input(&word.range)));
                     self.xargs_places(&mut inner, arguments, input);
@@ -165,7 +177,12 @@ impl Follower {
     }
 
     /// Reports code of `xargs` in which the text stands that it replaces by what it reads, and puts that in its places.
-    pub(super) fn xargs_places(&mut self, words: &mut [Word], arguments: &[Word], input: Option<&Origin>) {
+    pub(super) fn xargs_places(
+        &mut self,
+        words: &mut [ShellWord],
+        arguments: &[ShellWord],
+        input: Option<&ValueOrigin>,
+    ) {
         let Some(origin) = input else { return };
         let mut place = None;
         for (at, word) in arguments.iter().enumerate() {
@@ -198,7 +215,7 @@ impl Follower {
     }
 
     /// Follows the assignments among the arguments of `env` and the like.
-    pub(super) fn assignments_of_env(&mut self, arguments: &[Word], is_prefix: bool) {
+    pub(super) fn assignments_of_env(&mut self, arguments: &[ShellWord], is_prefix: bool) {
         for word in arguments {
             let Some((name, _)) = word.beginning().split_once('=') else { continue };
             let name = name.strip_prefix("--env=").or(name.strip_prefix("-e")).unwrap_or(name).to_owned();
@@ -215,10 +232,10 @@ impl Follower {
 }
 
 /// The word that `xargs` makes of what it reads.
-pub(super) fn standing_for_input(range: &Range<usize>) -> Word {
+pub(super) fn standing_for_input(range: &Range<usize>) -> ShellWord {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
-    Word { parts: vec![Part::Variable(variable)], assigns: None, expands: false, range: range.clone() }
+    ShellWord { parts: vec![WordPart::Variable(variable)], assigns: None, expands: false, range: range.clone() }
 }
 
 /// Whether a word can be the name of a program, and not of a thing that stands before it.

@@ -18,8 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::shell::parse::{self, Command, List, Operation, Part, Redirect, Simple, Unreadable, Variable, Word};
-use crate::shell::{Argument, Danger, Foreign, How, Origin, names};
+use crate::parse::{
+    self, Command, CommandList, Operation, Redirect, ShellWord, Simple, Unreadable, Variable, WordPart,
+};
+use crate::{Danger, Foreign, How, ProgramArgument, ValueOrigin, names};
 
 /// How often commands that stand in texts of other commands are read.
 const MAX_NESTING: usize = 8;
@@ -28,36 +30,36 @@ pub(super) fn command(text: &str, foreign: &Foreign) -> Vec<Danger> {
     let list = match parse::parse(text) {
         Ok(list) => list,
         Err(Unreadable(at)) => {
-            return vec![Danger { origin: Origin::Anything, how: How::Unreadable, range: at..at }];
+            return vec![Danger { origin: ValueOrigin::Anything, how: How::Unreadable, range: at..at }];
         }
     };
-    let mut follower = Follower::new(foreign);
+    let mut follower = CommandFollower::new(foreign);
     follower.gather_constants(&list);
     follower.reads_errors = leads_errors(text);
-    let stdin = foreign.stdin.then_some(Origin::Stdin);
+    let stdin = foreign.stdin.then_some(ValueOrigin::Stdin);
     follower.until_settled(|follower| {
         follower.list(&list, stdin.as_ref());
     })
 }
 
-pub(super) fn program(arguments: &[Argument<'_>], foreign: &Foreign) -> Vec<Danger> {
-    let mut follower = Follower::new(foreign);
-    let words: Vec<Word> = arguments
+pub(super) fn program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> Vec<Danger> {
+    let mut follower = CommandFollower::new(foreign);
+    let words: Vec<ShellWord> = arguments
         .iter()
         .enumerate()
         .map(|(at, argument)| {
-            let mut parts = vec![Part::Text(argument.text.to_owned())];
+            let mut parts = vec![WordPart::Text(argument.text.to_owned())];
             if argument.is_foreign {
-                follower.variables.insert(format!("{ARGUMENT}{at}"), Origin::Argument(at));
+                follower.variables.insert(format!("{ARGUMENT}{at}"), ValueOrigin::Argument(at));
                 let (name, operation) = (format!("{ARGUMENT}{at}"), Operation::Plain);
                 let variable =
                     Variable { name, subscript: None, is_all: false, operation, quoted: true, range: at..at + 1 };
-                parts.push(Part::Variable(variable));
+                parts.push(WordPart::Variable(variable));
             }
-            Word { parts, assigns: None, expands: false, range: at..at + 1 }
+            ShellWord { parts, assigns: None, expands: false, range: at..at + 1 }
         })
         .collect();
-    let stdin = foreign.stdin.then_some(Origin::Stdin);
+    let stdin = foreign.stdin.then_some(ValueOrigin::Stdin);
     follower.until_settled(|follower| {
         follower.external(&words, stdin.as_ref());
     })
@@ -68,22 +70,22 @@ const ARGUMENT: &str = "argument ";
 
 pub(super) fn expands(text: &str, name: &str) -> bool {
     let Ok(list) = parse::parse(text) else { return false };
-    let mut follower = Follower::new(&Foreign::default());
+    let mut follower = CommandFollower::new(&Foreign::default());
     follower.looks_for = Some(name.to_owned());
     follower.list(&list, None);
     follower.found
 }
 
 #[derive(Default)]
-struct Follower {
+struct CommandFollower {
     /// The variables that may hold what somebody else chose.
-    variables: BTreeMap<String, Origin>,
+    variables: BTreeMap<String, ValueOrigin>,
     /// The same of the positional parameters.
-    positional: Option<Origin>,
+    positional: Option<ValueOrigin>,
     /// Files that such values were written to.
-    files: BTreeMap<String, Origin>,
+    files: BTreeMap<String, ValueOrigin>,
     /// Files that programs may have written such values to: they are named beside them.
-    touched: BTreeMap<String, Origin>,
+    touched: BTreeMap<String, ValueOrigin>,
     /// Variables with the attribute `-i`, of which every value is evaluated.
     integers: BTreeSet<String>,
     /// Associative arrays, whose subscripts are texts, of those that were declared where the walk is now.
@@ -95,7 +97,7 @@ struct Follower {
     /// Variables that only one literal text is ever assigned to.
     constants: BTreeMap<String, Option<String>>,
     /// What the functions may print.
-    functions: BTreeMap<String, Option<Origin>>,
+    functions: BTreeMap<String, Option<ValueOrigin>>,
     dangers: Vec<Danger>,
     /// Where the text stands that is read, if it stands in another one.
     within: Option<Range<usize>>,
@@ -124,7 +126,7 @@ struct Follower {
     found: bool,
 }
 
-type Tainted = Option<Origin>;
+type Tainted = Option<ValueOrigin>;
 
 /// The text of a script that the command writes, and where that stands; nothing if it cannot be read.
 type Script = Option<(String, usize, usize)>;
@@ -134,14 +136,14 @@ type Script = Option<(String, usize, usize)>;
 const NAMED: &str = "the name of ";
 
 /// What may be somebody else's, of several values.
-trait Join {
+trait JoinOrigins {
     /// Returns a value itself before the name of a variable.
     fn join(self, other: Tainted) -> Tainted;
     /// Returns the value, if it is more than the name of a variable.
     fn real(&self) -> Tainted;
 }
 
-impl Join for Tainted {
+impl JoinOrigins for Tainted {
     fn join(self, other: Tainted) -> Tainted {
         if self.as_ref().is_some_and(is_real) {
             self
@@ -155,21 +157,22 @@ impl Join for Tainted {
     }
 }
 
-fn is_real(origin: &Origin) -> bool {
-    !matches!(origin, Origin::Variable(name) if name.starts_with(NAMED))
+fn is_real(origin: &ValueOrigin) -> bool {
+    !matches!(origin, ValueOrigin::Variable(name) if name.starts_with(NAMED))
 }
 
 /// Notes whose value something holds.
-fn note(map: &mut BTreeMap<String, Origin>, name: &str, origin: &Origin) {
+fn note(map: &mut BTreeMap<String, ValueOrigin>, name: &str, origin: &ValueOrigin) {
     let known = map.entry(name.to_owned()).or_insert_with(|| origin.clone());
     if !is_real(known) {
         *known = origin.clone();
     }
 }
 
-impl Follower {
+impl CommandFollower {
     fn new(foreign: &Foreign) -> Self {
-        let variables = foreign.variables.iter().map(|name| (name.clone(), Origin::Variable(name.clone()))).collect();
+        let variables =
+            foreign.variables.iter().map(|name| (name.clone(), ValueOrigin::Variable(name.clone()))).collect();
         Self { variables, stdin: foreign.stdin, ..Self::default() }
     }
 
@@ -192,7 +195,7 @@ impl Follower {
 
     /// Returns how much is known: it only ever grows.
     fn size(&self) -> usize {
-        let weight = |origin: &Origin| if is_real(origin) { 2 } else { 1 };
+        let weight = |origin: &ValueOrigin| if is_real(origin) { 2 } else { 1 };
         let of = |tainted: &Tainted| tainted.as_ref().map_or(0, weight);
         let held =
             self.variables.values().chain(self.files.values()).chain(self.touched.values()).map(weight).sum::<usize>();
@@ -218,7 +221,7 @@ impl Follower {
 
     /// Returns any value of somebody else that the command may get at.
     fn reach(&self) -> Tainted {
-        let stdin = self.stdin.then_some(Origin::Stdin);
+        let stdin = self.stdin.then_some(ValueOrigin::Stdin);
         self.environment().join(self.positional.real()).join(self.reads.real()).join(stdin)
     }
 
@@ -226,11 +229,11 @@ impl Follower {
     fn named(&self, text: &str) -> Tainted {
         let mut words = text.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
         words.find(|word| self.variables.contains_key(*word)).map(|word| match &self.variables[word] {
-            Origin::Variable(name) if !is_real(&self.variables[word]) => Origin::Variable(name.clone()),
-            origin => Origin::Variable(format!(
+            ValueOrigin::Variable(name) if !is_real(&self.variables[word]) => ValueOrigin::Variable(name.clone()),
+            origin => ValueOrigin::Variable(format!(
                 "{NAMED}{}",
                 match origin {
-                    Origin::Variable(name) => name,
+                    ValueOrigin::Variable(name) => name,
                     _ => word,
                 }
             )),
@@ -249,11 +252,11 @@ impl Follower {
         self.positional = self.positional.take().join(given);
     }
 
-    fn report(&mut self, origin: &Origin, how: How, range: &Range<usize>) {
+    fn report(&mut self, origin: &ValueOrigin, how: How, range: &Range<usize>) {
         // A name is a danger only where it is evaluated.
         let origin = match origin {
-            Origin::Variable(name) => match name.strip_prefix(NAMED) {
-                Some(name) if how == How::Arithmetic => &Origin::Variable(name.to_owned()),
+            ValueOrigin::Variable(name) => match name.strip_prefix(NAMED) {
+                Some(name) if how == How::Arithmetic => &ValueOrigin::Variable(name.to_owned()),
                 Some(_) => return,
                 None => origin,
             },
@@ -294,7 +297,7 @@ impl Follower {
     }
 
     /// Follows a list whose commands read `input`; returns what it prints.
-    fn list(&mut self, list: &List, input: Option<&Origin>) -> Tainted {
+    fn list(&mut self, list: &CommandList, input: Option<&ValueOrigin>) -> Tainted {
         let mut printed = None;
         for pipeline in list {
             let mut flows = input.cloned().join(self.opened.clone());
@@ -314,7 +317,7 @@ impl Follower {
         printed
     }
 
-    fn command(&mut self, command: &Command, input: Option<&Origin>) -> Tainted {
+    fn command(&mut self, command: &Command, input: Option<&ValueOrigin>) -> Tainted {
         let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
         // What is declared in a function, a branch or a subshell need not hold behind it.
         let declared = (!matches!(command, Command::Simple(_))).then(|| Rc::clone(&self.associative));
@@ -326,7 +329,7 @@ impl Follower {
         printed
     }
 
-    fn command_inside(&mut self, command: &Command, input: Option<&Origin>) -> Tainted {
+    fn command_inside(&mut self, command: &Command, input: Option<&ValueOrigin>) -> Tainted {
         match command {
             Command::Simple(simple) => self.simple(simple, input),
             Command::Group(lists, redirects) => {
@@ -393,7 +396,7 @@ impl Follower {
         }
     }
 
-    fn simple(&mut self, simple: &Simple, input: Option<&Origin>) -> Tainted {
+    fn simple(&mut self, simple: &Simple, input: Option<&ValueOrigin>) -> Tainted {
         for word in &simple.assignments {
             self.assignment(word);
         }
@@ -437,12 +440,12 @@ impl Follower {
     }
 
     /// Returns what an error message or a trace may repeat of a command's words, if somebody reads them.
-    fn said_of(&mut self, words: &[Word]) -> Tainted {
+    fn said_of(&mut self, words: &[ShellWord]) -> Tainted {
         if self.reads_errors { self.any(words).real() } else { None }
     }
 
     /// Judges a simple command: a builtin, a function, or a program.
-    fn started(&mut self, words: &[Word], input: Option<&Origin>) -> Tainted {
+    fn started(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let (first, arguments) = words.split_first()?;
         if let Some(origin) = self.peek(first).real() {
             self.report(&origin, How::Program, &first.range);

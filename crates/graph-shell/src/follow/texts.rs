@@ -3,17 +3,17 @@
 use std::ops::Range;
 
 use super::files::is_stdin;
-use super::{Follower, Join, MAX_NESTING, Tainted, leads_errors};
-use crate::shell::parse::{self, List, Part, Word};
-use crate::shell::{How, Origin};
+use super::{CommandFollower, JoinOrigins, MAX_NESTING, Tainted, leads_errors};
+use crate::parse::{self, CommandList, ShellWord, WordPart};
+use crate::{How, ValueOrigin};
 
-impl Follower {
+impl CommandFollower {
     /// Follows code that stands in a text of the command; returns what it prints.
-    pub(super) fn nested(&mut self, text: &str, range: &Range<usize>, input: Option<&Origin>) -> Tainted {
+    pub(super) fn nested(&mut self, text: &str, range: &Range<usize>, input: Option<&ValueOrigin>) -> Tainted {
         let is_given = !self.variables.is_empty() || self.positional.is_some() || input.is_some();
         match parse::parse(text) {
             Ok(_) if self.nesting >= MAX_NESTING && is_given => {
-                self.report(&Origin::Anything, How::Unreadable, range);
+                self.report(&ValueOrigin::Anything, How::Unreadable, range);
                 None
             }
             Ok(list) if self.nesting < MAX_NESTING => {
@@ -32,7 +32,7 @@ impl Follower {
             }
             Ok(_) => None,
             Err(_) if is_given => {
-                self.report(&Origin::Anything, How::Unreadable, range);
+                self.report(&ValueOrigin::Anything, How::Unreadable, range);
                 None
             }
             Err(_) => None,
@@ -40,7 +40,7 @@ impl Follower {
     }
 
     /// Judges a word that names a file of code.
-    pub(super) fn script(&mut self, word: &Word, input: Option<&Origin>, reader: &str) {
+    pub(super) fn script(&mut self, word: &ShellWord, input: Option<&ValueOrigin>, reader: &str) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Code(reader.to_owned()), &word.range);
         let is_device = |start: &str| start.starts_with("/proc/") || start.starts_with("/dev/");
@@ -52,14 +52,14 @@ impl Follower {
         }
         self.own_scripts(word, reader);
         for part in &word.parts {
-            if let Part::Process { list, .. } = part {
+            if let WordPart::Process { list, .. } = part {
                 self.process(list, reader, &word.range);
             }
         }
     }
 
     /// Judges a script that the command itself writes: it may read a variable.
-    pub(super) fn own_scripts(&mut self, word: &Word, reader: &str) {
+    pub(super) fn own_scripts(&mut self, word: &ShellWord, reader: &str) {
         if self.scripts.is_empty() || self.nesting >= MAX_NESTING {
             return;
         }
@@ -81,7 +81,7 @@ impl Follower {
     }
 
     /// Judges code that a shell reads from a process.
-    pub(super) fn process(&mut self, list: &List, reader: &str, range: &Range<usize>) {
+    pub(super) fn process(&mut self, list: &CommandList, reader: &str, range: &Range<usize>) {
         let outer = (self.here.take(), std::mem::take(&mut self.is_file));
         if let [pipeline] = list.as_slice()
             && let [command] = pipeline.as_slice()

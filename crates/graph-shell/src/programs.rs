@@ -3,7 +3,7 @@
 mod interpreters;
 mod starters;
 
-use super::parse::Word;
+use super::parse::ShellWord;
 pub(super) use interpreters::{Interpreter, Operand, interpreter};
 pub(super) use starters::{OptionOf, Starter, starter};
 
@@ -13,7 +13,7 @@ pub(super) fn takes_commands(name: &str) -> bool {
 }
 
 /// Returns the arguments of a program that are commands of a shell or begin with the name of a program to start, and their options.
-pub(super) fn commands_in_options(name: &str, arguments: &[Word]) -> Vec<(&'static str, Word)> {
+pub(super) fn commands_in_options(name: &str, arguments: &[ShellWord]) -> Vec<(&'static str, ShellWord)> {
     let options: &[&str] = match name {
         "env" => &["-S", "--split-string"],
         "flock" => &["-c", "--command"],

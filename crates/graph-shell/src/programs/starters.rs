@@ -133,26 +133,7 @@ fn conduct(name: &str) -> Option<Starter> {
 /// Returns how a program starts another one with other rights, locks or resources.
 fn isolation(name: &str) -> Option<Starter> {
     Some(match name {
-        "flock" => Starter {
-            operands: 1,
-            ..plain(
-                "sexnuoFv",
-                "wEc",
-                &[
-                    "--shared",
-                    "--exclusive",
-                    "--nonblock",
-                    "--nb",
-                    "--close",
-                    "--no-fork",
-                    "--verbose",
-                    "--wait=",
-                    "--timeout=",
-                    "--conflict-exit-code=",
-                    "--command=",
-                ],
-            )
-        },
+        "flock" => flock(),
         "chroot" => {
             Starter { operands: 1, is_shell: true, ..plain("", "", &["--userspec=", "--groups=", "--skip-chdir"]) }
         }
@@ -163,30 +144,7 @@ fn isolation(name: &str) -> Option<Starter> {
             is_shell: true,
             ..plain("BFILRSTXZv3h", "", &["--addr-no-randomize", "--32bit", "--3gb", "--verbose"])
         },
-        "unshare" | "nsenter" => Starter {
-            attached: if name == "unshare" { "" } else { "rwmunipUCTe" },
-            is_shell: true,
-            ..plain(
-                if name == "unshare" { "fcrmunipUCTaZ" } else { "aFcZ" },
-                if name == "unshare" { "RSGw" } else { "tSG" },
-                &[
-                    "--fork",
-                    "--mount",
-                    "--net",
-                    "--pid",
-                    "--user",
-                    "--map-root-user",
-                    "--ipc",
-                    "--uts",
-                    "--cgroup",
-                    "--time",
-                    "--mount-proc",
-                    "--target=",
-                    "--root=",
-                    "--all",
-                ],
-            )
-        },
+        "unshare" | "nsenter" => namespaces(name),
         "setpriv" => plain(
             "h",
             "",
@@ -205,6 +163,57 @@ fn isolation(name: &str) -> Option<Starter> {
         ),
         _ => return None,
     })
+}
+
+fn flock() -> Starter {
+    Starter {
+        operands: 1,
+        ..plain(
+            "sexnuoFv",
+            "wEc",
+            &[
+                "--shared",
+                "--exclusive",
+                "--nonblock",
+                "--nb",
+                "--close",
+                "--no-fork",
+                "--verbose",
+                "--wait=",
+                "--timeout=",
+                "--conflict-exit-code=",
+                "--command=",
+            ],
+        )
+    }
+}
+
+/// Returns how a program that makes or enters namespaces starts another one.
+fn namespaces(name: &str) -> Starter {
+    Starter {
+        attached: if name == "unshare" { "" } else { "rwmunipUCTe" },
+        is_shell: true,
+        ..plain(
+            if name == "unshare" { "fcrmunipUCTaZ" } else { "aFcZ" },
+            if name == "unshare" { "RSGw" } else { "tSG" },
+            &[
+                "--fork",
+                "--mount",
+                "--net",
+                "--pid",
+                "--user",
+                "--map-root-user",
+                "--ipc",
+                "--uts",
+                "--cgroup",
+                "--time",
+                "--mount-proc",
+                "--target=",
+                "--root=",
+                "--all",
+            ],
+        )
+    }
 }
 
 /// Returns how `xargs` starts another program.

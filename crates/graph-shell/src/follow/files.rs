@@ -1,10 +1,10 @@
 //! Files that values are written to, and that are read or executed.
 
-use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::{Operation, Part, Redirect, Word};
-use crate::shell::{How, Origin};
+use super::{CommandFollower, JoinOrigins, Tainted, note};
+use crate::parse::{Operation, Redirect, ShellWord, WordPart};
+use crate::{How, ValueOrigin};
 
-impl Follower {
+impl CommandFollower {
     /// Follows redirections; returns what the command reads then.
     pub(super) fn redirects(&mut self, redirects: &[Redirect], input: Tainted) -> Tainted {
         let mut input = input;
@@ -16,7 +16,7 @@ impl Follower {
                     self.here = None;
                     let name = self.text(word);
                     let is_own = name.as_deref().is_none_or(is_stdin);
-                    let is_process = word.parts.iter().any(|part| matches!(part, Part::Process { .. }));
+                    let is_process = word.parts.iter().any(|part| matches!(part, WordPart::Process { .. }));
                     self.is_file = !is_own && !is_process;
                     let held = if is_own { input } else { None };
                     input = path.join(held).join(self.contents(word));
@@ -58,7 +58,7 @@ impl Follower {
     }
 
     /// Notes that a file may hold a value.
-    pub(super) fn written(&mut self, word: &Word, origin: &Origin) {
+    pub(super) fn written(&mut self, word: &ShellWord, origin: &ValueOrigin) {
         match self.path(word) {
             Some(path) if path.starts_with("/dev/") => {}
             Some(path) => note(&mut self.files, &plain_path(&path), origin),
@@ -67,27 +67,27 @@ impl Follower {
     }
 
     /// Returns the path that a word names, with marks for the directories that are known not to be others.
-    pub(super) fn path(&self, word: &Word) -> Option<String> {
+    pub(super) fn path(&self, word: &ShellWord) -> Option<String> {
         let mut path = String::new();
         for part in &word.parts {
             match part {
-                Part::Variable(variable)
+                WordPart::Variable(variable)
                     if matches!(variable.operation, Operation::Plain)
                         && (matches!(variable.name.as_str(), "PWD" | "HOME" | "TMPDIR")
                             || self.fresh.get(&variable.name) == Some(&true)) =>
                 {
                     path.push_str(&format!("/${}", variable.name));
                 }
-                part => path.push_str(&self.text(&Word { parts: vec![part.clone()], ..Word::default() })?),
+                part => path.push_str(&self.text(&ShellWord { parts: vec![part.clone()], ..ShellWord::default() })?),
             }
         }
         if word.expands { None } else { Some(path) }
     }
 
     /// Returns what a file may hold that somebody else chose and the command wrote there.
-    pub(super) fn contents(&self, word: &Word) -> Tainted {
+    pub(super) fn contents(&self, word: &ShellWord) -> Tainted {
         let any = || self.scattered.clone().join(self.files.values().next().cloned());
-        if word.parts.iter().any(|part| matches!(part, Part::Process { .. })) {
+        if word.parts.iter().any(|part| matches!(part, WordPart::Process { .. })) {
             return None;
         }
         let Some(path) = self.path(word) else { return any() };
@@ -100,14 +100,14 @@ impl Follower {
     }
 
     /// Returns what somebody else chose of a file that is executed.
-    pub(super) fn executed(&self, word: &Word) -> Tainted {
+    pub(super) fn executed(&self, word: &ShellWord) -> Tainted {
         let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let touched = self.text(word).and_then(|path| self.touched.get(&base(&path)).cloned());
         self.contents(word).join(touched)
     }
 
     /// Notes the files that stand among the arguments of a program which may write them.
-    pub(super) fn touch(&mut self, texts: &[Option<String>], origin: &Origin) {
+    pub(super) fn touch(&mut self, texts: &[Option<String>], origin: &ValueOrigin) {
         let is_part = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
         for name in texts.iter().flatten().flat_map(|text| text.split(|letter| !is_part(letter))) {
             let attached = name.strip_prefix("-o").or_else(|| name.strip_prefix("-O"));
@@ -137,12 +137,15 @@ impl Follower {
     }
 
     /// Returns what a program may print that is given a word which may be a file's name.
-    pub(super) fn contents_of_operand(&mut self, word: &Word) -> Tainted {
+    pub(super) fn contents_of_operand(&mut self, word: &ShellWord) -> Tainted {
         if word.literal().is_some_and(|text| text.starts_with('-')) {
             return None;
         }
         // The directory has the environment of each process.
-        if word.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains("/proc") || text == "environ"))
+        if word
+            .parts
+            .iter()
+            .any(|part| matches!(part, WordPart::Text(text) if text.contains("/proc") || text == "environ"))
         {
             return self.reach();
         }

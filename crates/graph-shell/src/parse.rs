@@ -14,7 +14,7 @@ use std::ops::Range;
 const MAX_DEPTH: usize = 64;
 
 /// A list of pipelines, with whatever operators between them.
-pub(super) type List = Vec<Pipeline>;
+pub(super) type CommandList = Vec<Pipeline>;
 /// Commands of which each reads what the one before it prints.
 pub(super) type Pipeline = Vec<Command>;
 
@@ -23,14 +23,14 @@ pub(super) type Pipeline = Vec<Command>;
 pub(super) enum Command {
     Simple(Simple),
     /// `{ …; }`, `( … )`, `if`, `while`, `until`: its lists, in order.
-    Group(Vec<List>, Vec<Redirect>),
+    Group(Vec<CommandList>, Vec<Redirect>),
     /// `for` and `select`; without words, over the positional parameters.
-    For(String, Option<Vec<Word>>, List, Vec<Redirect>),
-    Case(Word, Vec<(Vec<Word>, List)>, Vec<Redirect>),
+    For(String, Option<Vec<ShellWord>>, CommandList, Vec<Redirect>),
+    Case(ShellWord, Vec<(Vec<ShellWord>, CommandList)>, Vec<Redirect>),
     /// `[[ … ]]`
-    Test(Vec<Word>, Vec<Redirect>),
+    Test(Vec<ShellWord>, Vec<Redirect>),
     /// `(( … ))`, and the head of a `for ((…))`.
-    Arithmetic(Word),
+    Arithmetic(ShellWord),
     Function(String, Box<Command>),
     /// `coproc …`: what it reads, others write to its descriptor.
     Coprocess(Box<Command>),
@@ -39,8 +39,8 @@ pub(super) enum Command {
 /// Words, the first of which names a program, a builtin or a function.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Simple {
-    pub(super) assignments: Vec<Word>,
-    pub(super) words: Vec<Word>,
+    pub(super) assignments: Vec<ShellWord>,
+    pub(super) words: Vec<ShellWord>,
     pub(super) redirects: Vec<Redirect>,
 }
 
@@ -48,19 +48,19 @@ pub(super) struct Simple {
 #[derive(Debug, Clone)]
 pub(super) enum Redirect {
     /// `<`: what is read is a file's.
-    From(Word),
+    From(ShellWord),
     /// `>`, `>>` and the like.
-    Into(Word),
+    Into(ShellWord),
     /// `<<<`, and `<<` with the expansions of its text.
-    Text(Word),
+    Text(ShellWord),
     /// `<&`, `>&`; bash expands the word of `>&` twice if it is no number.
-    Duplicate(Word),
+    Duplicate(ShellWord),
 }
 
 /// A word: the parts that bash joins.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Word {
-    pub(super) parts: Vec<Part>,
+pub(super) struct ShellWord {
+    pub(super) parts: Vec<WordPart>,
     /// If it has the form of an assignment: to what.
     pub(super) assigns: Option<Assigns>,
     /// Whether bash makes other words of it: it has a pattern or braces outside of quotes.
@@ -72,40 +72,40 @@ pub(super) struct Word {
 #[derive(Debug, Clone)]
 pub(super) struct Assigns {
     pub(super) name: String,
-    pub(super) subscript: Option<Vec<Part>>,
+    pub(super) subscript: Option<Vec<WordPart>>,
     /// The part at which the value begins.
     pub(super) value: usize,
     /// The elements, where the value is a list in parentheses.
-    pub(super) elements: Option<Vec<Word>>,
+    pub(super) elements: Option<Vec<ShellWord>>,
 }
 
 /// A part of a word.
 #[derive(Debug, Clone)]
-pub(super) enum Part {
+pub(super) enum WordPart {
     Text(String),
     Variable(Variable),
     /// `$(…)` and `` `…` ``
     Output {
-        list: List,
+        list: CommandList,
         quoted: bool,
         range: Range<usize>,
     },
     /// `<(…)` and `>(…)`
     Process {
-        list: List,
+        list: CommandList,
         /// Whether the command around it writes to the process.
         reads: bool,
         range: Range<usize>,
     },
     /// `$((…))` and `$[…]`
-    Arithmetic(Vec<Part>),
+    Arithmetic(Vec<WordPart>),
 }
 
 /// An expansion of a variable, or in arithmetic a variable by its bare name.
 #[derive(Debug, Clone)]
 pub(super) struct Variable {
     pub(super) name: String,
-    pub(super) subscript: Option<Vec<Part>>,
+    pub(super) subscript: Option<Vec<WordPart>>,
     /// Whether it is all elements of an array: `${name[@]}`.
     pub(super) is_all: bool,
     pub(super) operation: Operation,
@@ -126,28 +126,28 @@ pub(super) enum Operation {
     /// `${name@P}`
     Transform(char),
     /// `${name:offset:length}`
-    Slice(Vec<Part>),
+    Slice(Vec<WordPart>),
     /// `${name:-word}`, `${name:+word}`, `${name:?word}`, and with `=` what is assigned.
-    Default(Vec<Part>, bool),
+    Default(Vec<WordPart>, bool),
     /// `${name#pattern}`, `${name/pattern/text}`, `${name^^}`
-    Pattern(Vec<Part>),
+    Pattern(Vec<WordPart>),
 }
 
 /// Why a command cannot be read: where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) usize);
 
-type Read<T> = Result<T, Unreadable>;
+type Parsed<T> = Result<T, Unreadable>;
 
 /// Reads a command.
-pub(super) fn parse(text: &str) -> Read<List> {
+pub(super) fn parse(text: &str) -> Parsed<CommandList> {
     let mut parser = Parser::new(text);
     let list = parser.list(&[])?;
     if parser.at < parser.end { Err(Unreadable(parser.at)) } else { Ok(list) }
 }
 
 /// Reads the text of an arithmetic expression, as `let` has it.
-pub(super) fn parse_arithmetic(text: &str) -> Read<Vec<Part>> {
+pub(super) fn parse_arithmetic(text: &str) -> Parsed<Vec<WordPart>> {
     let mut parser = Parser::new(text);
     parser.arithmetic(|_| false)
 }
@@ -204,11 +204,11 @@ impl<'t> Parser<'t> {
         found
     }
 
-    fn expect(&mut self, text: &str) -> Read<()> {
+    fn expect(&mut self, text: &str) -> Parsed<()> {
         if self.take(text) { Ok(()) } else { Err(Unreadable(self.at)) }
     }
 
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= MAX_DEPTH || self.fuel == 0 {
             return Err(Unreadable(self.at));
         }
@@ -238,7 +238,7 @@ impl<'t> Parser<'t> {
 
 /// Where a word stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum WordContext {
     /// A word of a command: it may be an assignment.
     Word,
     /// A pattern or an element of a list.
@@ -251,7 +251,7 @@ impl Variable {
     }
 }
 
-impl Word {
+impl ShellWord {
     /// Returns its text, if nothing in it is expanded.
     pub(super) fn literal(&self) -> Option<String> {
         if self.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some()) {
@@ -263,28 +263,28 @@ impl Word {
     /// Returns the text that it begins with.
     pub(super) fn beginning(&self) -> &str {
         match self.parts.first() {
-            Some(Part::Text(text)) => text,
+            Some(WordPart::Text(text)) => text,
             _ => "",
         }
     }
 }
 
 /// Returns the text of parts of which none is expanded.
-pub(super) fn literal(parts: &[Part]) -> Option<String> {
+pub(super) fn literal(parts: &[WordPart]) -> Option<String> {
     let mut text = String::new();
     for part in parts {
         match part {
-            Part::Text(piece) => text.push_str(piece),
+            WordPart::Text(piece) => text.push_str(piece),
             _ => return None,
         }
     }
     Some(text)
 }
 
-fn push_text(parts: &mut Vec<Part>, text: &str) {
+fn push_text(parts: &mut Vec<WordPart>, text: &str) {
     match parts.last_mut() {
-        Some(Part::Text(last)) => last.push_str(text),
-        _ => parts.push(Part::Text(text.to_owned())),
+        Some(WordPart::Text(last)) => last.push_str(text),
+        _ => parts.push(WordPart::Text(text.to_owned())),
     }
 }
 
@@ -300,7 +300,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Puts the texts of here-documents where they are read, in order. False if there are more texts.
-fn fill_heredocs(list: &mut [Pipeline], texts: Vec<Word>) -> bool {
+fn fill_heredocs(list: &mut [Pipeline], texts: Vec<ShellWord>) -> bool {
     let mut texts = texts.into_iter();
     for command in list.iter_mut().flatten() {
         fill_command(command, &mut texts);
@@ -308,7 +308,7 @@ fn fill_heredocs(list: &mut [Pipeline], texts: Vec<Word>) -> bool {
     texts.next().is_none()
 }
 
-fn fill_command(command: &mut Command, texts: &mut impl Iterator<Item = Word>) {
+fn fill_command(command: &mut Command, texts: &mut impl Iterator<Item = ShellWord>) {
     command.redirects(&mut |redirect| {
         if let Redirect::Text(word) = redirect
             && word.range.start == usize::MAX
@@ -322,7 +322,7 @@ fn fill_command(command: &mut Command, texts: &mut impl Iterator<Item = Word>) {
 impl Command {
     /// Calls `visit` with each redirection of the command and of those in it, in the order of the text.
     fn redirects(&mut self, visit: &mut dyn FnMut(&mut Redirect)) {
-        let inside = |list: &mut List, visit: &mut dyn FnMut(&mut Redirect)| {
+        let inside = |list: &mut CommandList, visit: &mut dyn FnMut(&mut Redirect)| {
             list.iter_mut().flatten().for_each(|command| command.redirects(visit));
         };
         let own = match self {
@@ -348,8 +348,8 @@ impl Command {
 
     /// Says of everything in a command that it stands at `range`.
     fn place(&mut self, range: &Range<usize>) {
-        let words = |words: &mut [Word]| words.iter_mut().for_each(|word| word.place(range));
-        let lists = |list: &mut List| list.iter_mut().flatten().for_each(|command| command.place(range));
+        let words = |words: &mut [ShellWord]| words.iter_mut().for_each(|word| word.place(range));
+        let lists = |list: &mut CommandList| list.iter_mut().flatten().for_each(|command| command.place(range));
         match self {
             Self::Simple(simple) => {
                 words(&mut simple.assignments);
@@ -379,7 +379,7 @@ impl Command {
     }
 }
 
-impl Word {
+impl ShellWord {
     fn place(&mut self, range: &Range<usize>) {
         self.range = range.clone();
         place_parts(&mut self.parts, range);
@@ -390,11 +390,11 @@ impl Word {
     }
 }
 
-fn place_parts(parts: &mut [Part], range: &Range<usize>) {
+fn place_parts(parts: &mut [WordPart], range: &Range<usize>) {
     for part in parts {
         match part {
-            Part::Text(_) => {}
-            Part::Variable(variable) => {
+            WordPart::Text(_) => {}
+            WordPart::Variable(variable) => {
                 variable.range = range.clone();
                 variable.subscript.iter_mut().for_each(|parts| place_parts(parts, range));
                 match &mut variable.operation {
@@ -404,11 +404,11 @@ fn place_parts(parts: &mut [Part], range: &Range<usize>) {
                     _ => {}
                 }
             }
-            Part::Output { list, range: own, .. } | Part::Process { list, range: own, .. } => {
+            WordPart::Output { list, range: own, .. } | WordPart::Process { list, range: own, .. } => {
                 *own = range.clone();
                 list.iter_mut().flatten().for_each(|command| command.place(range));
             }
-            Part::Arithmetic(parts) => place_parts(parts, range),
+            WordPart::Arithmetic(parts) => place_parts(parts, range),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::starters::{INPUT, standing_for_input};
 use super::words::is_several;
-use super::{Follower, Join as _, Tainted};
-use crate::shell::parse::{Part, Word};
-use crate::shell::{How, Origin};
+use super::{CommandFollower, JoinOrigins as _, Tainted};
+use crate::parse::{ShellWord, WordPart};
+use crate::{How, ValueOrigin};
 
 /// Primaries that take an argument.
 const TAKES: [&str; 34] = [
@@ -44,9 +44,14 @@ const TAKES: [&str; 34] = [
     "-printf",
 ];
 
-impl Follower {
+impl CommandFollower {
     /// Judges `find`; returns what the programs print that it starts.
-    pub(super) fn find(&mut self, words: &[Word], texts: &[Option<String>], input: Option<&Origin>) -> Tainted {
+    pub(super) fn find(
+        &mut self,
+        words: &[ShellWord],
+        texts: &[Option<String>],
+        input: Option<&ValueOrigin>,
+    ) -> Tainted {
         let (range, arguments) = (words[0].range.clone(), &words[1..]);
         let given = self.any(arguments).real();
         let found = given.clone().join(self.created.clone()).join(self.files.values().next().cloned());
@@ -62,8 +67,8 @@ impl Follower {
                 continue;
             }
             let tainted = self.peek(word).real();
-            let is_braced =
-                word.expands && word.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains('{')));
+            let is_braced = word.expands
+                && word.parts.iter().any(|part| matches!(part, WordPart::Text(text) if text.contains('{')));
             if is_braced {
                 self.report_if(&given, || How::Unknown, &word.range);
             } else if tainted.is_some() && word.beginning().is_empty() {
@@ -87,10 +92,10 @@ impl Follower {
 
     fn started_by_find(
         &mut self,
-        words: &[Word],
+        words: &[ShellWord],
         texts: &[Option<String>],
-        found: Option<&Origin>,
-        input: Option<&Origin>,
+        found: Option<&ValueOrigin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let Some(origin) = found else { return self.started(words, input) };
         let mut inner = words.to_vec();
@@ -101,7 +106,7 @@ impl Follower {
             }
             // It begins with the directory where `find` looks.
             let mut place = standing_for_input(&word.range);
-            place.parts.insert(0, Part::Text("./".to_owned()));
+            place.parts.insert(0, WordPart::Text("./".to_owned()));
             *word = place;
         }
         let outer = self.variables.insert(INPUT.to_owned(), origin.clone());

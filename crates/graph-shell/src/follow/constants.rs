@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::words::is_made_by_mktemp;
-use super::{Follower, is_real};
-use crate::shell::names;
-use crate::shell::parse::{self, Command, List, Operation, Part, Redirect, Simple, Variable, Word};
+use super::{CommandFollower, is_real};
+use crate::names;
+use crate::parse::{self, Command, CommandList, Operation, Redirect, ShellWord, Simple, Variable, WordPart};
 
-impl Follower {
+impl CommandFollower {
     /// Finds the variables to which one literal text is assigned, and nothing else.
-    pub(super) fn gather_constants(&mut self, list: &List) {
+    pub(super) fn gather_constants(&mut self, list: &CommandList) {
         for command in list.iter().flatten() {
             match command {
                 Command::Simple(simple) => {
@@ -59,32 +59,32 @@ impl Follower {
     }
 
     /// Finds them in the substitutions of a word.
-    pub(super) fn gather_in(&mut self, parts: &[Part]) {
+    pub(super) fn gather_in(&mut self, parts: &[WordPart]) {
         for part in parts {
             match part {
-                Part::Output { list, .. } | Part::Process { list, .. } => self.gather_constants(list),
-                Part::Arithmetic(parts) => self.gather_in(parts),
-                Part::Variable(variable) => match &variable.operation {
+                WordPart::Output { list, .. } | WordPart::Process { list, .. } => self.gather_constants(list),
+                WordPart::Arithmetic(parts) => self.gather_in(parts),
+                WordPart::Variable(variable) => match &variable.operation {
                     Operation::Slice(parts) | Operation::Default(parts, _) | Operation::Pattern(parts) => {
                         self.gather_in(parts);
                     }
                     _ => {}
                 },
-                Part::Text(_) => {}
+                WordPart::Text(_) => {}
             }
         }
     }
 
     /// Returns a word's text where it is known: written out, or a variable that holds a constant.
-    pub(super) fn text(&self, word: &Word) -> Option<String> {
+    pub(super) fn text(&self, word: &ShellWord) -> Option<String> {
         if word.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some()) {
             return None;
         }
         let mut text = String::new();
         for part in &word.parts {
             match part {
-                Part::Text(piece) => text.push_str(piece),
-                Part::Variable(Variable { name, subscript: None, operation: Operation::Plain, .. })
+                WordPart::Text(piece) => text.push_str(piece),
+                WordPart::Variable(Variable { name, subscript: None, operation: Operation::Plain, .. })
                     if !self.variables.get(name).is_some_and(is_real) =>
                 {
                     text.push_str(self.constants.get(name)?.as_ref()?);
@@ -96,15 +96,14 @@ impl Follower {
     }
 
     /// Returns words as bash splits them where they are variables without quotes that hold constants.
-    pub(super) fn split_constants(&self, words: &[Word]) -> Vec<Word> {
+    pub(super) fn split_constants(&self, words: &[ShellWord]) -> Vec<ShellWord> {
         const SPLIT: [char; 6] = [' ', '\t', '\n', '*', '?', '['];
-        let constant =
-            |part: &Part| match part {
-                Part::Variable(Variable {
-                    name, subscript: None, operation: Operation::Plain, quoted: false, ..
-                }) if !self.variables.get(name).is_some_and(is_real) => self.constants.get(name)?.as_ref(),
-                _ => None,
-            };
+        let constant = |part: &WordPart| match part {
+            WordPart::Variable(Variable {
+                name, subscript: None, operation: Operation::Plain, quoted: false, ..
+            }) if !self.variables.get(name).is_some_and(is_real) => self.constants.get(name)?.as_ref(),
+            _ => None,
+        };
         let is_split = |text: &String| text.is_empty() || text.contains(SPLIT) || self.constants.contains_key("IFS");
         let mut split = Vec::new();
         for word in words {
@@ -118,10 +117,10 @@ impl Follower {
             };
             match text.filter(|text| !text.contains(['*', '?', '[']) && !self.constants.contains_key("IFS")) {
                 Some(text) => split.extend(text.split_whitespace().map(|text| {
-                    let parts = vec![Part::Text(text.to_owned())];
-                    Word { parts, assigns: None, expands: false, range: word.range.clone() }
+                    let parts = vec![WordPart::Text(text.to_owned())];
+                    ShellWord { parts, assigns: None, expands: false, range: word.range.clone() }
                 })),
-                None => split.push(Word { expands: true, ..word.clone() }),
+                None => split.push(ShellWord { expands: true, ..word.clone() }),
             }
         }
         split

@@ -6,6 +6,9 @@
 //!
 //! The compiler asks this of a command that stands in a graph, the runtime again of the command that it is about to start.
 
+// Libraries speak through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod filters;
 mod follow;
 mod names;
@@ -21,7 +24,7 @@ pub use names::{RESERVED, is_read, is_variable};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Danger {
     /// The value.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// How it is read.
     pub how: How,
     /// Where, in bytes of the command; of a program's arguments, the argument from 0.
@@ -30,7 +33,7 @@ pub struct Danger {
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A variable of the environment.
     Variable(String),
     /// What the command reads.
@@ -41,7 +44,7 @@ pub enum Origin {
     Anything,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable(name) => write!(f, "the value of `${name}`"),
@@ -161,7 +164,7 @@ pub fn expands(command: &str, name: &str) -> bool {
 
 /// An argument of a program that no shell reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Argument<'a> {
+pub struct ProgramArgument<'a> {
     /// Its text, or what it is known to begin with.
     pub text: &'a str,
     /// Whether what follows `text` is somebody else's.
@@ -169,7 +172,7 @@ pub struct Argument<'a> {
 }
 
 /// Finds which arguments a program would read as code, in their order. The first argument is the program itself.
-pub fn scan_program(arguments: &[Argument<'_>], foreign: &Foreign) -> Vec<Danger> {
+pub fn scan_program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> Vec<Danger> {
     if foreign.is_nothing() && !arguments.iter().any(|argument| argument.is_foreign) {
         return Vec::new();
     }
@@ -891,11 +894,11 @@ mod tests {
     #[test]
     fn arguments_are_code_only_where_the_program_reads_them_so() {
         let find = |words: &[&str]| {
-            let arguments: Vec<Argument<'_>> = words
+            let arguments: Vec<ProgramArgument<'_>> = words
                 .iter()
                 .map(|word| match word.strip_suffix('$') {
-                    Some(text) => Argument { text, is_foreign: true },
-                    None => Argument { text: word, is_foreign: false },
+                    Some(text) => ProgramArgument { text, is_foreign: true },
+                    None => ProgramArgument { text: word, is_foreign: false },
                 })
                 .collect();
             scan_program(&arguments, &Foreign::default())

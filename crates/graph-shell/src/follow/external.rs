@@ -2,14 +2,14 @@
 
 use super::files::plain_path;
 use super::numbers::prints_a_number;
-use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::Word;
-use crate::shell::programs::{self, CARRIERS, COMPOSERS};
-use crate::shell::{How, Origin};
+use super::{CommandFollower, JoinOrigins, Tainted, note};
+use crate::parse::ShellWord;
+use crate::programs::{self, CARRIERS, COMPOSERS};
+use crate::{How, ValueOrigin};
 
-impl Follower {
+impl CommandFollower {
     /// Judges a program and its arguments; returns what it prints.
-    pub(super) fn external(&mut self, words: &[Word], input: Option<&Origin>) -> Tainted {
+    pub(super) fn external(&mut self, words: &[ShellWord], input: Option<&ValueOrigin>) -> Tainted {
         let (first, arguments) = words.split_first()?;
         let tainted_program = self.peek(first);
         self.report_if(&tainted_program, || How::Program, &first.range);
@@ -18,13 +18,7 @@ impl Follower {
             self.report_if(&given, || How::Unknown, &first.range);
             return given;
         };
-        let written = if path.contains('/') { self.executed(first) } else { self.files.get(&path).cloned() };
-        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path.as_str()));
-        let written = written.join(named.map(|(_, origin)| origin.clone()));
-        self.report_if(&written, || How::Code(path.clone()), &first.range);
-        if path.contains('/') {
-            self.own_scripts(first, &path);
-        }
+        self.program_file(first, &path);
         let name = path.rsplit('/').next().unwrap_or_default();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
         let mut printed = self.any(arguments).join(input.cloned());
@@ -43,11 +37,7 @@ impl Follower {
         if matches!(name, "ssh" | "autossh" | "sshpass") {
             self.ssh(name, arguments, &texts);
         }
-        for file in programs::own_files(name, &texts) {
-            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
-            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
-            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
-        }
+        self.implied_files(name, first, &texts);
         printed = self.listed_and_written(name, arguments, printed);
         for word in arguments {
             printed = printed.join(self.contents_of_operand(word));
@@ -58,14 +48,7 @@ impl Follower {
         if name == "git" {
             self.git(arguments, &texts);
         }
-        for (option, word) in programs::commands_in_options(name, arguments) {
-            let tainted = self.peek(&word);
-            self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
-            if let Some(text) = self.text(&word) {
-                let code = text.strip_prefix(&format!("{option}=")).unwrap_or(&text).to_owned();
-                printed = printed.join(self.nested(&code, &word.range, None));
-            }
-        }
+        printed = self.commands_in_options(name, arguments, printed);
         if name == "find" {
             printed = printed.join(self.find(words, &texts, input));
         }
@@ -95,8 +78,41 @@ impl Follower {
         if prints_a_number(name, &texts) && is_one_each && !is_own { None } else { printed }
     }
 
+    /// Judges the file of a program, which the command may have written itself.
+    fn program_file(&mut self, first: &ShellWord, path: &str) {
+        let written = if path.contains('/') { self.executed(first) } else { self.files.get(path).cloned() };
+        let named = self.files.iter().find(|(file, _)| file.rsplit('/').next() == Some(path));
+        let written = written.join(named.map(|(_, origin)| origin.clone()));
+        self.report_if(&written, || How::Code(path.to_owned()), &first.range);
+        if path.contains('/') {
+            self.own_scripts(first, path);
+        }
+    }
+
+    /// Judges the files that a program executes without being told their names.
+    fn implied_files(&mut self, name: &str, first: &ShellWord, texts: &[Option<String>]) {
+        for file in programs::own_files(name, texts) {
+            let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
+            let held = found.map(|(_, origin)| origin.clone()).join(self.scattered.clone());
+            self.report_if(&held, || How::Code(name.to_owned()), &first.range);
+        }
+    }
+
+    /// Judges the options of a program that are commands; adds what these print to what the program prints.
+    fn commands_in_options(&mut self, name: &str, arguments: &[ShellWord], mut printed: Tainted) -> Tainted {
+        for (option, word) in programs::commands_in_options(name, arguments) {
+            let tainted = self.peek(&word);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &word.range);
+            if let Some(text) = self.text(&word) {
+                let code = text.strip_prefix(&format!("{option}=")).unwrap_or(&text).to_owned();
+                printed = printed.join(self.nested(&code, &word.range, None));
+            }
+        }
+        printed
+    }
+
     /// Judges a program that puts a command together of its arguments.
-    fn composed(&mut self, name: &str, first: &Word, arguments: &[Word], texts: &[Option<String>]) {
+    fn composed(&mut self, name: &str, first: &ShellWord, arguments: &[ShellWord], texts: &[Option<String>]) {
         let tainted = self.any(arguments);
         self.report_if(&tainted, || How::Code(name.to_owned()), &first.range);
         let known: Option<Vec<String>> = texts.iter().cloned().collect();
@@ -107,7 +123,7 @@ impl Follower {
     }
 
     /// Notes which files a program makes, moves or writes; adds the names of files to what it prints.
-    fn listed_and_written(&mut self, name: &str, arguments: &[Word], mut printed: Tainted) -> Tainted {
+    fn listed_and_written(&mut self, name: &str, arguments: &[ShellWord], mut printed: Tainted) -> Tainted {
         if programs::moves_files(name)
             || programs::writes_operands(name)
             || matches!(name, "touch" | "mkdir" | "git" | "truncate")
@@ -138,7 +154,7 @@ impl Follower {
     }
 
     /// Judges the options of `git` that name a program, and the settings that do.
-    pub(super) fn git(&mut self, arguments: &[Word], texts: &[Option<String>]) {
+    pub(super) fn git(&mut self, arguments: &[ShellWord], texts: &[Option<String>]) {
         if let Some(word) = arguments.first().filter(|word| word.beginning().is_empty()) {
             let tainted = self.peek(word).real();
             self.report_if(&tainted, || How::Option("git".to_owned()), &word.range);
@@ -165,7 +181,7 @@ impl Follower {
     }
 
     /// Reports values among the arguments of a program that may be options of it, or what an option starts.
-    pub(super) fn options(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
+    pub(super) fn options(&mut self, name: &str, arguments: &[ShellWord], texts: &[Option<String>]) {
         let mut before = "";
         for (word, text) in arguments.iter().zip(texts) {
             if text.as_deref() == Some("--") {
@@ -192,7 +208,7 @@ impl Follower {
     }
 
     /// Judges the arguments of `ssh`: all behind the host become the command of a shell.
-    pub(super) fn ssh(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
+    pub(super) fn ssh(&mut self, name: &str, arguments: &[ShellWord], texts: &[Option<String>]) {
         const TAKES: &str = "BbcDEeFIiJLlmOopQRSWw";
         let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
         let mut host = None;

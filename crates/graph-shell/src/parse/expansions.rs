@@ -1,20 +1,20 @@
 //! What begins with a dollar, and arithmetic.
 
-use super::{Mode, Operation, Parser, Part, Read, Unreadable, Variable, name_length, push_text};
+use super::{Operation, Parsed, Parser, Unreadable, Variable, WordContext, WordPart, name_length, push_text};
 
 impl<'t> Parser<'t> {
-    pub(super) fn dollar(&mut self, parts: &mut Vec<Part>, quoted: bool) -> Read<()> {
+    pub(super) fn dollar(&mut self, parts: &mut Vec<WordPart>, quoted: bool) -> Parsed<()> {
         self.deeper(|parser| parser.dollar_inside(parts, quoted))
     }
 
-    pub(super) fn dollar_inside(&mut self, parts: &mut Vec<Part>, quoted: bool) -> Read<()> {
+    pub(super) fn dollar_inside(&mut self, parts: &mut Vec<WordPart>, quoted: bool) -> Parsed<()> {
         let start = self.at;
         self.at += 1;
         match self.peek() {
             Some(b'(') if self.peek_at(1) == Some(b'(') => {
                 self.at += 2;
                 if let Ok(inner) = self.arithmetic_until("))") {
-                    parts.push(Part::Arithmetic(inner));
+                    parts.push(WordPart::Arithmetic(inner));
                     return Ok(());
                 }
                 // `$( (…) )`, written without the blank.
@@ -25,12 +25,12 @@ impl<'t> Parser<'t> {
             Some(b'[') => {
                 self.at += 1;
                 let inner = self.arithmetic_until("]")?;
-                parts.push(Part::Arithmetic(inner));
+                parts.push(WordPart::Arithmetic(inner));
             }
             Some(b'{') => {
                 self.at += 1;
                 let variable = self.braces(start, quoted)?;
-                parts.push(Part::Variable(variable));
+                parts.push(WordPart::Variable(variable));
             }
             Some(b'\'') if !quoted => {
                 self.at += 1;
@@ -56,12 +56,12 @@ impl<'t> Parser<'t> {
                 let length = name_length(&self.text[self.at..self.end]);
                 let name = self.text[self.at..self.at + length].to_owned();
                 self.at += length;
-                parts.push(Part::Variable(Variable::plain(name, quoted, start..self.at)));
+                parts.push(WordPart::Variable(Variable::plain(name, quoted, start..self.at)));
             }
             Some(byte) if byte.is_ascii_digit() || b"@*#?-$!".contains(&byte) => {
                 self.at += 1;
                 let name = char::from(byte).to_string();
-                parts.push(Part::Variable(Variable::plain(name, quoted, start..self.at)));
+                parts.push(WordPart::Variable(Variable::plain(name, quoted, start..self.at)));
             }
             _ => push_text(parts, "$"),
         }
@@ -69,7 +69,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads an escape of `$'…'`; returns whether it is another character than 0.
-    pub(super) fn escape(&mut self, parts: &mut Vec<Part>) -> bool {
+    pub(super) fn escape(&mut self, parts: &mut Vec<WordPart>) -> bool {
         self.at += 1;
         let digits = |parser: &Self, radix: u32, most: usize| {
             let rest = parser.text[parser.at..parser.end].chars();
@@ -129,18 +129,18 @@ impl<'t> Parser<'t> {
         true
     }
 
-    pub(super) fn output(&mut self, parts: &mut Vec<Part>, quoted: bool, start: usize) -> Read<()> {
+    pub(super) fn output(&mut self, parts: &mut Vec<WordPart>, quoted: bool, start: usize) -> Parsed<()> {
         self.at += 1;
         let outer = std::mem::take(&mut self.heredocs);
         let list = self.list(&[])?;
         self.heredocs = outer;
         self.expect(")")?;
-        parts.push(Part::Output { list, quoted, range: start..self.at });
+        parts.push(WordPart::Output { list, quoted, range: start..self.at });
         Ok(())
     }
 
     /// Reads the rest of `${…}`.
-    pub(super) fn braces(&mut self, start: usize, quoted: bool) -> Read<Variable> {
+    pub(super) fn braces(&mut self, start: usize, quoted: bool) -> Parsed<Variable> {
         let mut operation = Operation::Plain;
         if self.peek() == Some(b'#') && self.peek_at(1).is_some_and(|byte| byte != b'}') {
             self.at += 1;
@@ -212,7 +212,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads the word in `${name:-word}`, up to its brace.
-    pub(super) fn braces_text(&mut self, quoted: bool) -> Read<Vec<Part>> {
+    pub(super) fn braces_text(&mut self, quoted: bool) -> Parsed<Vec<WordPart>> {
         let mut parts = Vec::new();
         loop {
             match self.peek() {
@@ -221,19 +221,19 @@ impl<'t> Parser<'t> {
                 Some(b'\'') if quoted => self.character(&mut parts),
                 Some(b'$') => self.dollar(&mut parts, quoted)?,
                 Some(b'`') => self.backticks(&mut parts, quoted)?,
-                Some(_) => self.part(&mut parts, Mode::Pattern)?,
+                Some(_) => self.part(&mut parts, WordContext::Pattern)?,
             }
         }
     }
 
-    pub(super) fn arithmetic_until(&mut self, close: &str) -> Read<Vec<Part>> {
+    pub(super) fn arithmetic_until(&mut self, close: &str) -> Parsed<Vec<WordPart>> {
         let parts = self.deeper(|parser| parser.arithmetic(|parser| parser.looks_at(close)))?;
         self.expect(close)?;
         Ok(parts)
     }
 
     /// Reads an arithmetic expression: its expansions, and its variables by their bare names.
-    pub(super) fn arithmetic(&mut self, is_end: impl Fn(&Self) -> bool) -> Read<Vec<Part>> {
+    pub(super) fn arithmetic(&mut self, is_end: impl Fn(&Self) -> bool) -> Parsed<Vec<WordPart>> {
         let mut parts = Vec::new();
         let (mut round, mut square) = (0_usize, 0_usize);
         loop {
@@ -269,7 +269,7 @@ impl<'t> Parser<'t> {
                     parts.extend(self.quoted_until(Some(b'"'))?);
                     self.expect("\"")?;
                 }
-                Some(b'\'') => self.part(&mut parts, Mode::Pattern)?,
+                Some(b'\'') => self.part(&mut parts, WordContext::Pattern)?,
                 Some(b'\\') => {
                     self.at += 1;
                     self.character(&mut parts);
@@ -281,7 +281,7 @@ impl<'t> Parser<'t> {
                     let length = name_length(&self.text[start..self.end]);
                     self.at += length;
                     let name = self.text[start..self.at].to_owned();
-                    parts.push(Part::Variable(Variable::plain(name, true, start..self.at)));
+                    parts.push(WordPart::Variable(Variable::plain(name, true, start..self.at)));
                 }
                 Some(byte) if byte.is_ascii_digit() => {
                     // `0x1F` and `16#ff` are numbers, whose letters are no names.

@@ -4,13 +4,18 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::words::is_several;
-use super::{Follower, Join, Tainted, note};
-use crate::shell::parse::Word;
-use crate::shell::programs::EVALUATORS;
-use crate::shell::{How, Origin, names};
+use super::{CommandFollower, JoinOrigins, Tainted, note};
+use crate::parse::ShellWord;
+use crate::programs::EVALUATORS;
+use crate::{How, ValueOrigin, names};
 
-impl Follower {
-    pub(super) fn program_or_builtin(&mut self, name: &str, words: &[Word], input: Option<&Origin>) -> Tainted {
+impl CommandFollower {
+    pub(super) fn program_or_builtin(
+        &mut self,
+        name: &str,
+        words: &[ShellWord],
+        input: Option<&ValueOrigin>,
+    ) -> Tainted {
         match self.builtin(name, words, input) {
             Some(printed) => printed,
             None => self.external(words, input),
@@ -18,7 +23,7 @@ impl Follower {
     }
 
     /// Judges a builtin of bash; nothing if it is none that needs it.
-    pub(super) fn builtin(&mut self, name: &str, words: &[Word], input: Option<&Origin>) -> Option<Tainted> {
+    pub(super) fn builtin(&mut self, name: &str, words: &[ShellWord], input: Option<&ValueOrigin>) -> Option<Tainted> {
         let arguments = &words[1..];
         let range = words[0].range.clone();
         let texts: Vec<Option<String>> = arguments.iter().map(|word| self.text(word)).collect();
@@ -37,15 +42,7 @@ impl Follower {
                 self.pass(given);
                 return Some(self.any(arguments).join(input.cloned()));
             }
-            "trap" => {
-                if let Some(action) = arguments.iter().find(|word| !word.beginning().starts_with("--")) {
-                    let tainted = self.peek(action);
-                    self.report_if(&tainted, || How::Code(name.to_owned()), &action.range);
-                    if let Some(text) = self.text(action) {
-                        self.nested(&text, &action.range, input);
-                    }
-                }
-            }
+            "trap" => self.trap(name, arguments, input),
             "let" => arguments.iter().for_each(|word| self.evaluated(word)),
             "declare" | "typeset" | "local" | "export" | "readonly" => {
                 self.declaration(name, arguments, &texts);
@@ -60,15 +57,7 @@ impl Follower {
                 arguments.iter().for_each(|word| self.name(word));
                 Rc::make_mut(&mut self.associative).retain(|array| !texts.iter().flatten().any(|name| name == array));
             }
-            "getopts" => {
-                arguments.iter().for_each(|word| self.name(word));
-                if let [_, name] = texts.as_slice() {
-                    let parameters = self.positional.clone();
-                    for name in name.as_deref().into_iter().chain(["OPTARG"]) {
-                        self.assign(name, &parameters, &range);
-                    }
-                }
-            }
+            "getopts" => self.getopts(arguments, &texts, &range),
             "test" | "[" => self.bracket(arguments, &texts),
             "set" if arguments.is_empty() => return Some(self.reach()),
             "set" => self.set(arguments, &texts, &range),
@@ -95,12 +84,32 @@ impl Follower {
         Some(None)
     }
 
+    fn trap(&mut self, name: &str, arguments: &[ShellWord], input: Option<&ValueOrigin>) {
+        if let Some(action) = arguments.iter().find(|word| !word.beginning().starts_with("--")) {
+            let tainted = self.peek(action);
+            self.report_if(&tainted, || How::Code(name.to_owned()), &action.range);
+            if let Some(text) = self.text(action) {
+                self.nested(&text, &action.range, input);
+            }
+        }
+    }
+
+    fn getopts(&mut self, arguments: &[ShellWord], texts: &[Option<String>], range: &Range<usize>) {
+        arguments.iter().for_each(|word| self.name(word));
+        if let [_, name] = texts {
+            let parameters = self.positional.clone();
+            for name in name.as_deref().into_iter().chain(["OPTARG"]) {
+                self.assign(name, &parameters, range);
+            }
+        }
+    }
+
     fn eval(
         &mut self,
-        arguments: &[Word],
+        arguments: &[ShellWord],
         texts: Vec<Option<String>>,
         range: &Range<usize>,
-        input: Option<&Origin>,
+        input: Option<&ValueOrigin>,
     ) -> Tainted {
         let tainted = self.any(arguments);
         self.report_if(&tainted, || How::Code("eval".to_owned()), range);
@@ -113,7 +122,7 @@ impl Follower {
         tainted.join(printed)
     }
 
-    fn set(&mut self, arguments: &[Word], texts: &[Option<String>], range: &Range<usize>) {
+    fn set(&mut self, arguments: &[ShellWord], texts: &[Option<String>], range: &Range<usize>) {
         let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
         let tainted = self.any(arguments);
         // Then words behind a program's name are assignments.
@@ -134,7 +143,13 @@ impl Follower {
     }
 
     /// Judges a builtin that evaluates what it is given, or gives other programs a name.
-    fn evaluator(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>], range: &Range<usize>) -> Tainted {
+    fn evaluator(
+        &mut self,
+        name: &str,
+        arguments: &[ShellWord],
+        texts: &[Option<String>],
+        range: &Range<usize>,
+    ) -> Tainted {
         let tainted = self.any(arguments);
         self.report_if(&tainted, || How::Code(name.to_owned()), range);
         // They give other programs a name.
@@ -155,7 +170,7 @@ impl Follower {
         reach
     }
 
-    pub(super) fn declaration(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>]) {
+    pub(super) fn declaration(&mut self, name: &str, arguments: &[ShellWord], texts: &[Option<String>]) {
         let options: String = texts.iter().flatten().filter_map(|text| text.strip_prefix('-')).collect();
         let is_export = matches!(name, "export" | "readonly");
         if let Some(word) = arguments.iter().find(|word| word.expands) {
@@ -200,7 +215,7 @@ impl Follower {
         }
     }
 
-    pub(super) fn printf(&mut self, arguments: &[Word], texts: &[Option<String>]) -> Tainted {
+    pub(super) fn printf(&mut self, arguments: &[ShellWord], texts: &[Option<String>]) -> Tainted {
         let printed = self.any(arguments);
         let mut rest = 0;
         if let Some(Some(option)) = texts.first()
@@ -234,7 +249,13 @@ impl Follower {
         printed
     }
 
-    pub(super) fn read(&mut self, name: &str, arguments: &[Word], texts: &[Option<String>], input: Option<&Origin>) {
+    pub(super) fn read(
+        &mut self,
+        name: &str,
+        arguments: &[ShellWord],
+        texts: &[Option<String>],
+        input: Option<&ValueOrigin>,
+    ) {
         const WITH_ARGUMENT: &str = "adinNptuOsckCI";
         let takes = if name == "read" { "adinNptu" } else { "dnOsuCc" };
         debug_assert!(takes.chars().all(|letter| WITH_ARGUMENT.contains(letter)));
@@ -305,7 +326,7 @@ impl Follower {
     }
 
     /// Judges `[ … ]` and `test`, which evaluate nothing but the names behind `-v` and `-R`.
-    pub(super) fn bracket(&mut self, arguments: &[Word], texts: &[Option<String>]) {
+    pub(super) fn bracket(&mut self, arguments: &[ShellWord], texts: &[Option<String>]) {
         let end = match texts.last() {
             Some(Some(last)) if last == "]" => arguments.len() - 1,
             _ => arguments.len(),
@@ -338,7 +359,7 @@ impl Follower {
     }
 
     /// Judges `[[ … ]]`.
-    pub(super) fn test(&mut self, words: &[Word]) {
+    pub(super) fn test(&mut self, words: &[ShellWord]) {
         const NUMERIC: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
         for (at, word) in words.iter().enumerate() {
             self.word(word);

@@ -1,18 +1,18 @@
 //! Commands, pipelines and lists of them.
 
 use super::{
-    Command, Heredoc, List, Mode, Parser, Part, Pipeline, RESERVED, Read, Redirect, Simple, Unreadable, Word,
-    fill_command, fill_heredocs, is_name,
+    Command, CommandList, Heredoc, Parsed, Parser, Pipeline, RESERVED, Redirect, ShellWord, Simple, Unreadable,
+    WordContext, WordPart, fill_command, fill_heredocs, is_name,
 };
 
 impl Parser<'_> {
     /// Reads pipelines until one of `stops`, a closing parenthesis, `;;` or the end.
-    pub(super) fn list(&mut self, stops: &[&str]) -> Read<List> {
+    pub(super) fn list(&mut self, stops: &[&str]) -> Parsed<CommandList> {
         self.deeper(|parser| parser.list_inside(stops))
     }
 
-    pub(super) fn list_inside(&mut self, stops: &[&str]) -> Read<List> {
-        let mut list: List = Vec::new();
+    pub(super) fn list_inside(&mut self, stops: &[&str]) -> Parsed<CommandList> {
+        let mut list: CommandList = Vec::new();
         // How many of them have the texts of their heredocs.
         let mut filled = 0;
         loop {
@@ -72,7 +72,7 @@ impl Parser<'_> {
         WORDS.into_iter().find(|word| word.as_bytes() == &rest[..length])
     }
 
-    pub(super) fn pipeline(&mut self) -> Read<Pipeline> {
+    pub(super) fn pipeline(&mut self) -> Parsed<Pipeline> {
         let mut pipeline = Vec::new();
         loop {
             self.blanks();
@@ -125,11 +125,11 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn command(&mut self) -> Read<Command> {
+    pub(super) fn command(&mut self) -> Parsed<Command> {
         self.deeper(Self::command_inside)
     }
 
-    pub(super) fn command_inside(&mut self) -> Read<Command> {
+    pub(super) fn command_inside(&mut self) -> Parsed<Command> {
         match self.reserved_word() {
             Some("{") => {
                 self.at += 1;
@@ -182,8 +182,12 @@ impl Parser<'_> {
             self.at += 2;
             // `((` may also be two subshells.
             if let Ok(parts) = self.arithmetic_until("))") {
-                let word =
-                    Word { parts: vec![Part::Arithmetic(parts)], assigns: None, expands: false, range: start..self.at };
+                let word = ShellWord {
+                    parts: vec![WordPart::Arithmetic(parts)],
+                    assigns: None,
+                    expands: false,
+                    range: start..self.at,
+                };
                 return Ok(Command::Arithmetic(word));
             }
             self.at = start;
@@ -201,7 +205,7 @@ impl Parser<'_> {
     }
 
     /// Reads `do … done` or `{ … }`.
-    pub(super) fn body(&mut self) -> Read<List> {
+    pub(super) fn body(&mut self) -> Parsed<CommandList> {
         self.line_ends()?;
         if self.reserved_word() == Some("{") {
             self.at += 1;
@@ -218,13 +222,17 @@ impl Parser<'_> {
         Ok(list)
     }
 
-    pub(super) fn for_loop(&mut self) -> Read<Command> {
+    pub(super) fn for_loop(&mut self) -> Parsed<Command> {
         self.blanks();
         let start = self.at;
         if self.take("((") {
             let parts = self.arithmetic_until("))")?;
-            let head =
-                Word { parts: vec![Part::Arithmetic(parts)], assigns: None, expands: false, range: start..self.at };
+            let head = ShellWord {
+                parts: vec![WordPart::Arithmetic(parts)],
+                assigns: None,
+                expands: false,
+                range: start..self.at,
+            };
             self.blanks();
             self.take(";");
             let body = self.body()?;
@@ -252,7 +260,7 @@ impl Parser<'_> {
         Ok(Command::For(name, words, body, self.redirects()?))
     }
 
-    pub(super) fn case(&mut self) -> Read<Command> {
+    pub(super) fn case(&mut self) -> Parsed<Command> {
         self.blanks();
         let word = self.word()?;
         self.line_ends()?;
@@ -287,7 +295,7 @@ impl Parser<'_> {
     }
 
     /// Reads the rest of `[[ … ]]`.
-    pub(super) fn test(&mut self) -> Read<Command> {
+    pub(super) fn test(&mut self) -> Parsed<Command> {
         let mut words = Vec::new();
         loop {
             self.line_ends()?;
@@ -302,8 +310,8 @@ impl Parser<'_> {
                 && !(operator == "!" && self.peek_at(1) == Some(b'('))
             {
                 self.at += operator.len();
-                words.push(Word {
-                    parts: vec![Part::Text(operator.to_owned())],
+                words.push(ShellWord {
+                    parts: vec![WordPart::Text(operator.to_owned())],
                     assigns: None,
                     expands: false,
                     range: start..self.at,
@@ -315,7 +323,7 @@ impl Parser<'_> {
                 }
                 continue;
             }
-            let word = self.word_with(Mode::Pattern)?;
+            let word = self.word_with(WordContext::Pattern)?;
             let is_match = matches!(word.literal().as_deref(), Some("=~" | "==" | "="));
             words.push(word);
             if is_match {
@@ -326,7 +334,7 @@ impl Parser<'_> {
     }
 
     /// Reads the pattern of a comparison in `[[ … ]]`, which may have parentheses and bars in it.
-    pub(super) fn pattern(&mut self) -> Read<Word> {
+    pub(super) fn pattern(&mut self) -> Parsed<ShellWord> {
         let start = self.at;
         let mut parts = Vec::new();
         let mut open = 0_usize;
@@ -346,19 +354,19 @@ impl Parser<'_> {
                     self.at += 1;
                 }
                 Some(byte) if b"|<>;& \t\n".contains(&byte) => self.at += 1,
-                Some(_) => self.part(&mut parts, Mode::Pattern)?,
+                Some(_) => self.part(&mut parts, WordContext::Pattern)?,
             }
         }
-        Ok(Word { parts, assigns: None, expands: false, range: start..self.at })
+        Ok(ShellWord { parts, assigns: None, expands: false, range: start..self.at })
     }
 
-    pub(super) fn function(&mut self, name: String) -> Read<Command> {
+    pub(super) fn function(&mut self, name: String) -> Parsed<Command> {
         self.line_ends()?;
         let body = self.command()?;
         Ok(Command::Function(name, Box::new(body)))
     }
 
-    pub(super) fn simple(&mut self) -> Read<Command> {
+    pub(super) fn simple(&mut self) -> Parsed<Command> {
         let mut simple = Simple::default();
         loop {
             self.blanks();
@@ -392,7 +400,7 @@ impl Parser<'_> {
         Ok(Command::Simple(simple))
     }
 
-    pub(super) fn redirects(&mut self) -> Read<Vec<Redirect>> {
+    pub(super) fn redirects(&mut self) -> Parsed<Vec<Redirect>> {
         let mut redirects = Vec::new();
         loop {
             self.blanks();
@@ -404,7 +412,7 @@ impl Parser<'_> {
     }
 
     /// Reads a redirection, if one stands here.
-    pub(super) fn redirect(&mut self) -> Read<Option<Redirect>> {
+    pub(super) fn redirect(&mut self) -> Parsed<Option<Redirect>> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
@@ -445,7 +453,12 @@ impl Parser<'_> {
                 let delimiter = word.literal().unwrap_or_else(|| raw.to_owned());
                 self.heredocs.push(Heredoc { delimiter, is_literal, strips_tabs: operator == "<<-" });
                 // Its text comes behind the line's end; an empty range marks the place for it.
-                Redirect::Text(Word { parts: Vec::new(), assigns: None, expands: false, range: usize::MAX..usize::MAX })
+                Redirect::Text(ShellWord {
+                    parts: Vec::new(),
+                    assigns: None,
+                    expands: false,
+                    range: usize::MAX..usize::MAX,
+                })
             }
             "<<<" => Redirect::Text(word),
             "<" | "<>" => Redirect::From(word),

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::starters::INPUT;
-use super::{Follower, Join, NAMED, Tainted};
-use crate::shell::parse::{self, Command, List, Operation, Part, Variable, Word};
-use crate::shell::{How, Origin, names};
+use super::{CommandFollower, JoinOrigins, NAMED, Tainted};
+use crate::parse::{self, Command, CommandList, Operation, ShellWord, Variable, WordPart};
+use crate::{How, ValueOrigin, names};
 
-impl Follower {
+impl CommandFollower {
     /// Follows an assignment; returns its value.
-    pub(super) fn assignment(&mut self, word: &Word) -> Tainted {
+    pub(super) fn assignment(&mut self, word: &ShellWord) -> Tainted {
         let Some(assigns) = &word.assigns else { return None };
         let is_text = self.associative.contains(&assigns.name);
         if let Some(subscript) = &assigns.subscript {
@@ -50,13 +50,13 @@ impl Follower {
     }
 
     /// Judges the author's own value of a variable that a shell or a program executes, or that names a file which it executes.
-    pub(super) fn read_by_programs(&mut self, name: &str, word: &Word) {
+    pub(super) fn read_by_programs(&mut self, name: &str, word: &ShellWord) {
         let Some(text) = self.text(word).and_then(|text| Some(text.split_once('=')?.1.to_owned())) else { return };
-        let value = Word { parts: vec![Part::Text(text.clone())], ..word.clone() };
-        let value = Word { assigns: None, ..value };
+        let value = ShellWord { parts: vec![WordPart::Text(text.clone())], ..word.clone() };
+        let value = ShellWord { assigns: None, ..value };
         let named = if text.contains(['$', '`']) { self.named(&text) } else { None };
         let named = named.map(|origin| match origin {
-            Origin::Variable(name) => Origin::Variable(name.trim_start_matches(NAMED).to_owned()),
+            ValueOrigin::Variable(name) => ValueOrigin::Variable(name.trim_start_matches(NAMED).to_owned()),
             origin => origin,
         });
         let read = named.join(if names::is_file_of_code(name) { self.executed(&value) } else { None });
@@ -72,10 +72,10 @@ impl Follower {
     }
 
     /// Judges a subscript: of an array it is arithmetic, of an associative one a text.
-    pub(super) fn subscript(&mut self, parts: &[Part], is_text: bool, range: &Range<usize>) {
+    pub(super) fn subscript(&mut self, parts: &[WordPart], is_text: bool, range: &Range<usize>) {
         if is_text {
             // A bare name in it is a text too.
-            let expanded: Vec<Part> = parts.iter().filter(|part| !is_bare(part)).cloned().collect();
+            let expanded: Vec<WordPart> = parts.iter().filter(|part| !is_bare(part)).cloned().collect();
             self.parts(&expanded, range);
         } else {
             self.arithmetic(parts, range);
@@ -83,7 +83,7 @@ impl Follower {
     }
 
     /// Follows what is in a word; returns whose value it may be.
-    pub(super) fn word(&mut self, word: &Word) -> Tainted {
+    pub(super) fn word(&mut self, word: &ShellWord) -> Tainted {
         if word.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some() || assigns.subscript.is_some()) {
             return self.assignment_value(word);
         }
@@ -91,7 +91,7 @@ impl Follower {
         if word.expands { tainted.join(self.created.clone()) } else { tainted }
     }
 
-    pub(super) fn assignment_value(&mut self, word: &Word) -> Tainted {
+    pub(super) fn assignment_value(&mut self, word: &ShellWord) -> Tainted {
         let Some(assigns) = &word.assigns else { return None };
         let elements = assigns.elements.iter().flatten();
         let listed =
@@ -99,7 +99,7 @@ impl Follower {
         listed.join(self.parts(&word.parts, &word.range))
     }
 
-    pub(super) fn parts(&mut self, parts: &[Part], range: &Range<usize>) -> Tainted {
+    pub(super) fn parts(&mut self, parts: &[WordPart], range: &Range<usize>) -> Tainted {
         let mut found = None;
         for part in parts {
             let tainted = self.part(part, range);
@@ -108,24 +108,24 @@ impl Follower {
         found
     }
 
-    pub(super) fn part(&mut self, part: &Part, range: &Range<usize>) -> Tainted {
+    pub(super) fn part(&mut self, part: &WordPart, range: &Range<usize>) -> Tainted {
         match part {
-            Part::Text(text) => self.named(text),
-            Part::Variable(variable) => self.expansion(variable),
-            Part::Output { list, .. } => {
+            WordPart::Text(text) => self.named(text),
+            WordPart::Variable(variable) => self.expansion(variable),
+            WordPart::Output { list, .. } => {
                 let declared = Rc::clone(&self.associative);
                 let printed = self.list(list, self.substitution_input().as_ref());
                 self.associative = declared;
                 printed
             }
-            Part::Process { list, reads, .. } => {
+            WordPart::Process { list, reads, .. } => {
                 let outer = (self.here.take(), std::mem::take(&mut self.is_file));
                 let input = self.substitution_input().join(if *reads { self.reach() } else { None });
                 let printed = self.list(list, input.as_ref());
                 (self.here, self.is_file) = outer;
                 printed
             }
-            Part::Arithmetic(parts) => {
+            WordPart::Arithmetic(parts) => {
                 self.arithmetic(parts, range);
                 None
             }
@@ -152,7 +152,7 @@ impl Follower {
             Operation::Names => {
                 let found =
                     self.variables.keys().find(|known| known.starts_with(name.as_str()) && names::is_variable(known));
-                found.map(|found| Origin::Variable(format!("{NAMED}{found}")))
+                found.map(|found| ValueOrigin::Variable(format!("{NAMED}{found}")))
             }
             Operation::Indirect => {
                 let value = value.join(self.reach());
@@ -189,11 +189,11 @@ impl Follower {
     }
 
     /// Judges an arithmetic expression: everything in it is evaluated.
-    pub(super) fn arithmetic(&mut self, parts: &[Part], range: &Range<usize>) {
+    pub(super) fn arithmetic(&mut self, parts: &[WordPart], range: &Range<usize>) {
         for part in parts {
             let place = match part {
-                Part::Variable(variable) => variable.range.clone(),
-                Part::Output { range, .. } => range.clone(),
+                WordPart::Variable(variable) => variable.range.clone(),
+                WordPart::Output { range, .. } => range.clone(),
                 _ => range.clone(),
             };
             let tainted = self.part(part, range);
@@ -202,11 +202,11 @@ impl Follower {
     }
 
     /// Reports the parts of a word that stand outside of quotes and may be somebody else's.
-    pub(super) fn split(&mut self, word: &Word) {
+    pub(super) fn split(&mut self, word: &ShellWord) {
         for part in &word.parts {
             let (quoted, range) = match part {
-                Part::Variable(variable) => (variable.quoted, &variable.range),
-                Part::Output { quoted, range, .. } => (*quoted, range),
+                WordPart::Variable(variable) => (variable.quoted, &variable.range),
+                WordPart::Output { quoted, range, .. } => (*quoted, range),
                 _ => continue,
             };
             if !quoted {
@@ -220,19 +220,19 @@ impl Follower {
     }
 
     /// Returns whose value a word may be, without following what is in it once more.
-    pub(super) fn peek(&mut self, word: &Word) -> Tainted {
+    pub(super) fn peek(&mut self, word: &ShellWord) -> Tainted {
         let count = self.dangers.len();
         let tainted = self.word(word);
         self.dangers.truncate(count);
         tainted
     }
 
-    pub(super) fn any(&mut self, words: &[Word]) -> Tainted {
+    pub(super) fn any(&mut self, words: &[ShellWord]) -> Tainted {
         words.iter().fold(None, |found: Tainted, word| found.join(self.peek(word)))
     }
 
     /// Judges a word that names a variable, maybe with a subscript.
-    pub(super) fn name(&mut self, word: &Word) {
+    pub(super) fn name(&mut self, word: &ShellWord) {
         let tainted = self.peek(word);
         self.report_if(&tainted, || How::Name, &word.range);
         let is_evaluated =
@@ -243,10 +243,10 @@ impl Follower {
     }
 
     /// Judges a word that is evaluated as arithmetic.
-    pub(super) fn evaluated(&mut self, word: &Word) {
+    pub(super) fn evaluated(&mut self, word: &ShellWord) {
         let mut tainted = self.peek(word);
         for part in &word.parts {
-            if let Part::Text(text) = part
+            if let WordPart::Text(text) = part
                 && let Ok(parts) = parse::parse_arithmetic(text)
             {
                 let count = self.dangers.len();
@@ -260,33 +260,35 @@ impl Follower {
 }
 
 /// Whether a word becomes as many as a value says: all elements of a list, all parameters, what `xargs` reads.
-pub(super) fn is_several(word: &Word) -> bool {
+pub(super) fn is_several(word: &ShellWord) -> bool {
     word.parts.iter().any(|part| match part {
-        Part::Variable(Variable { name, is_all, .. }) => *is_all || matches!(name.as_str(), "@" | "*") || name == INPUT,
+        WordPart::Variable(Variable { name, is_all, .. }) => {
+            *is_all || matches!(name.as_str(), "@" | "*") || name == INPUT
+        }
         _ => false,
     })
 }
 
 /// Whether all of a value is the name of a file that `mktemp` makes.
-pub(super) fn is_made_by_mktemp(word: &Word, value: usize) -> bool {
-    let [Part::Output { list, .. }] = word.parts.get(value..).unwrap_or_default() else {
+pub(super) fn is_made_by_mktemp(word: &ShellWord, value: usize) -> bool {
+    let [WordPart::Output { list, .. }] = word.parts.get(value..).unwrap_or_default() else {
         // A text without characters stands before what is in quotes.
         return match word.parts.get(value..) {
-            Some([Part::Text(text), Part::Output { list, .. }]) => text.is_empty() && is_mktemp(list),
+            Some([WordPart::Text(text), WordPart::Output { list, .. }]) => text.is_empty() && is_mktemp(list),
             _ => false,
         };
     };
     is_mktemp(list)
 }
 
-pub(super) fn is_mktemp(list: &List) -> bool {
+pub(super) fn is_mktemp(list: &CommandList) -> bool {
     let [pipeline] = list.as_slice() else { return false };
     let [Command::Simple(simple)] = pipeline.as_slice() else { return false };
-    let mut texts = simple.words.iter().map(Word::literal);
+    let mut texts = simple.words.iter().map(ShellWord::literal);
     texts.next().flatten().as_deref() == Some("mktemp") && texts.all(|text| text.is_some())
 }
 
 /// Whether a part is a variable by its bare name, as arithmetic has it.
-pub(super) fn is_bare(part: &Part) -> bool {
-    matches!(part, Part::Variable(variable) if variable.range.len() == variable.name.len())
+pub(super) fn is_bare(part: &WordPart) -> bool {
+    matches!(part, WordPart::Variable(variable) if variable.range.len() == variable.name.len())
 }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::{Heredoc, Parser, Part, Read, Unreadable, Word};
+use super::{Heredoc, Parsed, Parser, ShellWord, Unreadable, WordPart};
 
 impl Parser<'_> {
     /// Skips blanks and line ends; reads the here-documents that begin behind the first line end.
-    pub(super) fn lines(&mut self) -> Read<Vec<Word>> {
+    pub(super) fn lines(&mut self) -> Parsed<Vec<ShellWord>> {
         let mut texts = Vec::new();
         loop {
             self.blanks();
@@ -21,11 +21,11 @@ impl Parser<'_> {
     }
 
     /// Skips line ends where the text of a here-document would not be told from what the command goes on with.
-    pub(super) fn line_ends(&mut self) -> Read<()> {
+    pub(super) fn line_ends(&mut self) -> Parsed<()> {
         if self.lines()?.is_empty() { Ok(()) } else { Err(Unreadable(self.at)) }
     }
 
-    pub(super) fn heredoc(&mut self, heredoc: &Heredoc) -> Read<Word> {
+    pub(super) fn heredoc(&mut self, heredoc: &Heredoc) -> Parsed<ShellWord> {
         let start = self.at;
         // A line that goes on in the next one has no end, so the next one is no delimiter.
         let mut goes_on = false;
@@ -50,15 +50,15 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn heredoc_text(&mut self, heredoc: &Heredoc, range: Range<usize>) -> Read<Word> {
+    pub(super) fn heredoc_text(&mut self, heredoc: &Heredoc, range: Range<usize>) -> Parsed<ShellWord> {
         if heredoc.is_literal {
             let text = self.text[range.clone()].to_owned();
-            return Ok(Word { parts: vec![Part::Text(text)], assigns: None, expands: false, range });
+            return Ok(ShellWord { parts: vec![WordPart::Text(text)], assigns: None, expands: false, range });
         }
         let end = std::mem::replace(&mut self.end, range.end);
         self.at = range.start;
         let parts = self.quoted_until(None);
         self.end = end;
-        Ok(Word { parts: parts?, assigns: None, expands: false, range })
+        Ok(ShellWord { parts: parts?, assigns: None, expands: false, range })
     }
 }
