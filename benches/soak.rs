@@ -30,7 +30,7 @@ use graph_model::value::canonical_json;
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::store::StoreError;
 use graph_runtime::travel::Fork;
-use graph_runtime::{Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
+use graph_runtime::{ForkRun, Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
 
 use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};
 

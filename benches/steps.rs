@@ -9,12 +9,16 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{Criterion, criterion_group};
-use graph_runtime::__measured::settle_often;
+use graph_engine::activation::Activation;
+use graph_engine::graph::{CompiledGraph, Notes, Now, tables};
+use graph_engine::step::{Env, Facts, Outcome, Position, settle};
 use graph_runtime::dynamic::{Library, Toolbox};
-use graph_runtime::{ActionError, Call, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value};
+use graph_runtime::{
+    ActionError, Call, Cells, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
+};
 use rusqlite::Connection;
 use state_graphs::{Countdown, Order, Sweep, Tally, countdown, order, sweep, tally};
 use tokio::runtime::Runtime as Tokio;
@@ -386,4 +390,20 @@ fn main() {
         benches();
     }
     Criterion::default().configure_from_args().final_summary();
+}
+
+/// Settles the same visit of a node that calls nothing so many times, and returns where it leads.
+fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: u64) -> Option<u16> {
+    let graph = tables(graph);
+    let position = Position::new(graph);
+    let clock = || SystemTime::UNIX_EPOCH;
+    let now = Now::new(&clock);
+    let at = Activation::of(node);
+    let env = Env::new(graph, &position, state, &at, &now);
+    let (mut notes, mut changes, mut edge) = (Notes::default(), Vec::new(), None);
+    for _ in 0..times {
+        let settled = settle(black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
+        edge = settled.way.edge();
+    }
+    edge.and_then(|edge| graph.target(node, edge).flatten())
 }

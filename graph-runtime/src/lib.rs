@@ -35,7 +35,17 @@
 pub mod dynamic;
 
 #[doc(inline)]
-pub use graph_engine::*;
+pub use graph_engine::{
+    ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, Calling, CancelToken, Canceller, Category,
+    Cells, Classifier, Clock, Control, Digest, Durability, Edge, Failure, Fingerprint, Finished, FromValue, Grants,
+    Graph, GraphId, HistoryError, Hooks, IndexMap, ItemId, KeyError, Lane, LastError, Layer, Machine, ManualClock, Map,
+    MemoryStore, Mismatch, Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey,
+    ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, SealKey, SealKeyError, Secret,
+    SecretKey, Sleeping, StartError, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, Told,
+    ToolSettings, Value, When,
+};
+#[doc(inline)]
+pub use graph_engine::{cache, classify, hooks, machine, observer, threads};
 #[cfg(feature = "items")]
 #[doc(inline)]
 pub use graph_items as items;
@@ -48,6 +58,18 @@ pub use graph_macros::include_graphs;
 pub use graph_project_files as files;
 #[cfg(feature = "files")]
 pub use graph_project_files::ProjectFiles;
+#[cfg(feature = "proof")]
+#[doc(inline)]
+pub use graph_proof::travel;
+#[cfg(feature = "proof")]
+#[doc(inline)]
+pub use graph_proof::travel::ForkRun;
+#[cfg(feature = "proof")]
+#[doc(inline)]
+pub use graph_proof::{
+    Attestation, AttestationError, Audit, AuditError, Edges, Fired, Single, SingleError, StepOnce, Stepped, attest,
+    audit, audit_tree, prove_tree,
+};
 #[cfg(feature = "tools")]
 #[doc(inline)]
 pub use graph_tools as tools;
@@ -55,6 +77,17 @@ pub use graph_tools as tools;
 pub use graph_tools::HttpPolicy;
 #[cfg(feature = "tools")]
 pub use graph_tools::ToolConfig;
+
+pub mod record {
+    //! Records: the journal of a run, a chain of signed JSON texts.
+
+    #[doc(inline)]
+    pub use graph_engine::record::{
+        Arrival, BranchMemory, Calls, Done, End, Entry, FIRST_VERSION, FanOut, Follower, InBranch, ItemFailure, Join,
+        JournalError, Origin, Parent, Payload, Record, Resume, Sealed, Snapshot, Start, Status, Step, Target, VERSION,
+        Visit, VisitFailure, head, hide_sealed, verified_start,
+    };
+}
 
 pub mod store {
     //! Stores of journals.

@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 /// A node that is to be visited.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Activation {
+pub struct Activation {
     /// Its number, from 1: that of its visit. It is given when the activation is made, so that nothing that happens beside it changes
     /// it. Idempotency keys and the records of finished calls hang on it.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The node's index.
-    pub(crate) node: u16,
+    pub node: u16,
     /// The branch that it stands in; none outside all fan-outs.
-    pub(crate) frame: Option<Arc<Frame>>,
+    pub frame: Option<Arc<Frame>>,
 }
 
 impl Activation {
     /// A node that is looked at outside of a step.
-    pub(crate) fn of(node: u16) -> Self {
+    pub fn of(node: u16) -> Self {
         Self { number: 0, node, frame: None }
     }
 
     /// Returns the branch that it stands in.
-    pub(crate) fn branch(&self) -> Option<BranchKey> {
+    pub fn branch(&self) -> Option<BranchKey> {
         self.frame.as_deref().map(Frame::key)
     }
 }
 
 /// The edges that a visit took, by their indices in the node's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum TakenEdges {
+pub enum TakenEdges {
     /// None: the way ends here.
     #[default]
     None,
@@ -46,7 +46,7 @@ pub(crate) enum TakenEdges {
 
 impl TakenEdges {
     /// Returns the edges in order.
-    pub(crate) fn as_slice(&self) -> &[u16] {
+    pub fn as_slice(&self) -> &[u16] {
         match self {
             Self::None | Self::Over(_) => &[],
             Self::One(edge) => std::slice::from_ref(edge),
@@ -55,7 +55,7 @@ impl TakenEdges {
     }
 
     /// Returns the edge that was taken, if it is one.
-    pub(crate) fn one(&self) -> Option<u16> {
+    pub fn one(&self) -> Option<u16> {
         match self {
             Self::One(edge) => Some(*edge),
             Self::None | Self::Many(_) | Self::Over(_) => None,
@@ -65,23 +65,23 @@ impl TakenEdges {
 
 /// A key and its new value. A node writes each key once.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Change {
+pub struct Change {
     /// The key's index.
-    pub(crate) key: usize,
+    pub key: usize,
     /// The value; null unsets the key.
-    pub(crate) value: Value,
+    pub value: Value,
 }
 /// A visit that led to several activations at once.
 #[derive(Debug)]
-pub(crate) struct Fan {
+pub struct Fan {
     /// The number of the visit.
-    pub(crate) visit: u64,
+    pub visit: u64,
     /// The node that was visited.
-    pub(crate) node: u16,
+    pub node: u16,
     /// The branch that the visit was in.
-    pub(crate) outer: Option<Arc<Frame>>,
+    pub outer: Option<Arc<Frame>>,
     /// The list that it went over: a value for each branch. Nothing where it took edges.
-    pub(crate) list: Arc<Vec<Value>>,
+    pub list: Arc<Vec<Value>>,
 }
 
 impl PartialEq for Fan {
@@ -93,28 +93,30 @@ impl PartialEq for Fan {
 
 /// A branch of a fan-out. It is held by each activation in it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Frame {
-    pub(crate) fan: Arc<Fan>,
+pub struct Frame {
+    /// The fan-out.
+    pub fan: Arc<Fan>,
     /// The place of the branch among the edges that were taken, or the elements of the list, from 0.
-    pub(crate) branch: u32,
+    pub branch: u32,
 }
 
 /// What names a branch in a run: the number of the visit that fanned out, and the place of the branch.
-pub(crate) type BranchKey = (u64, u32);
+pub type BranchKey = (u64, u32);
 
 impl Frame {
-    pub(crate) fn key(&self) -> BranchKey {
+    /// Returns what names the branch.
+    pub fn key(&self) -> BranchKey {
         (self.fan.visit, self.branch)
     }
 }
 
 /// Returns the branches around an activation, the innermost first.
-pub(crate) fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame>> {
+pub fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame>> {
     std::iter::successors(innermost, |frame| frame.fan.outer.as_ref())
 }
 
 /// Returns the path of an activation: the place of each branch around it, the outermost first.
-pub(crate) fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
+pub fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
     let mut path: Vec<u32> = frames(innermost).map(|frame| frame.branch).collect();
     path.reverse();
     path
@@ -122,7 +124,7 @@ pub(crate) fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
 
 /// Compares two activations by their paths, a prefix first. Those of one path, which stand in different fan-outs, are in the order of
 /// the visits that fanned out.
-pub(crate) fn by_path(one: Option<&Arc<Frame>>, other: Option<&Arc<Frame>>) -> Ordering {
+pub fn by_path(one: Option<&Arc<Frame>>, other: Option<&Arc<Frame>>) -> Ordering {
     match (one, other) {
         (None, None) => return Ordering::Equal,
         (Some(one), Some(other)) if Arc::ptr_eq(&one.fan, &other.fan) => return one.branch.cmp(&other.branch),

@@ -1,18 +1,17 @@
 //! What must hold before a graph runs: capabilities, environment variables, tools, inputs.
 
+use crate::error::StartError;
+use crate::graph::{GraphTables, tables};
+use crate::machine::Machine;
+use crate::state::Cells;
 use graph_model::capability::{Capability, Grants};
 use graph_model::name::GraphId;
 use graph_model::program::Performer;
 use graph_model::value::{Mismatch, Value};
 
-use crate::error::StartError;
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::state::Cells;
-
 /// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
 /// that the graph needs, or one inside it.
-pub(crate) fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
+pub fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
     let mut patterns: Vec<String> = all.patterns().iter().map(ToString::to_string).collect();
     if ceiling.len() > 1 {
@@ -22,14 +21,14 @@ pub(crate) fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> 
 }
 
 /// Adds the capabilities that a graph, and those inside it, need and all of the ceiling grants, where patterns do not say so.
-pub(crate) fn name_needed(
+fn name_needed(
     machine: &dyn Machine,
     ceiling: &[Grants],
     said: &Grants,
     seen: &mut Vec<GraphId>,
     patterns: &mut Vec<String>,
 ) {
-    let code = machine.graph();
+    let code = tables(machine.graph());
     if seen.contains(&code.id) {
         return;
     }
@@ -48,8 +47,8 @@ pub(crate) fn name_needed(
 
 /// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
 /// whether a run may call it; of one whose id is known only at each call that is asked then.
-pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
-    let code = machine.graph();
+pub fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
+    let code = tables(machine.graph());
     let graph = || code.id.to_string();
     let missing = not_granted(machine, ceiling);
     if !missing.is_empty() {
@@ -71,8 +70,8 @@ pub(crate) fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<b
 }
 
 /// Returns the capabilities that a run of a graph needs and may not use, each with backticks.
-pub(crate) fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
-    let code = machine.graph();
+pub fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
+    let code = tables(machine.graph());
     // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
     // on the same.
     let is_allowed = |capability: &Capability| {
@@ -85,7 +84,7 @@ pub(crate) fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<Stri
 }
 
 /// Fails if an input that a graph requires is missing (R49).
-pub(crate) fn require_inputs(code: &CompiledGraph, inputs: &Value) -> Result<(), StartError> {
+pub(crate) fn require_inputs(code: &GraphTables, inputs: &Value) -> Result<(), StartError> {
     let given = |name: &&String| !inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
     let missing: Vec<String> = code.settings.required.iter().filter(|name| !given(name)).cloned().collect();
     if missing.is_empty() {
@@ -96,7 +95,7 @@ pub(crate) fn require_inputs(code: &CompiledGraph, inputs: &Value) -> Result<(),
 
 /// Returns the state of a new run: its inputs with their defaults, and the first values of its keys.
 pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, StartError> {
-    let code = machine.graph();
+    let code = tables(machine.graph());
     let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
     let mut state = machine.open(inputs).map_err(misfit)?;
     if let Some(schema) = &code.settings.schema {
@@ -107,21 +106,21 @@ pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dy
 }
 
 /// Fails if no run of a graph begins with such inputs, as [`Runtime::begin`] does. Nothing begins.
-pub(crate) fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
-    require_inputs(machine.graph(), inputs)?;
+pub fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
+    require_inputs(tables(machine.graph()), inputs)?;
     open_inputs(machine, inputs.clone()).map(drop)
 }
 
 /// Returns what is said of each environment variable that a graph and those inside it require, if it is not set.
-pub(crate) fn required_environment(machine: &dyn Machine) -> Vec<String> {
-    let code = machine.graph();
+pub fn required_environment(machine: &dyn Machine) -> Vec<String> {
+    let code = tables(machine.graph());
     let mut all = code.env.iter().map(|name| required(code, name)).collect();
     inside_require(machine, &mut vec![code.id.clone()], &|_| true, &mut all);
     all
 }
 
 /// Says who asks for an environment variable: the graph, or the first node that does (R280).
-pub(crate) fn required(code: &CompiledGraph, name: &String) -> String {
+fn required(code: &GraphTables, name: &String) -> String {
     let Some(node) = code.nodes.iter().find(|node| node.env.contains(name)) else {
         return format!("graph requires '{name}'");
     };
@@ -132,13 +131,8 @@ pub(crate) fn required(code: &CompiledGraph, name: &String) -> String {
 
 /// Adds what the graphs inside a graph need and the caller does not grant. What one of the graphs around them does not permit is
 /// not the caller's to grant: that fails its node.
-pub(crate) fn missing_inside(
-    machine: &dyn Machine,
-    ceiling: &[Grants],
-    around: &mut Vec<Around>,
-    missing: &mut Vec<String>,
-) {
-    let code = machine.graph();
+fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Around>, missing: &mut Vec<String>) {
+    let code = tables(machine.graph());
     // Graphs may nest each other in a circle: each is looked at once.
     if !code.tools.iter().any(|tool| tool.by == Performer::Graph) || around.iter().any(|graph| graph.id == code.id) {
         return;
@@ -147,7 +141,7 @@ pub(crate) fn missing_inside(
     let at = around.len() - 1;
     let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
-        let code = inner.graph();
+        let code = tables(inner.graph());
         let outer = around.iter().filter(|graph| graph.is_open).map(|graph| &graph.permissions);
         let permissions: Vec<&Grants> = outer.chain([&code.permissions]).collect();
         for needed in code.tools.iter().filter_map(|tool| tool.capability.as_ref()) {
@@ -163,15 +157,15 @@ pub(crate) fn missing_inside(
 }
 
 /// Adds the environment variables that the graphs inside a graph require, of those that `counts` says.
-pub(crate) fn inside_require(
+fn inside_require(
     machine: &dyn Machine,
     seen: &mut Vec<GraphId>,
     counts: &dyn Fn(&String) -> bool,
     all: &mut Vec<String>,
 ) {
-    let graphs = (0..).zip(&machine.graph().tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    let graphs = (0..).zip(&tables(machine.graph()).tools).filter(|(_, tool)| tool.by == Performer::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
-        let code = inner.graph();
+        let code = tables(inner.graph());
         // Graphs may nest each other in a circle: each is looked at once.
         if seen.contains(&code.id) {
             continue;
@@ -184,15 +178,15 @@ pub(crate) fn inside_require(
 }
 
 /// A graph that was looked at.
-pub(crate) struct Around {
-    pub(crate) id: GraphId,
-    pub(crate) permissions: Grants,
+struct Around {
+    id: GraphId,
+    permissions: Grants,
     /// Whether the graphs that are looked at run inside it.
-    pub(crate) is_open: bool,
+    is_open: bool,
 }
 
 /// Sets the first values that the graph gives to state keys.
-pub(crate) fn initialise(code: &CompiledGraph, state: &mut dyn Cells) -> Result<(), Mismatch> {
+pub fn initialise(code: &GraphTables, state: &mut dyn Cells) -> Result<(), Mismatch> {
     for (index, key) in code.keys.iter().enumerate() {
         if let Some(initial) = &key.initial {
             state.set(index, initial.clone()).map_err(|error| error.inside(key.name.clone()))?;

@@ -261,3 +261,10 @@ pub struct Parent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
 }
+
+impl Parent {
+    /// A visit, or one item of it.
+    pub fn new(run: RunId, step: u64, node: impl Into<String>, item: Option<u64>) -> Self {
+        Self { run, step, node: node.into(), item }
+    }
+}

@@ -19,6 +19,24 @@ mod single;
 mod walk;
 mod writing;
 
+use crate::activation::{Activation, Change, TakenEdges};
+use crate::cache::Fresh;
+use crate::call::Call;
+use crate::engine::run_state::{CallSlot, VisitState, alone};
+use crate::error::RunError;
+use crate::failure::{Failure, LastError};
+use crate::graph::{GraphTables, Notes, Now, tables};
+use crate::hooks::Control;
+use crate::observer::Event;
+use crate::record;
+use crate::record::{Covered, End, Sealed, SnapshotDraft, Step, VisitFailure, open_joins, targets};
+use crate::schedule::is_others_turn;
+use crate::status::Status;
+use crate::step::{
+    CANCELLED, Candidate, Env, Facts, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
+    output, settle, state_value,
+};
+use crate::vault::{SecretLocation, hidden, tool_mask};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -30,28 +48,12 @@ use graph_model::value::{AsView, Mismatch, Value, View};
 use tokio::task::yield_now;
 use tracing::Instrument;
 
-use crate::activation::{Activation, Change, TakenEdges};
-use crate::cache::Fresh;
-use crate::call::Call;
-use crate::engine::run_state::{CallSlot, VisitState, alone};
-use crate::error::RunError;
-use crate::failure::{Failure, LastError};
-use crate::graph::{CompiledGraph, Notes, Now};
-use crate::hooks::Control;
-use crate::observer::Event;
-use crate::record::{self, Covered, End, Sealed, SnapshotDraft, Step, VisitFailure, open_joins, targets};
-use crate::schedule::is_others_turn;
-use crate::status::Status;
-use crate::step::{
-    CANCELLED, Candidate, Env, Facts, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
-    output, settle, state_value,
-};
-use crate::vault::{SecretLocation, hidden, tool_mask};
-
 pub(crate) use begin::{Begin, Taken, run_span};
 pub(crate) use desk::Desk;
-pub(crate) use ended::{Ended, ResultParts};
+pub use ended::Ended;
+pub(crate) use ended::ResultParts;
 pub(crate) use run_state::{Engine, RunContext, Standing, StepContext};
+pub use single::{OneVisit, visit_once};
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 
@@ -355,7 +357,7 @@ impl Engine {
                 self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
             }
             None if fresh.is_empty() => {}
-            None => Box::pin(self.runtime.keep(self.machine.graph(), fresh)).await,
+            None => Box::pin(self.runtime.keep(tables(self.machine.graph()), fresh)).await,
         }
         if self.is_observed() {
             self.observe_visits(visits);
@@ -437,14 +439,14 @@ impl Engine {
     /// Computes where the step leads.
     fn fold(&self, visits: &[VisitState]) -> Result<Candidate, FoldError> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        fold(self.machine.graph(), &self.standing.position, Some(&*self.standing.state), visited)
+        fold(tables(self.machine.graph()), &self.standing.position, Some(&*self.standing.state), visited)
     }
 
     /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
     fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         let Standing { state, position, .. } = alone(&mut self.context.standing);
-        candidate.take(self.context.run.machine.graph(), position, visited);
+        candidate.take(tables(self.context.run.machine.graph()), position, visited);
         for visit in visits {
             for change in visit.changes.drain(..) {
                 let written = state.set(change.key, change.value);
@@ -577,7 +579,7 @@ impl Engine {
     /// Returns a snapshot of where the run stands, if one is due.
     fn seal_snapshot(&mut self) -> Option<Sealed> {
         let StepContext { run, standing } = &self.context;
-        let (code, vault) = (run.machine.graph(), run.vault.as_deref());
+        let (code, vault) = (tables(run.machine.graph()), run.vault.as_deref());
         let (state, position) = (&*standing.state, &standing.position);
         let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
         writing.snapshot(SnapshotDraft { code, state, position, vault })
@@ -585,7 +587,7 @@ impl Engine {
 
     fn seal_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> Sealed {
         let machine = Arc::clone(&self.machine);
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let slots = std::mem::take(&mut self.slots);
         let covered = |(visit, slot): (&VisitState, &CallSlot)| self.covered(visit, slot, true);
         let covered: Vec<Option<Covered>> = visits.iter().zip(&slots).map(covered).collect();
@@ -698,8 +700,8 @@ impl StepContext {
         CallSlot { lane: self.machine.lane(), call }
     }
 
-    fn graph(&self) -> &CompiledGraph {
-        self.machine.graph()
+    fn graph(&self) -> &GraphTables {
+        tables(self.machine.graph())
     }
 
     fn is_observed(&self) -> bool {
@@ -712,7 +714,7 @@ impl StepContext {
 
     /// Returns what a node looks at.
     fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
-        Env::new(self.machine.graph(), &self.standing.position, &*self.standing.state, at, now)
+        Env::new(tables(self.machine.graph()), &self.standing.position, &*self.standing.state, at, now)
     }
 
     /// Visits the nodes of the frontier: one in the run's own future, several each in a future of its own, so many at a time as the

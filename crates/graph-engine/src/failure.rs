@@ -202,7 +202,7 @@ impl Failure {
     }
 
     /// A failure of the given category.
-    pub(crate) fn of(category: Category, message: impl Into<String>) -> Self {
+    pub fn of(category: Category, message: impl Into<String>) -> Self {
         Self::from(ActionError::new(category, message))
     }
 
@@ -253,6 +253,13 @@ pub struct LastError {
     pub error: String,
 }
 
+impl LastError {
+    /// A node, and why it failed.
+    pub fn new(node: impl Into<String>, error: impl Into<String>) -> Self {
+        Self { node: node.into(), error: error.into() }
+    }
+}
+
 impl NamedFields for LastError {
     fn get(&self, name: &str) -> View<'_> {
         match name {
@@ -288,6 +295,13 @@ pub struct ItemFailure {
     pub item: u64,
     /// Why.
     pub error: String,
+}
+
+impl ItemFailure {
+    /// An item, and why it failed.
+    pub fn new(item: u64, error: impl Into<String>) -> Self {
+        Self { item, error: error.into() }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
 //! edge is taken, what is assigned.
 
+mod compiled;
 mod context;
 mod fan_out;
 mod joins;
@@ -30,70 +31,84 @@ use crate::graph::node::{
 };
 use crate::lane::{Arguments, Request};
 
-pub(crate) use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
-pub use load::LoadError;
-pub(crate) use node::{
+pub use compiled::{CompiledGraph, LoadError, tables};
+pub use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
+pub use node::{
     ArgumentTerms, Asks, CompiledHook, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, StateKey,
 };
 pub use topology::{Topology, TopologyNode};
 
 /// How many branches one visit may begin.
-pub(crate) const MOST_BRANCHES: usize = 1 << 20;
+pub const MOST_BRANCHES: usize = 1 << 20;
 
-/// A graph that can be followed.
+/// What a graph consists of, ready to be followed.
 #[derive(Debug)]
-pub struct CompiledGraph {
-    pub(crate) id: GraphId,
-    pub(crate) version: String,
-    pub(crate) digest: Digest,
-    pub(crate) signer: Fingerprint,
-    pub(crate) start: u16,
-    pub(crate) settings: Settings,
-    pub(crate) permissions: Grants,
-    pub(crate) env: Vec<String>,
-    pub(crate) keys: Vec<StateKey>,
-    pub(crate) tools: Vec<CompiledTool>,
-    pub(crate) nodes: Vec<CompiledNode>,
+pub struct GraphTables {
+    /// The graph's id.
+    pub id: GraphId,
+    /// The version that the graph's author gave it.
+    pub version: String,
+    /// The SHA-256 of the text that its signature covers.
+    pub digest: Digest,
+    /// Whose key signed it.
+    pub signer: Fingerprint,
+    /// The node that a run begins with.
+    pub start: u16,
+    /// How its runs go.
+    pub settings: Settings,
+    /// What the graph declares that it uses.
+    pub permissions: Grants,
+    /// The environment variables that it requires.
+    pub env: Vec<String>,
+    /// The keys of the state.
+    pub keys: Vec<StateKey>,
+    /// What nodes and hooks call.
+    pub tools: Vec<CompiledTool>,
+    /// The nodes.
+    pub nodes: Vec<CompiledNode>,
     /// What its calls are told of it.
     pub(crate) facts: Arc<GraphFacts>,
-    pub(crate) hooks: Vec<CompiledHook>,
+    /// The hooks, in the order of the file.
+    pub hooks: Vec<CompiledHook>,
     /// Whether a node asks how often it was visited.
-    pub(crate) counts_visits: bool,
+    pub counts_visits: bool,
     /// The fan-outs that have joins.
     fan_outs: FanOuts,
 }
 
-impl CompiledGraph {
-    pub(crate) fn node(&self, at: u16) -> &CompiledNode {
+impl GraphTables {
+    /// Returns a node. The index is one of the graph.
+    pub fn node(&self, at: u16) -> &CompiledNode {
         &self.nodes[usize::from(at)]
     }
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.
-    pub(crate) fn target(&self, node: u16, edge: u16) -> Option<Option<u16>> {
+    pub fn target(&self, node: u16, edge: u16) -> Option<Option<u16>> {
         self.node(node).next.target(edge)
     }
 
     /// Whether a run may end at a node although none of its edges matches.
-    pub(crate) fn may_end(&self, node: u16) -> bool {
+    pub fn may_end(&self, node: u16) -> bool {
         self.node(node).next.is_empty() || self.settings.on_no_match == OnNoMatch::Return
     }
 
     /// Returns the index of the node that is called `name`.
-    pub(crate) fn node_named(&self, name: &str) -> Option<u16> {
+    pub fn node_named(&self, name: &str) -> Option<u16> {
         u16::try_from(self.nodes.iter().position(|node| node.name == name)?).ok()
     }
 
     /// Returns the index of the state key that is called `name`.
-    pub(crate) fn key_named(&self, name: &str) -> Option<usize> {
+    pub fn key_named(&self, name: &str) -> Option<usize> {
         self.keys.iter().position(|key| key.name == name)
     }
 
-    pub(crate) fn tool(&self, at: u16) -> Option<&CompiledTool> {
+    /// Returns a tool, if there is one of that index.
+    pub fn tool(&self, at: u16) -> Option<&CompiledTool> {
         self.tools.get(usize::from(at))
     }
 
     /// Returns the hooks of an event, in order.
-    pub(crate) fn hooks(&self, event: Event) -> impl Iterator<Item = &CompiledHook> {
+    pub fn hooks(&self, event: Event) -> impl Iterator<Item = &CompiledHook> {
         self.hooks.iter().filter(move |hook| hook.event == event)
     }
 
@@ -103,7 +118,7 @@ impl CompiledGraph {
     ///
     /// If the item's id is a template, and what it yields is not an id.
     #[inline(always)]
-    pub(crate) fn request(
+    pub fn request(
         &self,
         call: &CallTerm,
         context: &EvalContext<'_>,
@@ -116,13 +131,13 @@ impl CompiledGraph {
     }
 
     /// Returns what a value with expressions in it yields before a node's calls.
-    pub(crate) fn evaluate(&self, term: &CompiledTerm, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
+    pub fn evaluate(&self, term: &CompiledTerm, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         self.look(context).evaluate(term, notes)
     }
 
     /// Computes what a node assigns behind its calls, which returned `result`.
     #[inline]
-    pub(crate) fn assign(
+    pub fn assign(
         &self,
         node: u16,
         context: &EvalContext<'_>,
@@ -137,11 +152,11 @@ impl CompiledGraph {
     }
 
     /// Returns the edge that a node takes behind its calls, which returned `result`, and its assignments, where that is the first of a
-    /// list whose condition holds. None tells nothing: [`CompiledGraph::edges`] does then.
+    /// list whose condition holds. None tells nothing: [`GraphTables::edges`] does then.
     ///
     /// An index comes in a register. All that edges can be goes through memory, which costs a third of the choice.
     #[inline]
-    pub(crate) fn first_edge(
+    pub fn first_edge(
         &self,
         node: u16,
         context: &EvalContext<'_>,
@@ -164,7 +179,7 @@ impl CompiledGraph {
     ///
     /// If a condition compares what cannot be compared, or none holds where one must.
     #[inline(never)]
-    pub(crate) fn edges(
+    pub fn edges(
         &self,
         node: u16,
         context: &EvalContext<'_>,
@@ -176,7 +191,7 @@ impl CompiledGraph {
     }
 
     /// Whether a node can fail with that message when its edges are asked where they lead.
-    pub(crate) fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
+    pub fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
         let node = self.node(node);
         let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
         if is_asked && no_match(node).message == message {
@@ -191,7 +206,7 @@ impl CompiledGraph {
     }
 
     /// Returns what the run returns when it ends at a node.
-    pub(crate) fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
+    pub fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         let look = self.look(context);
         match &self.node(at).kind {
             CompiledKind::Return(Some(term)) => look.evaluate(term, notes),
@@ -200,7 +215,7 @@ impl CompiledGraph {
     }
 
     /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
-    pub(crate) fn keys(&self, context: &EvalContext<'_>) -> Value {
+    pub fn keys(&self, context: &EvalContext<'_>) -> Value {
         self.look(context).keys()
     }
 
@@ -209,7 +224,7 @@ impl CompiledGraph {
     /// # Errors
     ///
     /// If the condition compares what cannot be compared, or an item's id is none.
-    pub(crate) fn hook(
+    pub fn hook(
         &self,
         hook: &CompiledHook,
         context: &EvalContext<'_>,
@@ -233,7 +248,7 @@ impl CompiledGraph {
 }
 
 /// What a hook does about an event.
-pub(crate) enum Steering {
+pub enum Steering {
     /// Calls a tool.
     Call(Request),
     /// Has an answer of its own.
@@ -264,7 +279,7 @@ struct Look<'a> {
     result: View<'a>,
     /// What only this place knows: an object of names.
     local: View<'a>,
-    graph: &'a CompiledGraph,
+    graph: &'a GraphTables,
 }
 
 impl Look<'_> {

@@ -1,5 +1,15 @@
 //! The runs that the calls of a run began: whether their journals are there and whole.
 
+use crate::activation::Activation;
+use crate::call::Parent;
+use crate::error::ResumeError;
+use crate::graph::{CompiledTool, Notes, Now, tables};
+use crate::machine::Machine;
+use crate::past::Past;
+use crate::record::{CompletedCalls, Done, JournalError, Sealed, Verified, Visit};
+use crate::seal::SealKey;
+use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
+use crate::store::{Store, StoreError};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,17 +18,6 @@ use graph_model::program::Performer;
 use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
-
-use crate::activation::Activation;
-use crate::call::Parent;
-use crate::error::ResumeError;
-use crate::graph::{CompiledTool, Notes, Now};
-use crate::machine::Machine;
-use crate::past::Past;
-use crate::record::{CompletedCalls, Done, JournalError, Sealed, Verified, Visit};
-use crate::seal::SealKey;
-use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
-use crate::store::{Store, StoreError};
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
 /// step, and of those inside them. A run that is resumed uses what they returned.
@@ -57,7 +56,7 @@ pub(crate) async fn verify_inside(
             };
             let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
             let (_, start) = start.map_err(|reason| journal(&id, reason))?;
-            if start.parent.as_ref() != Some(&parent) || start.digest != inner.graph().digest {
+            if start.parent.as_ref() != Some(&parent) || start.digest != tables(inner.graph()).digest {
                 return Err(misfit("is told of a run that it did not begin"));
             }
             waiting.extend(begun(&inner, &id, &records, &nothing)?);
@@ -93,7 +92,7 @@ fn begun(
     seal: Option<&SealKey>,
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
-    let code = machine.graph();
+    let code = tables(machine.graph());
     let may_run = |tool: &&CompiledTool| tool.by == Performer::Graph || is_computed(tool);
     if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);

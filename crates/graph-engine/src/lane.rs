@@ -90,13 +90,13 @@ impl Arguments {
 
 /// A call that is to be made.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub struct Request {
     /// The tool's index.
-    pub(crate) tool: u16,
+    pub tool: u16,
     /// The item's id, where it is known only now.
-    pub(crate) id: Option<ItemId>,
+    pub id: Option<ItemId>,
     /// What the tool gets.
-    pub(crate) arguments: Arguments,
+    pub arguments: Arguments,
 }
 
 /// Says that the parameters of a call do not fit its tool.

@@ -6,51 +6,46 @@
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod activation;
-mod admission;
-mod attest;
-mod audit;
+pub mod activation;
+pub mod admission;
 mod backoff;
 pub mod cache;
-mod call;
+pub mod call;
 mod cipher;
 pub mod classify;
 mod clock;
-mod edges;
-mod engine;
+pub mod engine;
 mod error;
-mod failure;
+pub mod failure;
 mod future;
 mod gate;
-mod graph;
+pub mod graph;
 pub mod hooks;
 mod inside;
-mod lane;
+pub mod lane;
 pub mod machine;
 mod macros;
 pub mod observer;
 mod outcome;
-mod past;
+pub mod past;
 mod perform_items;
 pub mod record;
 mod replay;
 mod resume;
 mod run;
-mod runtime;
+pub mod runtime;
 mod schedule;
-mod schema;
+pub mod schema;
 mod seal;
-mod services;
-mod single;
-mod start;
-mod state;
+pub mod services;
+pub mod start;
+pub mod state;
 mod status;
-mod step;
+pub mod step;
 mod stop;
 pub mod store;
 pub mod threads;
-pub mod travel;
-mod vault;
+pub mod vault;
 
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::condition::When;
@@ -62,12 +57,9 @@ pub use graph_model::secret::Secret;
 pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 
-pub use attest::{Attestation, AttestationError, attest};
-pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};
 pub use call::{Call, ToolSettings};
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};
-pub use edges::{Edges, Fired};
 pub use engine::Durability;
 pub use error::{BuildError, HistoryError, ResumeError, RunError, StartError};
 pub use failure::{ActionError, Category, Failure, LastError, SuppressedError};
@@ -80,7 +72,6 @@ pub use perform_items::PerformItems;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use seal::{SealKey, SealKeyError};
-pub use single::{Single, SingleError, Stepped};
 pub use status::Status;
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
@@ -90,12 +81,6 @@ pub use threads::{Thread, Threads};
 /// them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Builtins;
-
-/// What our own benchmarks measure and no program calls.
-#[doc(hidden)]
-pub mod __measured {
-    pub use crate::step::settle_often;
-}
 
 /// What generated code calls. Nothing in here is for people, and what is in here without being public elsewhere is:
 ///

@@ -1,12 +1,8 @@
 //! Runs in a store, seen without being at work on them: how one went, which there are, and taking up all that were stopped.
 
-use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt};
-use graph_model::name::RunId;
-use graph_model::value::Mismatch;
-
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
+use crate::graph::tables;
 use crate::machine::Graph;
 use crate::record::{End, Entry, JournalError};
 use crate::replay::{add_up, result_of};
@@ -15,6 +11,10 @@ use crate::runtime::{Options, Runtime};
 use crate::status::Status;
 use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
 use crate::vault::Vault;
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+use graph_model::name::RunId;
+use graph_model::value::Mismatch;
 
 /// How a run stands, as its journal says.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,7 +152,7 @@ impl Runtime {
     ) -> BoxFuture<'a, Result<RunOutcome<G::Output>, OutcomeError>> {
         Box::pin(async move {
             let Some(store) = &self.inner.store else { return Err(OutcomeError::NoStore) };
-            let code = graph.graph();
+            let code = tables(graph.graph());
             let failed = |source| OutcomeError::Store { run: run.clone(), source };
             let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
             let vault = Vault::open(code, run, self.inner.seal.as_ref(), true).map_err(StartError::from)?;

@@ -1,5 +1,13 @@
 //! A run that is followed along its journal.
 
+use crate::admission::initialise;
+use crate::graph::{GraphTables, tables};
+use crate::machine::Machine;
+use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, Verified, retake};
+use crate::seal::SealKey;
+use crate::state::Cells;
+use crate::step::{Position, state_value};
+use crate::vault::{Vault, hide_sealed};
 use std::sync::Arc;
 
 use graph_model::name::RunId;
@@ -7,57 +15,54 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::signature::PublicKey;
 use graph_model::value::{Map, Mismatch, Value, View};
 
-use crate::admission::initialise;
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, Verified, retake};
-use crate::seal::SealKey;
-use crate::state::Cells;
-use crate::step::{Position, state_value};
-use crate::vault::{Vault, hide_sealed};
-
 /// A run that is followed along its journal, of which one record is read at a time.
-pub(crate) struct Past<'m> {
+pub struct Past<'m> {
     machine: &'m dyn Machine,
     verified: Verified<'m>,
     vault: Option<Arc<Vault>>,
-    pub(crate) start: Start,
+    /// The first record.
+    pub start: Start,
     /// The record that is read next.
     at: usize,
     /// The next step, if it was read.
     ahead: Option<Record>,
     /// What it was granted when it was resumed, as far as it was read.
-    pub(crate) resumed: Vec<Vec<String>>,
+    pub resumed: Vec<Vec<String>>,
     /// The end that was read last, if no record followed.
-    pub(crate) end: Option<End>,
+    pub end: Option<End>,
     /// How many steps the run may take behind the record that was read last, where that is not what the graph says.
-    pub(crate) limit: Option<u64>,
+    pub limit: Option<u64>,
     /// When the step was committed that it stands behind, and by which record.
-    pub(crate) when: (String, u64),
-    pub(crate) position: Position,
-    pub(crate) seen: Seen,
+    pub when: (String, u64),
+    /// Where the run stands.
+    pub position: Position,
+    /// The state there.
+    pub seen: Seen,
 }
 
 /// The state of a run in the past.
-pub(crate) enum Seen {
+pub enum Seen {
+    /// A state of the types of the graph.
     Plain(Box<dyn Cells>),
     /// What is sealed cannot be read as the graph's types: inputs and keys as the records have them.
     Sealed {
+        /// The inputs.
         inputs: Value,
+        /// The keys that are set, by their names.
         keys: Map<String, Value>,
     },
 }
 
 impl<'m> Past<'m> {
     /// Verifies a journal, and stands at its beginning.
-    pub(crate) fn open(
+    pub fn open(
         machine: &'m dyn Machine,
         run: &RunId,
         records: &'m [Sealed],
         key: &PublicKey,
         seal: Option<&SealKey>,
     ) -> Result<Self, JournalError> {
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let verified = Verified::new(run, records, key)?;
         let (started, mut start) = verified.start()?;
         if start.digest != code.digest || start.graph != code.id.as_str() {
@@ -90,12 +95,13 @@ impl<'m> Past<'m> {
         Ok(past)
     }
 
-    pub(crate) fn graph(&self) -> &'m CompiledGraph {
-        self.machine.graph()
+    /// Returns the run's graph.
+    pub fn graph(&self) -> &'m GraphTables {
+        tables(self.machine.graph())
     }
 
     /// Returns the state, if it can be read as the graph's types.
-    pub(crate) fn state(&self) -> Option<&dyn Cells> {
+    pub fn state(&self) -> Option<&dyn Cells> {
         match &self.seen {
             Seen::Plain(state) => Some(&**state),
             Seen::Sealed { .. } => None,
@@ -103,8 +109,8 @@ impl<'m> Past<'m> {
     }
 
     /// Returns the state as JSON, with its secrets hidden.
-    pub(crate) fn state_value(&self) -> Value {
-        let (code, position) = (self.machine.graph(), &self.position);
+    pub fn state_value(&self) -> Value {
+        let (code, position) = (tables(self.machine.graph()), &self.position);
         match &self.seen {
             Seen::Plain(state) => state_value(code, &**state, position),
             Seen::Sealed { inputs, keys } => {
@@ -128,7 +134,7 @@ impl<'m> Past<'m> {
     fn read(&mut self) -> Result<Option<Record>, JournalError> {
         let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
         if let Some(vault) = &self.vault {
-            vault.unseal_record(self.machine.graph(), &mut record)?;
+            vault.unseal_record(tables(self.machine.graph()), &mut record)?;
         }
         self.at += 1;
         Ok(Some(record))
@@ -136,7 +142,7 @@ impl<'m> Past<'m> {
 
     /// Goes to where a fork begins, if the run is one.
     fn begin_fork(&mut self) -> Result<(), JournalError> {
-        let code = self.machine.graph();
+        let code = tables(self.machine.graph());
         if self.start.from.is_none() {
             return Ok(());
         }
@@ -157,7 +163,7 @@ impl<'m> Past<'m> {
     }
 
     /// Returns the next step of the journal, if there is one, with the time that it was committed.
-    pub(crate) fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
+    pub fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
         while self.ahead.is_none() {
             let Some(record) = self.read()? else { return Ok(None) };
             self.end = None;
@@ -181,14 +187,14 @@ impl<'m> Past<'m> {
     }
 
     /// Goes one step on. False where there is none.
-    pub(crate) fn go_on(&mut self) -> Result<bool, JournalError> {
+    pub fn go_on(&mut self) -> Result<bool, JournalError> {
         if self.next_step()?.is_none() {
             return Ok(false);
         }
         let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
             return Ok(false);
         };
-        let code = self.machine.graph();
+        let code = tables(self.machine.graph());
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => {
@@ -207,14 +213,14 @@ impl<'m> Past<'m> {
 }
 
 /// Returns the state of a run that is about to begin with inputs.
-pub(crate) fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, String> {
+pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, String> {
     let mut state = machine.open(inputs).map_err(|error| error.to_string())?;
-    initialise(machine.graph(), &mut *state).map_err(|error| error.to_string())?;
+    initialise(tables(machine.graph()), &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
 }
 
 /// Returns where a snapshot stands, without what it holds, which may be sealed.
-pub(crate) fn position_of(snapshot: &Snapshot, code: &CompiledGraph) -> Result<Position, String> {
+pub fn position_of(snapshot: &Snapshot, code: &GraphTables) -> Result<Position, String> {
     Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
 }
 

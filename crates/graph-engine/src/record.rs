@@ -29,9 +29,9 @@ pub use crate::failure::ItemFailure;
 pub use crate::status::Status;
 pub use crate::vault::hide_sealed;
 
-pub(crate) use entry::CompletedCalls;
-pub(crate) use journal::{Chain, Journal, Verified};
-pub(crate) use retake::{has_shape, retake, said_edges, said_way};
-pub(crate) use secrets::hide_visit;
-pub(crate) use snapshot::{Due, SnapshotDraft};
-pub(crate) use written::{Changes, Covered, WrittenVisit, open_joins, targets};
+pub use entry::CompletedCalls;
+pub use journal::{Chain, Journal, Verified};
+pub use retake::{has_shape, retake, said_edges, said_way};
+pub use secrets::hide_visit;
+pub use snapshot::{Due, SnapshotDraft};
+pub use written::{Changes, Covered, WrittenVisit, open_joins, targets};

@@ -2,7 +2,7 @@
 
 use crate::admission::initialise;
 use crate::engine::Ended;
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
 use crate::state::Cells;
@@ -20,7 +20,7 @@ pub(crate) struct Replayed {
 }
 
 /// Adds up the records of a journal.
-pub(crate) fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
@@ -50,19 +50,19 @@ pub(crate) fn replay(code: &CompiledGraph, machine: &dyn Machine, journal: &Jour
 }
 
 /// Adds up the records of the journal of a run that has not ended with a result.
-pub(crate) fn add_up(code: &CompiledGraph, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
+pub(crate) fn add_up(code: &GraphTables, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let replayed = replay(code, machine, journal)?;
     if replayed.position.frontier.is_empty() {
         // A run's last step and its end are written together: somebody took the end away.
         let reason = "the run had ended, and the record of its end is missing".to_owned();
-        return Err(JournalError::Misfit { seq: journal.chain.len(), reason });
+        return Err(JournalError::Misfit { seq: journal.chain.count(), reason });
     }
     Ok(replayed)
 }
 
 /// Returns the result of a run that ended with one, with its visits if they are kept: the whole journal was read then.
 pub(crate) fn result_of(
-    code: &CompiledGraph,
+    code: &GraphTables,
     machine: &dyn Machine,
     journal: &Journal,
     keeps_history: bool,
@@ -99,7 +99,7 @@ pub(crate) fn result_of(
 }
 
 /// Returns the nodes that a run visited or is to visit next and that a graph has not.
-pub(crate) fn gone(code: &CompiledGraph, journal: &Journal) -> Vec<String> {
+pub(crate) fn gone(code: &GraphTables, journal: &Journal) -> Vec<String> {
     let steps = journal.records.iter().filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step),
         _ => None,

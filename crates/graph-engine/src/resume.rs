@@ -1,14 +1,9 @@
 //! Taking up runs that a crash, an error or a full disk stopped.
 
-use std::sync::Arc;
-
-use graph_model::capability::Grants;
-use graph_model::name::RunId;
-
 use crate::admission::{allowed, granted};
 use crate::engine::{Begin, Taken, Writing};
 use crate::error::{ResumeError, StartError};
-use crate::graph::CompiledGraph;
+use crate::graph::{GraphTables, tables};
 use crate::inside::verify_inside;
 use crate::machine::Machine;
 use crate::record::{Journal, Resume, Sealed, Start, Verified};
@@ -18,12 +13,16 @@ use crate::start::EngineParts;
 use crate::status::Status;
 use crate::store::Lease;
 use crate::vault::Vault;
+use std::sync::Arc;
+
+use graph_model::capability::Grants;
+use graph_model::name::RunId;
 
 impl RuntimeServices {
     /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
     pub(crate) fn read_journal(
         &self,
-        code: &CompiledGraph,
+        code: &GraphTables,
         run: &RunId,
         sealed: &[Sealed],
         vault: Option<&Vault>,
@@ -58,7 +57,7 @@ impl RuntimeServices {
     ) -> Result<Taken, ResumeError> {
         let run = &begin.run;
         let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(ResumeError::NoStore) };
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
         let vault = Vault::open(code, run, self.seal.as_ref(), true).map_err(StartError::from)?;
@@ -75,7 +74,7 @@ impl RuntimeServices {
         let mut journal = read(&sealed)?;
         if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
             // Its process may have died before its observers saw the end, as who keeps files of it.
-            self.recorded(run, code, &sealed);
+            self.recorded(run, machine.graph(), &sealed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
@@ -101,7 +100,7 @@ impl RuntimeServices {
             sealed.extend(later);
             journal = read(&sealed)?;
             if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
-                self.recorded(run, code, &sealed);
+                self.recorded(run, machine.graph(), &sealed);
                 return Ok(Taken::Ended(Box::new(ended)));
             }
             replayed = add_up(&journal)?;
@@ -111,13 +110,13 @@ impl RuntimeServices {
             position.limit = Some(u64::from(most));
         }
         let (mut chain, due) = (journal.chain, journal.due);
-        let known = chain.len();
+        let known = chain.count();
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.seal("resume", &entry, self.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
-        self.recorded(run, code, &sealed);
+        self.recorded(run, machine.graph(), &sealed);
         let writing = Writing::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };

@@ -1,15 +1,5 @@
 //! The runtime: what runs have in common, and where they begin.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
-
-use graph_model::capability::{Grants, Pattern};
-use graph_model::name::RunId;
-use graph_model::signature::SecretKey;
-use graph_model::value::{AsView, Value};
-use tracing::Instrument;
-
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
@@ -17,6 +7,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::{Begin, Durability, Taken, run_span};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::future::BoxFuture;
+use crate::graph::tables;
 use crate::hooks::{AnyHooks, Hooks, Layer};
 use crate::machine::{Graph, Machine};
 use crate::observer::Observer;
@@ -28,6 +19,15 @@ use crate::services::RuntimeServices;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
 use crate::vault::hide_sealed;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_model::capability::{Grants, Pattern};
+use graph_model::name::RunId;
+use graph_model::signature::SecretKey;
+use graph_model::value::{AsView, Value};
+use tracing::Instrument;
 
 /// Runs graphs. Clones share everything.
 #[derive(Debug, Clone)]
@@ -198,6 +198,11 @@ impl Builder {
     }
 }
 
+/// Returns what the runs of a runtime have in common, for who begins runs in other ways than [`Runtime`] does.
+pub fn services(runtime: &Runtime) -> &Arc<RuntimeServices> {
+    &runtime.inner
+}
+
 impl Runtime {
     /// Begins to put a runtime together.
     pub fn builder() -> Builder {
@@ -254,7 +259,7 @@ impl Runtime {
         Box::pin(async move {
             let run = match &options.run {
                 Some(run) => run.clone(),
-                None => runtime.inner.new_id(graph.graph())?,
+                None => runtime.inner.new_id(tables(graph.graph()))?,
             };
             let begin = runtime.begin_with(run.clone(), options);
             let stop = begin.stop.clone();
@@ -267,7 +272,7 @@ impl Runtime {
     async fn launch(&self, begin: Begin, machine: Arc<dyn Machine>, inputs: Value) -> Result<Task, StartError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &machine.graph().id);
+        let span = run_span(&run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             let engine = runtime.inner.begin(begin, machine, inputs).await?;
@@ -284,7 +289,7 @@ impl Runtime {
     async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
-        let span = run_span(&run, &machine.graph().id);
+        let span = run_span(&run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
             Ok(match runtime.inner.take_up(begin, machine).await? {
@@ -403,7 +408,7 @@ impl Runtime {
     ///
     /// If the system has no randomness to give.
     pub fn new_run_id<G: Graph>(&self, graph: &G) -> Result<RunId, StartError> {
-        self.inner.new_id(graph.graph())
+        self.inner.new_id(tables(graph.graph()))
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use graph_model::value::{Mismatch, Value};
 
 use crate::error::StartError;
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 
 /// Why inputs cannot be used, or cannot be checked.
 #[derive(Debug)]
-pub(crate) enum Invalid {
+pub enum Invalid {
     /// Some of them break rules of the schema: at least one.
     #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "nobody looks at the inputs then"))]
     Inputs(Vec<Mismatch>),
@@ -31,7 +31,7 @@ impl fmt::Display for Invalid {
 
 impl Invalid {
     /// Says why a run of a graph does not start.
-    pub(crate) fn of(self, code: &CompiledGraph) -> StartError {
+    pub fn of(self, code: &GraphTables) -> StartError {
         let graph = code.id.to_string();
         match self {
             Self::Schema(reason) => StartError::Schema { graph, reason },
@@ -57,7 +57,7 @@ const MOST: usize = 10;
 ///
 /// The rules that are broken, ten at most, each with the place and without the value: it may be a secret.
 #[cfg(feature = "schema")]
-pub(crate) fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
+pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
     use jsonschema::PatternOptions;
 
     let validator = jsonschema::draft202012::options()
@@ -79,7 +79,7 @@ pub(crate) fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
 ///
 /// Always.
 #[cfg(not(feature = "schema"))]
-pub(crate) fn validate(_: &Value, _: &Value) -> Result<(), Invalid> {
+pub fn validate(_: &Value, _: &Value) -> Result<(), Invalid> {
     Err(Invalid::Schema("`graph-runtime` was built without its feature `schema`".into()))
 }
 

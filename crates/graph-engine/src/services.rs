@@ -18,12 +18,20 @@ use crate::seal::SealKey;
 use crate::store::Store;
 use crate::threads::Threads;
 
-pub(crate) struct RuntimeServices {
-    pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) key: Option<SecretKey>,
-    pub(crate) seal: Option<SealKey>,
-    pub(crate) grants: Grants,
-    pub(crate) clock: Arc<dyn Clock>,
+/// What the runs of a runtime have in common.
+///
+/// Its public fields are for the crates that this one's callers put beside it: [`services`](crate::runtime::services) hands them out.
+pub struct RuntimeServices {
+    /// Where journals are kept.
+    pub store: Option<Arc<dyn Store>>,
+    /// The key that signs them.
+    pub key: Option<SecretKey>,
+    /// The key that seals secrets in them.
+    pub seal: Option<SealKey>,
+    /// What runs may use.
+    pub grants: Grants,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
@@ -40,5 +48,27 @@ pub(crate) struct RuntimeServices {
 impl fmt::Debug for RuntimeServices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime").field("store", &self.store).field("grants", &self.grants).finish_non_exhaustive()
+    }
+}
+
+impl RuntimeServices {
+    /// Returns the same services without the store: what it does leaves nothing behind, nor do the runs inside.
+    pub(crate) fn unkept(&self) -> Self {
+        Self {
+            store: None,
+            key: None,
+            seal: self.seal.clone(),
+            grants: self.grants.clone(),
+            clock: Arc::clone(&self.clock),
+            observers: self.observers.clone(),
+            hooks: self.hooks.clone(),
+            classifier: self.classifier.clone(),
+            items: self.items.clone(),
+            threads: self.threads.clone(),
+            cache: None,
+            keeps_history: false,
+            tool_settings: self.tool_settings.clone(),
+            gate: Arc::clone(&self.gate),
+        }
     }
 }

@@ -1,5 +1,19 @@
 //! Beginning runs.
 
+use crate::admission::{allowed, granted, open_inputs, require_inputs};
+use crate::call::RunFacts;
+use crate::engine::{Begin, Desk, Engine, RunContext, Standing, StepContext, Writing};
+use crate::error::StartError;
+use crate::graph::{CompiledGraph, GraphTables, tables};
+use crate::machine::Machine;
+use crate::observer::Event;
+use crate::record::{Chain, CompletedCalls, Due, Sealed, Start};
+use crate::services::RuntimeServices;
+use crate::state::Cells;
+use crate::step::Position;
+use crate::store::StoreError;
+use crate::vault::{SecretLocation, Vault};
+use graph_model::capability::Grants;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,20 +23,6 @@ use graph_model::name::RunId;
 use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
-
-use crate::admission::{allowed, granted, open_inputs, require_inputs};
-use crate::call::RunFacts;
-use crate::engine::{Begin, Desk, Engine, RunContext, Standing, StepContext, Writing};
-use crate::error::StartError;
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::observer::Event;
-use crate::record::{Chain, CompletedCalls, Due, Sealed, Start};
-use crate::services::RuntimeServices;
-use crate::state::Cells;
-use crate::step::Position;
-use crate::store::StoreError;
-use crate::vault::{SecretLocation, Vault};
 
 /// What an engine is made of, besides what a run begins with.
 pub(crate) struct EngineParts {
@@ -36,14 +36,15 @@ pub(crate) struct EngineParts {
     pub(crate) is_new: bool,
 }
 
-fn start_entry(
+/// Returns the first record of a run that begins with this state, and may use what all of the ceiling grants.
+pub fn start_entry(
     machine: &dyn Machine,
     key: &SecretKey,
     state: &dyn Cells,
     vault: Option<&Vault>,
-    begin: &Begin,
+    ceiling: &[Grants],
 ) -> Start {
-    let code = machine.graph();
+    let code = tables(machine.graph());
     let inputs = state.inputs().to_plain_value();
     let inputs = match vault {
         Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, inputs),
@@ -55,14 +56,14 @@ fn start_entry(
         digest: code.digest,
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
-        grants: granted(machine, &begin.ceiling),
+        grants: granted(machine, ceiling),
         inputs,
         seal: vault.and_then(Vault::fingerprint),
-        parent: begin.parent.clone(),
+        parent: None,
         from: None,
-        depth: begin.depth,
-        limit: begin.max_steps,
-        capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
+        depth: None,
+        limit: None,
+        capabilities: None,
     }
 }
 
@@ -73,7 +74,7 @@ impl RuntimeServices {
         machine: Arc<dyn Machine>,
         inputs: Value,
     ) -> Result<Engine, StartError> {
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
         let vault = Vault::open(code, &begin.run, self.seal.as_ref(), self.store.is_some())?;
@@ -86,7 +87,13 @@ impl RuntimeServices {
         let journal = match (&self.store, &self.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
-                let entry = start_entry(&*machine, key, &*state, vault.as_deref(), &begin);
+                let entry = Start {
+                    parent: begin.parent.clone(),
+                    depth: begin.depth,
+                    limit: begin.max_steps,
+                    capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
+                    ..start_entry(&*machine, key, &*state, vault.as_deref(), &begin.ceiling)
+                };
                 let record = chain.seal("start", entry, self.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| match source {
@@ -94,7 +101,7 @@ impl RuntimeServices {
                     source => StartError::Store { run: begin.run.clone(), source },
                 })?;
                 lease.stops(&begin.stop);
-                self.recorded(&begin.run, code, std::slice::from_ref(&record));
+                self.recorded(&begin.run, machine.graph(), std::slice::from_ref(&record));
                 let mut due = Due::default();
                 due.wrote(record.body.len());
                 Some(Writing::new(self, &machine, begin.durability, lease, chain, due))
@@ -107,7 +114,7 @@ impl RuntimeServices {
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
         let EngineParts { machine, allowed, vault, state, position, journal, done, is_new } = parts;
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
         let facts = Arc::new(RunFacts {
@@ -147,7 +154,7 @@ impl RuntimeServices {
     }
 
     /// Shows observers what was committed.
-    pub(crate) fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
+    pub fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
         let event = Event::Recorded { run, graph, records };
         self.observers.iter().for_each(|observer| observer.observe(&event));
     }
@@ -157,7 +164,7 @@ impl RuntimeServices {
     }
 
     /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
-    pub(crate) fn new_id(&self, code: &CompiledGraph) -> Result<RunId, StartError> {
+    pub fn new_id(&self, code: &GraphTables) -> Result<RunId, StartError> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;
         let seconds = timestamp::unix_milliseconds(self.clock.now()) / 1000;

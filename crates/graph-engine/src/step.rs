@@ -20,32 +20,29 @@ mod settle;
 mod shown;
 mod visited;
 
-use std::time::SystemTime;
-
 use graph_model::value::{AsView, Value, describe};
 
-use crate::activation::{Activation, TakenEdges};
+use crate::activation::TakenEdges;
 use crate::failure::Failure;
-use crate::graph::{CompiledGraph, CompiledKind, Notes, Now};
+use crate::graph::{CompiledKind, GraphTables, Notes};
 use crate::lane::Request;
-use crate::state::Cells;
 
-pub(crate) use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
-pub(crate) use context::Env;
-pub(crate) use ending::{CANCELLED, OVERDUE, UNFIT, exceeded};
-pub(crate) use fold::{Candidate, fold, take_plain};
-pub(crate) use limit::most_extended;
-pub(crate) use nested::{
+pub use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
+pub use context::Env;
+pub use ending::{CANCELLED, OVERDUE, UNFIT, exceeded};
+pub use fold::{Candidate, fold, take_plain};
+pub use limit::most_extended;
+pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, is_told_secrets, nested_id,
 };
-pub(crate) use position::{Branch, Memory, OpenJoin, Position};
-pub(crate) use settle::{Facts, Outcome, Settled, items_failed, settle};
-pub(crate) use shown::{at_limit, keys, state_value, told};
-pub(crate) use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
+pub use position::{Branch, Memory, OpenJoin, Position};
+pub use settle::{Facts, Outcome, Settled, items_failed, settle};
+pub use shown::{at_limit, keys, state_value, told};
+pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
 
 /// What a node asks for.
 #[derive(Debug)]
-pub(crate) enum Planned {
+pub enum Planned {
     /// A call of a tool.
     Call(Request),
     /// A call of a tool for each of these, at most `width` at a time.
@@ -67,7 +64,7 @@ pub(crate) enum Planned {
 ///
 /// If a foreach has no list to go over, or an item's id is not one: a failure of the node.
 #[inline]
-pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
+pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     match &env.graph.node(env.at.node).kind {
         CompiledKind::Gate => Ok(Planned::Compute),
         CompiledKind::Return(_) => Ok(Planned::Finish),
@@ -89,7 +86,7 @@ pub(crate) fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Fail
 ///
 /// If the node goes over no list, or an item's id is not one: a failure of the item.
 #[inline]
-pub(crate) fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Request, Box<Failure>> {
+pub fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Request, Box<Failure>> {
     let CompiledKind::Foreach(each) = &env.graph.node(env.at.node).kind else {
         return Err(Box::new(Failure::permanent("the node goes over no list")));
     };
@@ -97,28 +94,13 @@ pub(crate) fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Resul
 }
 
 /// Returns what the run returns that ends where it stands.
-pub(crate) fn output(env: &Env<'_>, notes: &mut Notes) -> Value {
+pub fn output(env: &Env<'_>, notes: &mut Notes) -> Value {
     env.graph.output(env.at.node, &env.context, notes)
 }
 
-/// Settles the same visit of a node that calls nothing so many times, and returns where it leads. Benchmarks time it.
-pub fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: u64) -> Option<u16> {
-    let position = Position::new(graph);
-    let clock = || SystemTime::UNIX_EPOCH;
-    let now = Now::new(&clock);
-    let at = Activation::of(node);
-    let env = Env::new(graph, &position, state, &at, &now);
-    let (mut notes, mut changes, mut edge) = (Notes::default(), Vec::new(), None);
-    for _ in 0..times {
-        let settled = settle(std::hint::black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
-        edge = settled.way.edge();
-    }
-    edge.and_then(|edge| graph.target(node, edge).flatten())
-}
-
-impl CompiledGraph {
+impl GraphTables {
     /// Returns the nodes that the edges lead to, in order; an edge that leads out of the graph leads to none.
-    pub(crate) fn targets<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = u16> + 'g {
+    pub fn targets<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = u16> + 'g {
         edges.as_slice().iter().filter_map(move |&edge| self.target(node, edge).flatten())
     }
 }

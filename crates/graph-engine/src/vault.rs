@@ -15,9 +15,10 @@ use graph_model::secret::{HIDDEN, Mask, Secrets, wipe};
 use graph_model::value::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::cipher::{self, NONCE};
+use crate::cipher;
+use crate::cipher::NONCE;
 use crate::failure::Failure;
-use crate::graph::{CompiledGraph, CompiledKind};
+use crate::graph::{CompiledKind, GraphTables};
 use crate::seal::SealKey;
 
 /// What a sealed value is called where it stands.
@@ -28,7 +29,7 @@ const BLOCK: usize = 64;
 const LEAST: usize = 4;
 
 /// What a run knows of its secrets.
-pub(crate) struct Vault {
+pub struct Vault {
     run: RunId,
     key: Option<SealKey>,
     /// From which nonces are drawn: random, and another one each time a run is begun or taken up.
@@ -40,24 +41,30 @@ pub(crate) struct Vault {
 
 /// Why the secrets of a run cannot be kept: what is missing.
 #[derive(Debug)]
-pub(crate) enum VaultError {
+pub enum VaultError {
     /// The feature `secrets`.
-    Cipher { graph: String },
+    Cipher {
+        /// The graph.
+        graph: String,
+    },
     /// A key that seals.
-    Key { graph: String },
+    Key {
+        /// The graph.
+        graph: String,
+    },
     /// Random bytes from the operating system.
     Randomness(String),
 }
 
 /// Where a sealed value stands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SecretLocation<'a> {
+pub struct SecretLocation<'a> {
     /// The number of the visit; 0 before the first.
-    pub(crate) step: u64,
+    pub step: u64,
     /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
-    pub(crate) part: &'static str,
+    pub part: &'static str,
     /// The key, of changes and snapshots; the item, of calls; the node, of what was returned before.
-    pub(crate) key: &'a str,
+    pub key: &'a str,
 }
 
 impl Vault {
@@ -66,8 +73,8 @@ impl Vault {
     /// # Errors
     ///
     /// If the run is written down, and there is no key to seal its secrets with; or if there is no randomness.
-    pub(crate) fn open(
-        code: &CompiledGraph,
+    pub fn open(
+        code: &GraphTables,
         run: &RunId,
         key: Option<&SealKey>,
         is_written: bool,
@@ -88,19 +95,19 @@ impl Vault {
     }
 
     /// Returns the fingerprint of the key that seals.
-    pub(crate) fn fingerprint(&self) -> Option<String> {
+    pub fn fingerprint(&self) -> Option<String> {
         self.key.as_ref().map(SealKey::fingerprint)
     }
 
     /// Remembers the texts among the secrets in a value, to cut them out of what is shown.
-    pub(crate) fn learn(&self, mask: Option<&Mask>, value: &Value) {
+    pub fn learn(&self, mask: Option<&Mask>, value: &Value) {
         let Some(mask) = mask else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         mask.each(value, &mut |secret| texts(secret, &mut |text| remember(&mut known, text)));
     }
 
     /// Cuts secrets out of a text; says whether there were any.
-    pub(crate) fn scrub(&self, text: &mut String) -> bool {
+    pub fn scrub(&self, text: &mut String) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = false;
         for secret in known.iter() {
@@ -115,7 +122,7 @@ impl Vault {
     }
 
     /// Cuts secrets out of the texts of a value where `mask` does not say that there are some; says whether there were any.
-    pub(crate) fn scrub_value(&self, value: &mut Value, mask: Option<&Mask>) -> bool {
+    pub fn scrub_value(&self, value: &mut Value, mask: Option<&Mask>) -> bool {
         match (mask, value) {
             (None, Value::String(text)) => self.scrub(text),
             (None | Some(Mask::Each(_)), Value::Array(list)) => {
@@ -151,7 +158,7 @@ impl Vault {
     }
 
     /// Cuts secrets out of a failure; `mask` says where they are in what the tool would have returned.
-    pub(crate) fn scrub_failure(&self, failure: &mut Failure, mask: Option<&Mask>) {
+    pub fn scrub_failure(&self, failure: &mut Failure, mask: Option<&Mask>) {
         if let Some(data) = failure.data.take() {
             self.learn(mask, &data);
             let mut data = hidden(mask, data);
@@ -165,7 +172,7 @@ impl Vault {
     }
 
     /// Seals the secrets in a value.
-    pub(crate) fn seal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, mut value: Value) -> Value {
+    pub fn seal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, mut value: Value) -> Value {
         let Some(mask) = mask else { return value };
         let sealed =
             mask.try_each(&mut value, &|_| false, &mut |secret, way| -> Result<(), std::convert::Infallible> {
@@ -197,12 +204,7 @@ impl Vault {
     /// # Errors
     ///
     /// If one of them was not sealed, was changed or moved, or was sealed with another key.
-    pub(crate) fn unseal(
-        &self,
-        mask: Option<&Mask>,
-        place: SecretLocation<'_>,
-        value: &mut Value,
-    ) -> Result<(), NotOpened> {
+    pub fn unseal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, value: &mut Value) -> Result<(), NotOpened> {
         let Some(mask) = mask else { return Ok(()) };
         mask.try_each(value, &is_sealed, &mut |secret, way| {
             let text = secret.get(SEALED).and_then(Value::as_str).ok_or(NotOpened)?;
@@ -245,70 +247,70 @@ impl Vault {
 
 /// A secret cannot be opened.
 #[derive(Debug)]
-pub(crate) struct NotOpened;
+pub struct NotOpened;
 
 impl<'a> SecretLocation<'a> {
     /// The inputs of a run.
-    pub(crate) const INPUTS: SecretLocation<'static> = SecretLocation { step: 0, part: "inputs", key: "" };
+    pub const INPUTS: SecretLocation<'static> = SecretLocation { step: 0, part: "inputs", key: "" };
 
     /// What a visit returned.
-    pub(crate) fn result(step: u64) -> Self {
+    pub fn result(step: u64) -> Self {
         Self { step, part: "result", key: "" }
     }
 
     /// What a visit wrote to a key.
-    pub(crate) fn change(step: u64, key: &'a str) -> Self {
+    pub fn change(step: u64, key: &'a str) -> Self {
         Self { step, part: "changes", key }
     }
 
     /// The list that a visit fanned out over.
-    pub(crate) fn list(step: u64) -> Self {
+    pub fn list(step: u64) -> Self {
         Self { step, part: "list", key: "" }
     }
 
     /// What a call returned that finished before its step was done; `item` as [`item_text`] writes it.
-    pub(crate) fn call(step: u64, item: &'a str) -> Self {
+    pub fn call(step: u64, item: &'a str) -> Self {
         Self { step, part: "call", key: item }
     }
 
     /// What a snapshot says of a key after so many visits.
-    pub(crate) fn kept(steps: u64, key: &'a str) -> Self {
+    pub fn kept(steps: u64, key: &'a str) -> Self {
         Self { step: steps, part: "snapshot", key }
     }
 
     /// What a snapshot says, after so many visits, that the last visit of a node returned.
-    pub(crate) fn seen(steps: u64, node: &'a str) -> Self {
+    pub fn seen(steps: u64, node: &'a str) -> Self {
         Self { step: steps, part: "previous", key: node }
     }
 
     /// What a run returned after so many visits.
-    pub(crate) fn output(steps: u64) -> Self {
+    pub fn output(steps: u64) -> Self {
         Self { step: steps, part: "output", key: "" }
     }
 }
 
 /// Returns where secrets are in what a node's tool returned.
-pub(crate) fn result_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
+pub fn result_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     tool_mask(&code.settings.secrets, code.node_named(node).map(|node| &code.node(node).kind)?)
 }
 
 /// Returns where secrets are in what a node's tool returns. What a foreach collects is in a key.
-pub(crate) fn tool_mask<'c>(secrets: &'c Secrets, kind: &CompiledKind) -> Option<&'c Mask> {
+pub fn tool_mask<'c>(secrets: &'c Secrets, kind: &CompiledKind) -> Option<&'c Mask> {
     secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
 }
 
 /// Returns where secrets are in what a node's calls return, of a foreach too.
-pub(crate) fn called_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
+pub fn called_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     code.settings.secrets.tools.get(&code.node(code.node_named(node)?).kind.calls()?)
 }
 
 /// Returns how the place of a call names its item: nothing where the node is no foreach.
-pub(crate) fn item_text(item: Option<u64>) -> String {
+pub fn item_text(item: Option<u64>) -> String {
     item.map(|item| item.to_string()).unwrap_or_default()
 }
 
 /// Returns a value with `[secret]` in the places of secrets.
-pub(crate) fn hidden(mask: Option<&Mask>, value: Value) -> Value {
+pub fn hidden(mask: Option<&Mask>, value: Value) -> Value {
     match mask {
         Some(mask) => mask.hide(value),
         None => value,
@@ -325,7 +327,8 @@ pub fn hide_sealed(value: &mut Value) {
     }
 }
 
-pub(crate) fn is_sealed(value: &Value) -> bool {
+/// Whether a value is one that was sealed.
+pub fn is_sealed(value: &Value) -> bool {
     matches!(value, Value::Object(map) if map.len() == 1 && map.get(SEALED).is_some_and(Value::is_string))
 }
 

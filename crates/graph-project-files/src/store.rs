@@ -18,7 +18,7 @@ use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
 use graph_engine::record::{Entry, Record, Sealed, Status, head};
 use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
-use graph_engine::{Audit, AuditError, prove_tree};
+use graph_proof::{Audit, AuditError, prove_tree};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
 ///
@@ -89,14 +89,14 @@ impl ProjectStore {
         Objects { disk: Arc::clone(&self.disk) }
     }
 
-    /// Proves a run and every run inside it from their files alone, as [`audit_tree`](graph_engine::audit_tree) does from a store, and
+    /// Proves a run and every run inside it from their files alone, as [`audit_tree`](graph_proof::audit_tree) does from a store, and
     /// [compares](Self::compare) the files with the journals: so every receipt and result is what the journal says, under its hash.
     ///
     /// `key` is the public key of the runtime that wrote the journals, `files_key` that of who signed the files.
     ///
     /// # Errors
     ///
-    /// As [`audit_tree`](graph_engine::audit_tree), or if a file cannot be read. Files that differ are no error.
+    /// As [`audit_tree`](graph_proof::audit_tree), or if a file cannot be read. Files that differ are no error.
     pub async fn audit(
         &self,
         machine: Arc<dyn Machine>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_model::number::read_json;
 use graph_runtime::travel::Fork;
-use graph_runtime::{Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
+use graph_runtime::{ForkRun, Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
 use serde_json::json;
 
 use super::kept::own_graph;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::Status;
 use graph_runtime::{
-    ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Single, SingleError, StartError, Stepped, Store, Value,
+    ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Single, SingleError, StartError, StepOnce, Stepped,
+    Store, Value,
 };
 use serde_json::json;
 

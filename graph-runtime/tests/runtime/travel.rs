@@ -9,7 +9,7 @@ use graph_runtime::travel::{
     Departure, Fork, ForkError, Replay, TravelError, checkpoints, differences, moment, replay,
 };
 use graph_runtime::{
-    ActionError, Audit, Call, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit, audit_tree,
+    ActionError, Audit, Call, ForkRun, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit, audit_tree,
 };
 use serde_json::json;
 

@@ -8,13 +8,13 @@ use graph_model::value::{Map, Value, canonical_json};
 use serde_json::json;
 
 use crate::cache::NodeCache;
-use crate::graph::{CompiledGraph, CompiledTool};
+use crate::graph::{CompiledTool, GraphTables};
 use crate::lane::Request;
 use crate::services::RuntimeServices;
 
 /// A call that is about to be made.
 pub(crate) struct Asked<'a> {
-    pub(crate) code: &'a CompiledGraph,
+    pub(crate) code: &'a GraphTables,
     pub(crate) node: u16,
     pub(crate) tool: &'a CompiledTool,
     pub(crate) request: &'a mut Request,

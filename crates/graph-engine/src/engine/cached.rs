@@ -5,7 +5,7 @@ use graph_model::timestamp;
 use graph_model::value::Value;
 
 use crate::cache::{CacheEntry, Fresh, NodeCache};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::services::RuntimeServices;
 
 impl RuntimeServices {
@@ -25,7 +25,7 @@ impl RuntimeServices {
     }
 
     /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
-    pub(crate) async fn keep(&self, code: &CompiledGraph, all: Vec<Fresh>) {
+    pub(crate) async fn keep(&self, code: &GraphTables, all: Vec<Fresh>) {
         let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
         for Fresh { key: at, node, result } in all {
             let entry = CacheEntry {

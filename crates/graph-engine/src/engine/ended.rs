@@ -10,19 +10,25 @@ use crate::status::Status;
 
 /// How a run ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) status: Status,
+pub struct Ended {
+    /// `Completed`, or `CompletedWithErrors`.
+    pub status: Status,
     /// The node that was visited last.
-    pub(crate) node: String,
-    pub(crate) output: Value,
+    pub node: String,
+    /// What the run returned, with its secrets.
+    pub output: Value,
     /// The output with its secrets hidden, where it may have some.
-    pub(crate) hidden: Option<Box<Value>>,
-    pub(crate) state: Value,
-    pub(crate) steps: u64,
-    pub(crate) suppressed: Vec<SuppressedError>,
+    pub hidden: Option<Box<Value>>,
+    /// The last state as JSON; its secrets are hidden.
+    pub state: Value,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// The failures that the run continued after.
+    pub suppressed: Vec<SuppressedError>,
     /// Whether it ended because it had taken all the steps it may, and its result is to say so.
-    pub(crate) exhausted: bool,
-    pub(crate) history: Vec<Visit>,
+    pub exhausted: bool,
+    /// Every visit, where the runtime keeps them.
+    pub history: Vec<Visit>,
 }
 
 /// What a result says besides state and output.
@@ -59,7 +65,7 @@ impl ResultParts<'_> {
 
 impl Ended {
     /// Returns the result as one object (R313), of which the output has its secrets if `is_plain`.
-    pub(crate) fn result(&self, run: &RunId, is_plain: bool) -> Value {
+    pub fn result(&self, run: &RunId, is_plain: bool) -> Value {
         let parts =
             ResultParts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
         let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);

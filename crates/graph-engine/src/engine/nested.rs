@@ -1,5 +1,20 @@
 //! Nested runs: a node whose action is another graph (R188).
 
+use crate::call::Parent;
+use crate::engine::begin::{Begin, Taken, run_span};
+use crate::engine::call_result::{CallResult, PendingCall};
+use crate::engine::ended::{Ended, result_value};
+use crate::engine::run_state::{Engine, StepContext};
+use crate::error::{ResumeError, RunError, StartError};
+use crate::failure::{Category, Failure};
+use crate::graph::{CompiledTool, tables};
+use crate::lane::Request;
+use crate::machine::Machine;
+use crate::record::Journal;
+use crate::schedule::in_run;
+use crate::status::Status;
+use crate::step::{TOO_DEEP, failure_inside, is_computed, is_told_secrets, nested_id};
+use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,22 +24,6 @@ use graph_model::program::Performer;
 use graph_model::value::Value;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
-
-use crate::call::Parent;
-use crate::engine::begin::{Begin, Taken, run_span};
-use crate::engine::call_result::{CallResult, PendingCall};
-use crate::engine::ended::{Ended, result_value};
-use crate::engine::run_state::{Engine, StepContext};
-use crate::error::{ResumeError, RunError, StartError};
-use crate::failure::{Category, Failure};
-use crate::graph::CompiledTool;
-use crate::lane::Request;
-use crate::machine::Machine;
-use crate::record::Journal;
-use crate::schedule::in_run;
-use crate::status::Status;
-use crate::step::{TOO_DEEP, failure_inside, is_computed, is_told_secrets, nested_id};
-use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 
 /// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
@@ -44,7 +43,7 @@ impl StepContext {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent(TOO_DEEP)));
             };
-            let is_plain = is_told_secrets(self.graph(), request.tool, machine.graph());
+            let is_plain = is_told_secrets(self.graph(), request.tool, tables(machine.graph()));
             let inputs = request.arguments.take::<Value>("");
             let id = nested_id(&self.facts.id, job.at.number, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());
@@ -56,7 +55,7 @@ impl StepContext {
             };
             let begin = self.begin_inside(id.clone(), parent, depth);
             let runtime = &self.runtime;
-            let span = run_span(&id, &machine.graph().id);
+            let span = run_span(&id, &tables(machine.graph()).id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
@@ -167,7 +166,7 @@ impl Engine {
         let journal = Journal::verify(run, &records, &key).map_err(|error| error.to_string())?;
         let parent = journal.start.parent.ok_or("its journal names no parent")?;
         let begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
-        let span = run_span(run, &machine.graph().id);
+        let span = run_span(run, &tables(machine.graph()).id);
         let taken = self.runtime.take_up(begin, machine).instrument(span.clone()).await;
         match taken.map_err(|error| error.to_string())? {
             Taken::Ended(_) => Ok(()),
@@ -183,7 +182,7 @@ impl Engine {
     fn graph_inside(&self, id: &str) -> Option<Arc<dyn Machine>> {
         let rows = (0_u16..).zip(&self.graph().tools);
         let named = |(at, row): (u16, &CompiledTool)| match row.by {
-            Performer::Graph => self.machine.nested(at).filter(|graph| graph.graph().id.as_str() == id),
+            Performer::Graph => self.machine.nested(at).filter(|graph| tables(graph.graph()).id.as_str() == id),
             _ if is_computed(row) => self.machine.nested_called(&ItemId::new(id).ok()?).ok().flatten(),
             _ => None,
         };

@@ -1,5 +1,21 @@
 //! Performing: the calls of a node, made again where they fail and the graph says so, and bounded in time.
 
+use crate::activation::Activation;
+use crate::backoff::BUILTIN_RETRIES;
+use crate::cache::{Digest, Fresh};
+use crate::call::More;
+use crate::classify::{Classifier, Evidence};
+use crate::engine::cache_key::Asked;
+use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
+use crate::engine::run_state::{CallSlot, StepContext, VisitState};
+use crate::engine::writing::Durability;
+use crate::failure::{Category, Failure};
+use crate::graph::{CompiledTool, Notes, Now, tables};
+use crate::hooks::Control;
+use crate::lane::{GuardedCall, Request, unfit_parameters};
+use crate::schedule::{STEPS_A_LOOK, TURN};
+use crate::step::{NO_GRAPH, Planned, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out};
+use crate::{backoff, threads};
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,23 +27,6 @@ use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, Map, Value, View};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
-
-use crate::activation::Activation;
-use crate::backoff::{self, BUILTIN_RETRIES};
-use crate::cache::{Digest, Fresh};
-use crate::call::More;
-use crate::classify::{Classifier, Evidence};
-use crate::engine::cache_key::Asked;
-use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
-use crate::engine::run_state::{CallSlot, StepContext, VisitState};
-use crate::engine::writing::Durability;
-use crate::failure::{Category, Failure};
-use crate::graph::{CompiledTool, Notes, Now};
-use crate::hooks::Control;
-use crate::lane::{GuardedCall, Request, unfit_parameters};
-use crate::schedule::{STEPS_A_LOOK, TURN};
-use crate::step::{NO_GRAPH, Planned, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out};
-use crate::threads;
 
 impl StepContext {
     /// Visits a node: decides what it does, and does it.
@@ -161,8 +160,9 @@ impl StepContext {
         made: &mut CallResult,
     ) -> Result<Option<Value>, Box<Failure>> {
         let machine = &*self.machine;
-        let node = machine.graph().node(job.at.node);
-        let tool = machine.graph().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
+        let node = tables(machine.graph()).node(job.at.node);
+        let tool =
+            tables(machine.graph()).tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
         (made.cached, made.key) = (false, None);
         let graph = match (tool.by, &request.id) {
@@ -189,7 +189,7 @@ impl StepContext {
                 if is_thread {
                     self.tell_parent(tool, &mut request);
                 }
-                let asked = Asked { code: machine.graph(), node: job.at.node, tool, request: &mut request };
+                let asked = Asked { code: tables(machine.graph()), node: job.at.node, tool, request: &mut request };
                 if let Some(key) = self.runtime.cache_key(asked) {
                     let cached = Box::pin(self.runtime.cached(&key, &mut made.warnings));
                     let found = self.bounded(node.timeout, cached).await?;

@@ -15,7 +15,7 @@ use crate::engine::desk::Desk;
 use crate::engine::writing::{Durability, Writing};
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::lane::Lane;
 use crate::machine::Machine;
 use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
@@ -183,7 +183,7 @@ impl VisitState {
     /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
     pub(crate) fn written<'a>(
         &'a self,
-        graph: &'a CompiledGraph,
+        graph: &'a GraphTables,
         slot: &'a CallSlot,
         covered: &'a Option<Covered>,
     ) -> WrittenVisit<'a> {

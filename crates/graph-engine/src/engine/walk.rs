@@ -3,16 +3,15 @@
 //! Nothing is decided here that the whole step does not decide too. Where there is more to do than to go on, this stops, and
 //! what it computed there is computed again, which purity allows.
 
-use std::sync::Arc;
-
-use tokio::task::yield_now;
-
 use crate::activation::{Activation, Change};
 use crate::engine::run_state::{CallSlot, Engine, RunContext, Standing, VisitState, alone};
-use crate::graph::{CompiledGraph, Notes, Now};
+use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::lane::{Calling, GuardedCall, Request};
 use crate::schedule::is_others_turn;
 use crate::step::{Env, Facts, Outcome, Planned, failed, plan, settle, take_plain};
+use std::sync::Arc;
+
+use tokio::task::yield_now;
 
 /// How a visit begins.
 enum FastCall<'s> {
@@ -38,7 +37,7 @@ impl Engine {
         let mut slots = std::mem::take(&mut self.slots);
         let slot = &mut slots[0];
         let run = Arc::clone(&self.context.run);
-        let graph = run.machine.graph();
+        let graph = tables(run.machine.graph());
         let Self { context, turn, .. } = self;
         let standing = alone(&mut context.standing);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
@@ -84,7 +83,7 @@ impl Engine {
 
 /// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
 #[inline]
-fn is_fast(graph: &CompiledGraph, frontier: &[Activation]) -> bool {
+fn is_fast(graph: &GraphTables, frontier: &[Activation]) -> bool {
     match frontier {
         [Activation { node, frame: None, .. }] => graph.node(*node).facts.fast,
         _ => false,
@@ -101,7 +100,8 @@ fn depart<'s>(
     notes: &mut Notes,
 ) -> FastCall<'s> {
     let activation = &standing.position.frontier[0];
-    let planned = plan(&Env::plain(run.machine.graph(), &standing.position, &*standing.state, activation, now), notes);
+    let planned =
+        plan(&Env::plain(tables(run.machine.graph()), &standing.position, &*standing.state, activation, now), notes);
     if !notes.is_empty() {
         notes.take();
         return FastCall::Refused;
@@ -122,7 +122,7 @@ fn depart<'s>(
 /// the run when it is found again.
 #[inline]
 fn arrive(
-    graph: &CompiledGraph,
+    graph: &GraphTables,
     standing: &mut Standing,
     now: &Now<'_>,
     outcome: Outcome<'_>,

@@ -1,19 +1,19 @@
 //! Writing down: when the records of a run reach its store.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use serde::Serialize;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::JoinHandle;
-use tracing::Instrument;
-
 use crate::cache::Fresh;
+use crate::graph::tables;
 use crate::machine::Machine;
 use crate::observer::Event;
 use crate::record::{Chain, Due, Sealed};
 use crate::services::RuntimeServices;
 use crate::status::Status;
 use crate::store::{Lease, StoreError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 /// When a step counts as taken.
 ///
@@ -200,7 +200,7 @@ impl Writing {
 
     fn batch(&mut self, records: Vec<Sealed>, status: Status) -> Batch {
         let fresh = std::mem::take(&mut self.fresh);
-        Batch { known: self.chain.len() - records.len() as u64, records, fresh, status }
+        Batch { known: self.chain.count() - records.len() as u64, records, fresh, status }
     }
 }
 
@@ -217,7 +217,7 @@ impl To {
             runtime.observers.iter().for_each(|observer| observer.observe(&event));
         }
         if !fresh.is_empty() {
-            runtime.keep(machine.graph(), fresh).await;
+            runtime.keep(tables(machine.graph()), fresh).await;
         }
         Ok(())
     }

@@ -12,29 +12,30 @@ use crate::failure::LastError;
 use crate::state::Cells;
 
 /// What expressions look at.
-pub(crate) struct EvalContext<'a> {
+pub struct EvalContext<'a> {
     /// The state as the last step left it.
-    pub(crate) state: &'a dyn Cells,
+    pub state: &'a dyn Cells,
     /// The last failure of a node.
-    pub(crate) last_error: Option<&'a LastError>,
+    pub last_error: Option<&'a LastError>,
     /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
-    pub(crate) retries: RetriesSeen<'a>,
+    pub retries: RetriesSeen<'a>,
     /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
-    pub(crate) visit: u64,
+    pub visit: u64,
     /// What its last visit returned.
-    pub(crate) previous: Option<&'a Value>,
+    pub previous: Option<&'a Value>,
     /// The branch that the node is visited in.
-    pub(crate) frame: Option<&'a Arc<Frame>>,
+    pub frame: Option<&'a Arc<Frame>>,
     /// The time of the step.
-    pub(crate) now: &'a Now<'a>,
+    pub now: &'a Now<'a>,
 }
 
 /// What a visit sees of how often calls were made again: all that the position has, but for what it has of the visit's own node.
 #[derive(Clone, Copy)]
-pub(crate) struct RetriesSeen<'a> {
-    pub(crate) all: &'a Retries,
+pub struct RetriesSeen<'a> {
+    /// What the position says, by the names of nodes.
+    pub all: &'a Retries,
     /// The visit's own node, and how often its call was made again in this visit; none where nothing was made again anywhere.
-    pub(crate) own: Option<(&'a str, i64)>,
+    pub own: Option<(&'a str, i64)>,
 }
 
 impl NamedFields for RetriesSeen<'_> {
@@ -56,10 +57,10 @@ impl NamedFields for RetriesSeen<'_> {
 }
 
 /// How often nodes were tried again, by their names.
-pub(crate) type Retries = Map<String, Value>;
+pub type Retries = Map<String, Value>;
 
 /// The time of a step: read from the clock once, and only if it is asked for.
-pub(crate) struct Now<'c> {
+pub struct Now<'c> {
     clock: &'c (dyn Fn() -> SystemTime + Sync),
     at: OnceCell<SystemTime>,
     text: OnceCell<String>,
@@ -68,12 +69,12 @@ pub(crate) struct Now<'c> {
 impl<'c> Now<'c> {
     /// A time that `clock` tells.
     #[inline]
-    pub(crate) fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
+    pub fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
         Self { clock, at: OnceCell::new(), text: OnceCell::new() }
     }
 
     /// A time that was told before, if it was.
-    pub(crate) fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
+    pub fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
         let now = Self::new(clock);
         if let Some(at) = at {
             now.at.get_or_init(|| at);
@@ -83,46 +84,46 @@ impl<'c> Now<'c> {
 
     /// Returns the time if it was asked for.
     #[inline]
-    pub(crate) fn known(&self) -> Option<SystemTime> {
+    pub fn known(&self) -> Option<SystemTime> {
         self.at.get().copied()
     }
 
     /// Returns the time.
-    pub(crate) fn at(&self) -> SystemTime {
+    pub fn at(&self) -> SystemTime {
         *self.at.get_or_init(self.clock)
     }
 
     /// Returns the time as RFC 3339 text in UTC with whole seconds (R56).
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         self.text.get_or_init(|| timestamp::seconds(self.at()))
     }
 
     /// Returns the milliseconds since the Unix epoch (R56).
-    pub(crate) fn milliseconds(&self) -> i64 {
+    pub fn milliseconds(&self) -> i64 {
         timestamp::unix_milliseconds(self.at())
     }
 }
 
 /// What was noticed along the way.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub struct Notes {
     warnings: Vec<String>,
 }
 
 impl Notes {
     /// Notes that an expression found nothing (R68).
-    pub(crate) fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
+    pub fn resolved_to_nothing<'a>(&mut self, paths: impl IntoIterator<Item = &'a str>) {
         let paths: Vec<&str> = paths.into_iter().collect();
         self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
     }
 
     /// Whether nothing was noted.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.warnings.is_empty()
     }
 
     /// Takes what was noted.
-    pub(crate) fn take(&mut self) -> Vec<String> {
+    pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 }

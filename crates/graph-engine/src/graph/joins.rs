@@ -1,27 +1,27 @@
 //! Joins: which fan-out each belongs to, and what can still reach it.
 
 use crate::activation::{Activation, TakenEdges, frames};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::graph::node::CompiledRoute;
 
-impl CompiledGraph {
+impl GraphTables {
     /// Whether each visit of a node begins branches.
-    pub(crate) fn fans_out(&self, node: u16) -> bool {
+    pub fn fans_out(&self, node: u16) -> bool {
         matches!(self.node(node).next, CompiledRoute::All(_) | CompiledRoute::Each(_))
     }
 
     /// Whether a visit of a node begins a branch for each element of a list.
-    pub(crate) fn goes_over(&self, node: u16) -> bool {
+    pub fn goes_over(&self, node: u16) -> bool {
         matches!(self.node(node).next, CompiledRoute::Each(_))
     }
 
     /// Whether a visit of any node begins branches.
-    pub(crate) fn has_branches(&self) -> bool {
+    pub fn has_branches(&self) -> bool {
         (0..).zip(&self.nodes).any(|(node, _)| self.fans_out(node))
     }
 
     /// Returns where the branches lead that a visit of a node begins; nothing for one that ends where it begins.
-    pub(crate) fn branches<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = Option<u16>> + 'g {
+    pub fn branches<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = Option<u16>> + 'g {
         let over = match edges {
             TakenEdges::Over(list) => list.len(),
             _ => 0,
@@ -31,7 +31,7 @@ impl CompiledGraph {
     }
 
     /// Returns how many of the nodes of a step are visited at a time: the least that the graph or a route over a list says.
-    pub(crate) fn branches_at_once(&self, frontier: &[Activation]) -> usize {
+    pub fn branches_at_once(&self, frontier: &[Activation]) -> usize {
         let of_routes = frontier.iter().flat_map(|at| frames(at.frame.as_ref())).map(|frame| frame.fan.node);
         let widths = of_routes.filter_map(|node| match &self.node(node).next {
             CompiledRoute::Each(each) => Some(each.width),
@@ -42,17 +42,17 @@ impl CompiledGraph {
     }
 
     /// Returns the node whose branches a node joins, if it is a join.
-    pub(crate) fn joined(&self, node: u16) -> Option<u16> {
+    pub fn joined(&self, node: u16) -> Option<u16> {
         self.node(node).join.as_ref()?.fan
     }
 
     /// Returns the join that closes the fan-out of a node.
-    pub(crate) fn closing_join(&self, node: u16) -> Option<u16> {
+    pub fn closing_join(&self, node: u16) -> Option<u16> {
         self.fan_outs.get(&node)?.closing
     }
 
     /// Whether a branch that stands at a node can still come to a join of a fan-out.
-    pub(crate) fn can_reach(&self, fan: u16, from: u16, join: u16) -> bool {
+    pub fn can_reach(&self, fan: u16, from: u16, join: u16) -> bool {
         self.fan_outs.get(&fan).is_some_and(|out| out.can_reach(from, join))
     }
 }

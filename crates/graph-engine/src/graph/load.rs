@@ -10,7 +10,7 @@ use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
-use graph_model::program::{self, Body, INTERNAL, LAST_ERROR, NodeFacts, OnNoMatch, Program, RETRIES, Settings};
+use graph_model::program::{self, Body, INTERNAL, LAST_ERROR, NodeFacts, OnNoMatch, RETRIES, Settings};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -18,7 +18,7 @@ use graph_model::value::Value;
 use regex::Regex;
 
 use crate::call::GraphFacts;
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
     ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKind, CompiledNode,
@@ -26,42 +26,8 @@ use crate::graph::node::{
     ValueRoute,
 };
 
-/// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
-#[derive(Debug, thiserror::Error)]
-#[error("the program of `{graph}` is not one: {reason}")]
-pub struct LoadError {
-    graph: String,
-    reason: String,
-}
-
-impl CompiledGraph {
-    /// Resolves a graph.
-    ///
-    /// # Errors
-    ///
-    /// If a name in it leads nowhere.
-    pub fn new(graph: GraphIr) -> Result<Self, LoadError> {
-        let id = graph.id.clone();
-        load(graph).map_err(|reason| LoadError { graph: id, reason })
-    }
-
-    /// Reads and resolves a program.
-    ///
-    /// # Errors
-    ///
-    /// If a text in it cannot be read, or a name leads nowhere.
-    pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
-        let graph = GraphIr::read(program);
-        Self::new(graph.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })?)
-    }
-
-    /// Resolves a program that the compiler wrote.
-    pub fn compiled(program: &Program<'_>) -> Self {
-        Self::load(program).expect("the compiler writes only programs that can be loaded")
-    }
-}
-
-fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
+/// Resolves a graph.
+pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let GraphIr { settings, keys, tools, .. } = graph;
     let (names, bodies): (Vec<_>, Vec<_>) = graph.nodes.into_iter().map(|node| (node.name, node.body)).unzip();
@@ -88,7 +54,7 @@ fn load(graph: GraphIr) -> Result<CompiledGraph, String> {
         env: graph.env.clone(),
         untrusted,
     };
-    let mut loaded = CompiledGraph {
+    let mut loaded = GraphTables {
         id,
         version: graph.version,
         digest: graph.digest.parse().map_err(|error| say(&error))?,
@@ -374,7 +340,7 @@ fn width(width: Option<u32>, settings: &Settings) -> usize {
 }
 
 /// Ties joins to the fan-outs whose branches come to them.
-fn join(graph: &mut CompiledGraph) -> Result<(), String> {
+fn join(graph: &mut GraphTables) -> Result<(), String> {
     let mut members = Vec::new();
     for (node, of_node) in (0..).zip(&graph.nodes) {
         let Some(join) = &of_node.join else { continue };
@@ -400,7 +366,7 @@ fn join(graph: &mut CompiledGraph) -> Result<(), String> {
 }
 
 /// Checks that every index of a node names one.
-fn check_indices(graph: &CompiledGraph) -> Result<(), String> {
+fn check_indices(graph: &GraphTables) -> Result<(), String> {
     let targets = |node: &CompiledNode| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
     let joined = |node: &CompiledNode| {
         node.join.as_ref().map_or_else(Vec::new, |join| [&join.of[..], join.fan.as_slice()].concat())
@@ -434,10 +400,10 @@ fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
 mod tests {
     use graph_model::program::{ItemType, Join, Performer, Verb};
 
-    use super::super::{ArgumentTerms, CompiledGraph, CompiledKind, CompiledRoute, CompiledTerm, PathBase};
+    use super::super::{ArgumentTerms, CompiledKind, CompiledRoute, CompiledTerm, GraphTables, PathBase};
     use super::*;
 
-    fn load(nodes: &[(&str, &str)]) -> Result<CompiledGraph, String> {
+    fn load(nodes: &[(&str, &str)]) -> Result<GraphTables, String> {
         let tool = program::Tool {
             id: "code/review",
             verb: Verb::Execute,
@@ -447,7 +413,7 @@ mod tests {
             typed: true,
             nests: false,
         };
-        let program = Program {
+        let program = program::Program {
             id: "test/routes",
             version: "1.0.0",
             source: "routes.yaml",
@@ -461,7 +427,7 @@ mod tests {
             tools: &[tool],
             nodes,
         };
-        CompiledGraph::load(&program).map_err(|error| error.reason)
+        super::load(GraphIr::read(&program)?)
     }
 
     #[test]

@@ -15,75 +15,92 @@ use regex::Regex;
 
 /// A key of the state.
 #[derive(Debug)]
-pub(crate) struct StateKey {
-    pub(crate) name: String,
-    pub(crate) initial: Option<Value>,
+pub struct StateKey {
+    /// The name.
+    pub name: String,
+    /// The first value, if the graph gives one.
+    pub initial: Option<Value>,
 }
 
 /// What nodes and hooks call.
 #[derive(Debug)]
-pub(crate) struct CompiledTool {
+pub struct CompiledTool {
     /// Its id; none where it is known only at each call, or where items are yet to be found.
-    pub(crate) id: Option<ItemId>,
-    pub(crate) verb: Verb,
-    pub(crate) item: ItemType,
-    pub(crate) by: Performer,
+    pub id: Option<ItemId>,
+    /// What is done.
+    pub verb: Verb,
+    /// With what kind of item.
+    pub item: ItemType,
+    /// Who does it.
+    pub by: Performer,
     /// What a run needs to call it; none where that is known only at each call.
-    pub(crate) capability: Option<Capability>,
+    pub capability: Option<Capability>,
     /// The names of its parameters; none where they are one object.
-    pub(crate) params: Option<Vec<String>>,
-    pub(crate) typed: bool,
+    pub params: Option<Vec<String>>,
+    /// Whether a contract says what it returns.
+    pub typed: bool,
     /// Whether what it returns may be nested to any depth.
-    pub(crate) nests: bool,
+    pub nests: bool,
 }
 
 impl CompiledTool {
     /// Returns the id as messages show it.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.id.as_ref().map_or("", ItemId::as_str)
     }
 }
 
 /// A node.
 #[derive(Debug)]
-pub(crate) struct CompiledNode {
-    pub(crate) name: String,
-    pub(crate) kind: CompiledKind,
+pub struct CompiledNode {
+    /// The name.
+    pub name: String,
+    /// What it does.
+    pub kind: CompiledKind,
     pub(super) assign: Vec<(usize, CompiledTerm)>,
-    pub(crate) next: CompiledRoute,
+    /// Where it leads.
+    pub next: CompiledRoute,
     /// How it waits for branches; none where it waits for nothing.
-    pub(crate) join: Option<Join>,
-    pub(crate) on_error: Option<u16>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) remote: Option<Arc<str>>,
+    pub join: Option<Join>,
+    /// The node that its failures lead to, if the node names one.
+    pub on_error: Option<u16>,
+    /// Its own policy by which calls are made again.
+    pub retry: Option<Retry>,
+    /// How long a call may take.
+    pub timeout: Option<Duration>,
+    /// Where an agent is to make the call.
+    pub remote: Option<Arc<str>>,
     /// Whether what its calls return is kept.
-    pub(crate) cached: bool,
+    pub cached: bool,
     /// The environment variables that it is the first to ask for.
-    pub(crate) env: Vec<String>,
+    pub env: Vec<String>,
     /// What is known of it without looking at it again.
-    pub(crate) facts: NodeFacts,
+    pub facts: NodeFacts,
 }
 
 impl CompiledNode {
     /// Returns where the edges lead, in order; none ends the run.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = Option<u16>> {
+    pub fn targets(&self) -> impl Iterator<Item = Option<u16>> {
         (0..).map_while(|edge| self.next.target(edge))
     }
 }
 
 /// What a node does.
 #[derive(Debug)]
-pub(crate) enum CompiledKind {
+pub enum CompiledKind {
+    /// One call of a tool.
     Action(CallTerm),
+    /// A call of a tool for each item of a list.
     Foreach(CompiledForeach),
+    /// Nothing: it chooses an edge.
     Gate,
+    /// Ends the run, which returns this; all keys of the state where it says nothing.
     Return(Option<CompiledTerm>),
 }
 
 impl CompiledKind {
     /// Returns what a node does, as a program says it.
-    pub(crate) fn kind(&self) -> program::Kind {
+    pub fn kind(&self) -> program::Kind {
         match self {
             Self::Action(call) => program::Kind::Action(call.tool),
             Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
@@ -93,7 +110,7 @@ impl CompiledKind {
     }
 
     /// Returns what it asks for whatever the state is.
-    pub(crate) fn asks(&self) -> Asks {
+    pub fn asks(&self) -> Asks {
         match self {
             Self::Action(call) => Asks::Once { tool: call.tool },
             Self::Foreach(each) => {
@@ -104,22 +121,22 @@ impl CompiledKind {
     }
 
     /// Whether the run ends with it.
-    pub(crate) fn ends_run(&self) -> bool {
+    pub fn ends_run(&self) -> bool {
         matches!(self, Self::Return(_))
     }
 
     /// Returns the tool that it calls, once or for each item of a list.
-    pub(crate) fn calls(&self) -> Option<u16> {
+    pub fn calls(&self) -> Option<u16> {
         self.asks().tool()
     }
 
     /// Whether it makes a call for each item of a list.
-    pub(crate) fn goes_over_list(&self) -> bool {
+    pub fn goes_over_list(&self) -> bool {
         self.asks().is_each()
     }
 
     /// Returns the key that gets the results of the calls for a list.
-    pub(crate) fn collects(&self) -> Option<usize> {
+    pub fn collects(&self) -> Option<usize> {
         match self.asks() {
             Asks::Each { collects, .. } => collects,
             Asks::Nothing | Asks::Once { .. } => None,
@@ -129,18 +146,28 @@ impl CompiledKind {
 
 /// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub enum Asks {
     /// Nothing: it computes, and cannot fail but by itself.
     Nothing,
     /// One call of a tool.
-    Once { tool: u16 },
+    Once {
+        /// The tool's index.
+        tool: u16,
+    },
     /// A call of a tool for each item of a list, at most `width` at a time, whose results a key may get.
-    Each { tool: u16, width: usize, collects: Option<usize> },
+    Each {
+        /// The tool's index.
+        tool: u16,
+        /// How many calls are made at a time, 1 or more.
+        width: usize,
+        /// The key that gets the results.
+        collects: Option<usize>,
+    },
 }
 
 impl Asks {
     /// Returns the tool that is called.
-    pub(crate) fn tool(self) -> Option<u16> {
+    pub fn tool(self) -> Option<u16> {
         match self {
             Self::Nothing => None,
             Self::Once { tool } | Self::Each { tool, .. } => Some(tool),
@@ -148,14 +175,14 @@ impl Asks {
     }
 
     /// Whether it is a call for each item of a list.
-    pub(crate) fn is_each(self) -> bool {
+    pub fn is_each(self) -> bool {
         matches!(self, Self::Each { .. })
     }
 }
 
 /// Where a node leads. An edge is named by its index: in the list, or among the values.
 #[derive(Debug)]
-pub(crate) enum CompiledRoute {
+pub enum CompiledRoute {
     /// Along the first edge whose condition holds.
     First(Box<[CompiledEdge]>),
     /// Along every edge whose condition holds.
@@ -168,28 +195,28 @@ pub(crate) enum CompiledRoute {
 
 /// A route to one node for each element of a list.
 #[derive(Debug)]
-pub(crate) struct ListRoute {
-    pub(crate) over: CompiledTerm,
+pub struct ListRoute {
+    pub over: CompiledTerm,
     /// The element's name in the branch, as an index into the names of the program.
-    pub(crate) argument: u16,
-    pub(crate) to: u16,
+    pub argument: u16,
+    pub to: u16,
     /// How many calls the branches make at a time.
-    pub(crate) width: usize,
+    pub width: usize,
     /// How many elements the list may have.
-    pub(crate) most: Option<usize>,
+    pub most: Option<usize>,
 }
 
 /// A route by a value.
 #[derive(Debug)]
-pub(crate) struct ValueRoute {
-    pub(crate) by: ResolvedPath,
+pub struct ValueRoute {
+    pub by: ResolvedPath,
     /// The target for each word that the value can be; none ends the run or the branch.
-    pub(crate) to: Box<[(String, Option<u16>)]>,
+    pub to: Box<[(String, Option<u16>)]>,
 }
 
 impl CompiledRoute {
     /// Returns the edges of a list in order; the other routes have none that ask a condition.
-    pub(crate) fn edges(&self) -> &[CompiledEdge] {
+    pub fn edges(&self) -> &[CompiledEdge] {
         match self {
             Self::First(edges) | Self::All(edges) => edges,
             Self::Each(_) | Self::By(_) => &[],
@@ -198,7 +225,7 @@ impl CompiledRoute {
 
     /// Returns where an edge leads, if there is such an edge: to a node, or out.
     #[inline]
-    pub(crate) fn target(&self, edge: u16) -> Option<Option<u16>> {
+    pub fn target(&self, edge: u16) -> Option<Option<u16>> {
         let edge = usize::from(edge);
         match self {
             Self::First(edges) | Self::All(edges) => edges.get(edge).map(|edge| edge.to),
@@ -208,15 +235,15 @@ impl CompiledRoute {
     }
 
     /// Whether it leads nowhere.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.target(0).is_none()
     }
 }
 
 /// A call as a node or hook writes it.
 #[derive(Debug)]
-pub(crate) struct CallTerm {
-    pub(crate) tool: u16,
+pub struct CallTerm {
+    pub tool: u16,
     /// The item's id, where it is a template.
     pub(super) id: Option<CompiledTerm>,
     pub(super) params: ArgumentTerms,
@@ -224,41 +251,44 @@ pub(crate) struct CallTerm {
 
 /// How a foreach goes over its list.
 #[derive(Debug)]
-pub(crate) struct CompiledForeach {
-    pub(crate) call: CallTerm,
+pub struct CompiledForeach {
+    pub call: CallTerm,
     pub(super) over: CompiledTerm,
     pub(super) name: String,
     /// The key that gets the results.
-    pub(crate) collect: Option<usize>,
-    pub(crate) width: usize,
+    pub collect: Option<usize>,
+    pub width: usize,
 }
 
 impl CompiledForeach {
     /// Returns the list.
-    pub(crate) fn over(&self) -> &CompiledTerm {
+    pub fn over(&self) -> &CompiledTerm {
         &self.over
     }
 
     /// Returns what an item is called in templates.
-    pub(crate) fn variable(&self) -> &str {
+    pub fn variable(&self) -> &str {
         &self.name
     }
 }
 
 /// A hook.
 #[derive(Debug)]
-pub(crate) struct CompiledHook {
-    pub(crate) name: String,
-    pub(crate) event: Event,
+pub struct CompiledHook {
+    /// The name.
+    pub name: String,
+    /// When it is asked.
+    pub event: Event,
     pub(super) when: EdgeCondition,
-    pub(crate) does: Does,
+    /// What it does.
+    pub does: Does,
     /// Which parts of its parameters somebody else chose.
-    pub(crate) untrusted: Untrusted,
+    pub untrusted: Untrusted,
 }
 
 /// What a hook does.
 #[derive(Debug)]
-pub(crate) enum Does {
+pub enum Does {
     /// Calls a tool, whose answer may steer the run.
     Call(CallTerm),
     /// Steers the run.
@@ -267,7 +297,7 @@ pub(crate) enum Does {
 
 /// How a tool's arguments are made.
 #[derive(Debug)]
-pub(crate) enum ArgumentTerms {
+pub enum ArgumentTerms {
     /// One argument a parameter of the contract, in its order: the term that the node gives, and the default.
     Listed(Vec<(Option<CompiledTerm>, Value)>),
     /// One argument, an object of all that the node gives.
@@ -276,18 +306,22 @@ pub(crate) enum ArgumentTerms {
 
 /// A value with expressions in it.
 #[derive(Debug)]
-pub(crate) enum CompiledTerm {
+pub enum CompiledTerm {
+    /// A value without expressions.
     Literal(Value),
     /// The first of these that is not null.
     First(Vec<ResolvedPath>),
+    /// A text with expressions in it.
     Text(Vec<TextPiece>),
+    /// A list of terms.
     List(Vec<CompiledTerm>),
+    /// An object of terms.
     Object(Vec<(String, CompiledTerm)>),
 }
 
 /// A part of a text.
 #[derive(Debug)]
-pub(crate) enum TextPiece {
+pub enum TextPiece {
     Text(String),
     First(Vec<ResolvedPath>),
     /// The value of an input as text, and what stands for it where there is none (R71).
@@ -296,7 +330,7 @@ pub(crate) enum TextPiece {
 
 /// A path whose beginning is resolved.
 #[derive(Debug)]
-pub(crate) struct ResolvedPath {
+pub struct ResolvedPath {
     pub(super) root: PathBase,
     pub(super) segments: Vec<String>,
     /// The path as it is written, for messages.
@@ -325,7 +359,7 @@ pub(super) enum PathBase {
 
 /// An edge of a list.
 #[derive(Debug)]
-pub(crate) struct CompiledEdge {
+pub struct CompiledEdge {
     pub(super) to: Option<u16>,
     pub(super) when: EdgeCondition,
     /// The edge as messages show it; empty where no message would.

@@ -1,12 +1,11 @@
 //! The shape of a graph: its nodes and where they lead.
 
-use graph_model::capability::Grants;
+use crate::graph::compiled::{CompiledGraph, tables};
+use crate::graph::node::CompiledNode;
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::Kind;
 use graph_model::value::Value;
-
-use crate::graph::CompiledGraph;
 
 /// The shape of a graph, for whoever shows it, counts it, or follows a run in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,21 +42,6 @@ pub struct TopologyNode {
 }
 
 impl CompiledGraph {
-    /// Returns the graph's id.
-    pub fn id(&self) -> &GraphId {
-        &self.id
-    }
-
-    /// Returns the SHA-256 of the graph that its signature covers.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
-
-    /// Returns what the graph declares that it uses: what a caller must grant.
-    pub fn permissions(&self) -> &Grants {
-        &self.permissions
-    }
-
     /// Returns the shape of the graph.
     ///
     /// ```
@@ -77,9 +61,10 @@ impl CompiledGraph {
     /// }
     /// ```
     pub fn topology(&self) -> Topology {
-        let place = |node: &super::CompiledNode| {
+        let tables = tables(self);
+        let place = |node: &CompiledNode| {
             let kind = node.kind.kind();
-            let tool = kind.tool().and_then(|tool| self.tool(tool));
+            let tool = kind.tool().and_then(|tool| tables.tool(tool));
             TopologyNode {
                 name: node.name.clone(),
                 kind,
@@ -90,11 +75,11 @@ impl CompiledGraph {
             }
         };
         Topology {
-            id: self.id.clone(),
-            digest: self.digest,
-            start: usize::from(self.start),
-            keys: self.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
-            nodes: self.nodes.iter().map(place).collect(),
+            id: tables.id.clone(),
+            digest: tables.digest,
+            start: usize::from(tables.start),
+            keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
+            nodes: tables.nodes.iter().map(place).collect(),
         }
     }
 }

@@ -121,6 +121,13 @@ pub struct Origin {
     pub changed: Vec<String>,
 }
 
+impl Origin {
+    /// Where a run begins that was another one before, with the keys that were changed.
+    pub fn new(run: RunId, seq: u64, link: Digest, changed: Vec<String>) -> Self {
+        Self { run, seq, link, changed }
+    }
+}
+
 /// A step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -371,7 +378,7 @@ pub struct End {
 
 impl End {
     /// An end of which there is nothing else to say.
-    pub(crate) fn of(status: Status, steps: u64) -> Self {
+    pub fn of(status: Status, steps: u64) -> Self {
         Self {
             status,
             steps,
@@ -389,22 +396,22 @@ impl End {
     }
 
     /// Whether a call that was done is made again if the run is taken up, since its node failed on what it returned.
-    pub(crate) fn forgets(&self, done: &Done) -> bool {
+    pub fn forgets(&self, done: &Done) -> bool {
         let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
         is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)
     }
 }
 
-pub(crate) fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
 /// Calls that finished before their step was done, by the number of the visit and the item's index.
-pub(crate) type CompletedCalls = HashMap<(u64, Option<u64>), Done>;
+pub type CompletedCalls = HashMap<(u64, Option<u64>), Done>;
 
 impl Visit {
     /// Returns the edges that were taken by a visit of a node that `fans_out`, or does not.
-    pub(crate) fn taken(&self, fans_out: bool) -> TakenEdges {
+    pub fn taken(&self, fans_out: bool) -> TakenEdges {
         match (&self.list, self.edges.as_slice()) {
             // Of a list that is sealed only the length is known.
             (Some(Value::Array(list)), _) => TakenEdges::Over(Arc::new(list.clone())),

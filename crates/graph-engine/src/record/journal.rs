@@ -114,7 +114,7 @@ pub enum JournalError {
 
 /// The end of a chain, to which records are added.
 #[derive(Debug, Clone)]
-pub(crate) struct Chain {
+pub struct Chain {
     run: RunId,
     seq: u64,
     prev: Digest,
@@ -138,23 +138,17 @@ struct Draft<'a, E> {
 
 impl Chain {
     /// A chain without records.
-    pub(crate) fn new(run: RunId) -> Self {
+    pub fn new(run: RunId) -> Self {
         Self { run, seq: 0, prev: Digest::of([]), version: FIRST_VERSION }
     }
 
     /// Returns how many records there are.
-    pub(crate) fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.seq
     }
 
     /// Writes, chains and signs a record.
-    pub(crate) fn seal(
-        &mut self,
-        kind: &'static str,
-        entry: impl Serialize,
-        at: SystemTime,
-        key: &SecretKey,
-    ) -> Sealed {
+    pub fn seal(&mut self, kind: &'static str, entry: impl Serialize, at: SystemTime, key: &SecretKey) -> Sealed {
         let at = timestamp::milliseconds(at);
         let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
         let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
@@ -171,7 +165,7 @@ impl Chain {
 
 /// A journal whose chain is whole and whose signatures are the key's.
 #[derive(Debug)]
-pub(crate) struct Verified<'s> {
+pub struct Verified<'s> {
     chain: Chain,
     sealed: &'s [Sealed],
     /// What each record names as the one before it.
@@ -180,18 +174,20 @@ pub(crate) struct Verified<'s> {
 
 /// A journal that was verified and read.
 #[derive(Debug)]
-pub(crate) struct Journal {
-    pub(crate) chain: Chain,
-    pub(crate) start: Start,
+pub struct Journal {
+    /// The links of its records.
+    pub chain: Chain,
+    /// The first record.
+    pub start: Start,
     /// The records behind the first: all of them, or those from the last snapshot on.
-    pub(crate) records: Vec<Record>,
+    pub records: Vec<Record>,
     /// When the next snapshot is due.
-    pub(crate) due: Due,
+    pub due: Due,
 }
 
 impl Journal {
     /// Verifies and reads all of a journal.
-    pub(crate) fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+    pub fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         Verified::new(run, sealed, key)?.read()
     }
 }
@@ -211,7 +207,7 @@ impl<'s> Verified<'s> {
     /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
     /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
     /// they begin as the chain asks.
-    pub(crate) fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
+    pub fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         Self::after(&Chain::new(run.clone()), sealed, key)
     }
 
@@ -236,18 +232,18 @@ impl<'s> Verified<'s> {
     }
 
     /// Returns how many records there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.sealed.len()
     }
 
     /// Reads the record at a place, so that who goes through a long journal need not have all of it in memory.
-    pub(crate) fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
+    pub fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
         let (one, prev) = (self.sealed.get(at)?, self.links.get(at)?);
         Some(read_next(&self.chain.run, one, *prev))
     }
 
     /// Reads when the first record was written, and what it says.
-    pub(crate) fn start(&self) -> Result<(String, Start), JournalError> {
+    pub fn start(&self) -> Result<(String, Start), JournalError> {
         match self.record(0).transpose()? {
             Some(Record { at, entry: Entry::Start(start), .. }) => Ok((at, start)),
             _ => Err(JournalError::Broken { seq: 0 }),
@@ -255,12 +251,12 @@ impl<'s> Verified<'s> {
     }
 
     /// Reads all of it.
-    pub(crate) fn read(self) -> Result<Journal, JournalError> {
+    pub fn read(self) -> Result<Journal, JournalError> {
         self.read_from(1)
     }
 
     /// Reads what tells where the run stands: its beginning, and what follows from the last snapshot on.
-    pub(crate) fn read_recent(self) -> Result<Journal, JournalError> {
+    pub fn read_recent(self) -> Result<Journal, JournalError> {
         let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
         let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
@@ -306,7 +302,7 @@ impl Follower {
 
     /// Returns the number of the next record, from which on a store is to [load](crate::Store::load_from).
     pub fn next(&self) -> u64 {
-        self.chain.len()
+        self.chain.count()
     }
 
     /// Verifies and reads the records that follow, all that there are by now; none is nothing new.

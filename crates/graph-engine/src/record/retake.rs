@@ -4,7 +4,7 @@ use graph_model::value::{AsView, MOST_LEVELS, Value};
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::Category;
-use crate::graph::{Asks, CompiledGraph, MOST_BRANCHES};
+use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
 use crate::record::written::{open_joins, targets};
 use crate::state::Cells;
@@ -15,8 +15,8 @@ use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
 /// # Errors
 ///
 /// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
-pub(crate) fn retake(
-    graph: &CompiledGraph,
+pub fn retake(
+    graph: &GraphTables,
     mut state: Option<&mut (dyn Cells + 'static)>,
     position: &mut Position,
     step: &Step,
@@ -65,7 +65,7 @@ struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    fn read(graph: &CompiledGraph, at: &'a Activation, visit: &Visit) -> Result<Self, String> {
+    fn read(graph: &GraphTables, at: &'a Activation, visit: &Visit) -> Result<Self, String> {
         let node = at.node;
         let name = &graph.node(node).name;
         if visit.step != at.number || visit.node != *name {
@@ -108,7 +108,7 @@ impl<'a> Recorded<'a> {
 }
 
 /// Returns the edges that a visit says it took.
-pub(crate) fn said_edges(graph: &CompiledGraph, node: u16, visit: &Visit) -> TakenEdges {
+pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn said_edges(graph: &CompiledGraph, node: u16, visit: &Visit) -> Tak
 /// # Errors
 ///
 /// If the graph has no such way, or the visit writes what one that failed does not write.
-pub(crate) fn said_way(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<Way, String> {
+pub fn said_way(graph: &GraphTables, at: u16, visit: &Visit) -> Result<Way, String> {
     let node = graph.node(at);
     if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
         return match visit.changes.len() {
@@ -144,7 +144,7 @@ pub(crate) fn said_way(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<
 }
 
 /// Fails unless a visit has only members that one of its node can have, together as they can be, whatever the state is.
-pub(crate) fn has_shape(graph: &CompiledGraph, at: u16, visit: &Visit) -> Result<(), String> {
+pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), String> {
     let (node, asks) = (graph.node(at), graph.asks(at));
     let name = &node.name;
     let refuse = |what: &str| Err(format!("node `{name}` {what}"));

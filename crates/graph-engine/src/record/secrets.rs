@@ -2,7 +2,7 @@
 
 use graph_model::secret::Mask;
 
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::record::entry::{Entry, Record, Start, Visit};
 use crate::record::journal::{Journal, JournalError};
 use crate::vault::{NotOpened, SecretLocation, Vault, called_mask, hidden, item_text, result_mask};
@@ -13,7 +13,7 @@ fn not_opened(seq: u64) -> JournalError {
 }
 
 /// Puts `[secret]` in the places of a visit's secrets.
-pub(crate) fn hide_visit(code: &CompiledGraph, visit: &mut Visit) {
+pub fn hide_visit(code: &GraphTables, visit: &mut Visit) {
     visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
     for (key, value) in &mut visit.changes {
         *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
@@ -30,7 +30,7 @@ impl Vault {
     /// # Errors
     ///
     /// The first record in which something cannot be opened.
-    pub(crate) fn unseal_journal(&self, code: &CompiledGraph, journal: &mut Journal) -> Result<(), JournalError> {
+    pub fn unseal_journal(&self, code: &GraphTables, journal: &mut Journal) -> Result<(), JournalError> {
         self.unseal_start(code, &mut journal.start)?;
         journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
     }
@@ -40,7 +40,7 @@ impl Vault {
     /// # Errors
     ///
     /// If one does not open.
-    pub(crate) fn unseal_start(&self, code: &CompiledGraph, start: &mut Start) -> Result<(), JournalError> {
+    pub fn unseal_start(&self, code: &GraphTables, start: &mut Start) -> Result<(), JournalError> {
         self.unseal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, &mut start.inputs)
             .map_err(|_| not_opened(0))
     }
@@ -50,7 +50,7 @@ impl Vault {
     /// # Errors
     ///
     /// If one does not open.
-    pub(crate) fn unseal_record(&self, code: &CompiledGraph, record: &mut Record) -> Result<(), JournalError> {
+    pub fn unseal_record(&self, code: &GraphTables, record: &mut Record) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
         let opened = match &mut record.entry {
             Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
@@ -65,7 +65,7 @@ impl Vault {
         opened.map_err(|_| not_opened(record.seq))
     }
 
-    fn unseal_visit(&self, code: &CompiledGraph, visit: &mut Visit) -> Result<(), NotOpened> {
+    fn unseal_visit(&self, code: &GraphTables, visit: &mut Visit) -> Result<(), NotOpened> {
         let step = visit.step;
         self.unseal(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
         for (key, value) in &mut visit.changes {

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 
 use crate::activation::{Activation, BranchKey, Fan, Frame, frames, path};
 use crate::failure::LastError;
-use crate::graph::{Asks, CompiledGraph, Retries, StateKey};
+use crate::graph::{Asks, GraphTables, Retries, StateKey};
 use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
 use crate::state::Cells;
@@ -28,7 +28,7 @@ const TIMES: usize = 4;
 
 /// When the next snapshot is due.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Due {
+pub struct Due {
     /// How many bytes were written since the last one.
     written: usize,
     /// How large the last one was, or would have been.
@@ -37,34 +37,37 @@ pub(crate) struct Due {
 
 impl Due {
     /// Takes into account that a record was written.
-    pub(crate) fn wrote(&mut self, bytes: usize) {
+    pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
     }
 
     /// Takes into account that a snapshot was written.
-    pub(crate) fn took(&mut self, bytes: usize) {
+    pub fn took(&mut self, bytes: usize) {
         *self = Self { written: 0, size: bytes };
     }
 
     /// Whether it is worth while to see how large a snapshot would be.
-    pub(crate) fn is_now(&self) -> bool {
+    pub fn is_now(&self) -> bool {
         self.written >= LEAST.max(self.size.saturating_mul(TIMES))
     }
 
     /// Whether a snapshot of that size is written now; if not, it is not asked again before more is written.
-    pub(crate) fn takes(&mut self, bytes: usize) -> bool {
+    pub fn takes(&mut self, bytes: usize) -> bool {
         self.size = bytes;
         self.is_now()
     }
 }
 
 /// Where a run stands, as the engine writes it: nothing is copied but what is sealed.
-pub(crate) struct SnapshotDraft<'a> {
-    pub(crate) code: &'a CompiledGraph,
-    pub(crate) state: &'a dyn Cells,
-    pub(crate) position: &'a Position,
+pub struct SnapshotDraft<'a> {
+    /// The graph.
+    pub code: &'a GraphTables,
+    /// The state.
+    pub state: &'a dyn Cells,
+    /// Where the run stands.
+    pub position: &'a Position,
     /// Seals the secrets; none where the graph has none.
-    pub(crate) vault: Option<&'a Vault>,
+    pub vault: Option<&'a Vault>,
 }
 
 impl SnapshotDraft<'_> {
@@ -132,7 +135,7 @@ impl SnapshotDraft<'_> {
     }
 
     /// Returns the snapshot as it is written.
-    pub(crate) fn to_owned(&self) -> Snapshot {
+    pub fn to_owned(&self) -> Snapshot {
         let value = serde_json::to_value(self).and_then(serde_json::from_value);
         value.expect("a snapshot has only texts as keys and finite numbers")
     }
@@ -212,7 +215,7 @@ fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
 }
 
 /// Returns where secrets are in what the last visit of a node returned: of a foreach, that is what it collected.
-fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
+fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
     match code.asks(at) {
         Asks::Each { collects, .. } => code.settings.secrets.keys.get(&code.keys[collects?].name),
@@ -222,7 +225,7 @@ fn previous_mask<'c>(code: &'c CompiledGraph, node: &str) -> Option<&'c Mask> {
 
 impl Snapshot {
     /// Opens the secrets in it.
-    pub(crate) fn unseal(&mut self, code: &CompiledGraph, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
+    pub fn unseal(&mut self, code: &GraphTables, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
         for (name, value) in &mut self.keys {
             vault.unseal(code.settings.secrets.keys.get(name), SecretLocation::kept(self.steps, name), value)?;
         }
@@ -246,7 +249,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If it does not fit the graph.
-    pub(crate) fn restore(&self, code: &CompiledGraph, state: &mut dyn Cells) -> Result<Position, String> {
+    pub fn restore(&self, code: &GraphTables, state: &mut dyn Cells) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
         for (key, StateKey { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.
@@ -286,7 +289,7 @@ impl Snapshot {
     }
 
     /// Reads the visits whose branches are not over. Each comes behind those around it.
-    fn read_fans(&self, code: &CompiledGraph) -> Result<Fans, String> {
+    fn read_fans(&self, code: &GraphTables) -> Result<Fans, String> {
         let mut fans = Fans::new();
         for FanOut { visit, node, outer, list } in &self.fans {
             let outer = outer.map(|InBranch { fan, branch }| frame_of(&fans, fan, branch)).transpose()?;
@@ -312,7 +315,7 @@ fn frame_of(fans: &Fans, fan: u64, branch: u32) -> Result<Arc<Frame>, String> {
     Ok(Arc::new(Frame { fan: Arc::clone(fan), branch }))
 }
 
-fn read_target(code: &CompiledGraph, fans: &Fans, target: &Target) -> Result<Activation, String> {
+fn read_target(code: &GraphTables, fans: &Fans, target: &Target) -> Result<Activation, String> {
     let Target { number, node, branch, fan } = target;
     let node = code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?;
     let frame = branch.last().map(|branch| frame_of(fans, *fan, *branch)).transpose()?;
@@ -323,7 +326,7 @@ fn read_target(code: &CompiledGraph, fans: &Fans, target: &Target) -> Result<Act
 }
 
 fn read_memory(
-    code: &CompiledGraph,
+    code: &GraphTables,
     last_error: Option<&LastError>,
     retries: &Retries,
     visits: &BTreeMap<String, u64>,

@@ -4,25 +4,28 @@ use graph_model::value::{Map, Value, View};
 use serde::{Serialize, Serializer};
 
 use crate::activation::{Activation, Change, path};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::record::entry::{Join, Payload, Target, Visit};
 use crate::step::OpenJoin;
 
 /// A visit as the engine writes it.
-pub(crate) type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
+pub type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
 
 /// What a visit returned and wrote, with its secrets sealed or hidden.
-pub(crate) struct Covered {
-    pub(crate) result: Value,
-    pub(crate) changes: Map<String, Value>,
-    pub(crate) list: Option<Value>,
+pub struct Covered {
+    /// What the visit returned.
+    pub result: Value,
+    /// What it wrote.
+    pub changes: Map<String, Value>,
+    /// The list that it fanned out over.
+    pub list: Option<Value>,
 }
 
 /// What a visit wrote, as the engine writes it down.
 #[derive(Debug, Clone)]
-pub(crate) enum Changes<'a> {
+pub enum Changes<'a> {
     /// As it is.
-    Plain(&'a CompiledGraph, &'a [Change]),
+    Plain(&'a GraphTables, &'a [Change]),
     /// With its secrets sealed or hidden.
     Covered(&'a Map<String, Value>),
 }
@@ -49,14 +52,14 @@ impl Payload for Changes<'_> {
 
 impl WrittenVisit<'_> {
     /// Returns the visit as it is read.
-    pub(crate) fn to_read(&self) -> Visit {
+    pub fn to_read(&self) -> Visit {
         let value = serde_json::to_value(self).and_then(serde_json::from_value);
         value.expect("a visit has only texts as keys and finite numbers")
     }
 }
 
 /// Returns what is to be visited next, as it is written.
-pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> Vec<Target<&'a str>> {
+pub fn targets<'a>(graph: &'a GraphTables, frontier: &[Activation]) -> Vec<Target<&'a str>> {
     let target = |at: &Activation| Target {
         number: at.number,
         node: graph.node(at.node).name.as_str(),
@@ -67,7 +70,7 @@ pub(crate) fn targets<'a>(graph: &'a CompiledGraph, frontier: &[Activation]) -> 
 }
 
 /// Returns joins as they are written.
-pub(crate) fn open_joins<'j>(graph: &CompiledGraph, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
+pub fn open_joins<'j>(graph: &GraphTables, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
     let join = |OpenJoin { node, fan, arrived }: &OpenJoin| Join {
         node: graph.node(*node).name.clone(),
         fan: fan.visit,

@@ -10,20 +10,20 @@ use crate::graph::CompiledTool;
 use crate::lane::Request;
 
 /// What a call of a graph says that the program does not have.
-pub(crate) const NO_GRAPH: &str = "the program has no such graph";
+pub const NO_GRAPH: &str = "the program has no such graph";
 
 /// Says that a call took longer than it may.
-pub(crate) fn timed_out(limit: Duration) -> String {
+pub fn timed_out(limit: Duration) -> String {
     format!("it timed out after {}", graph_model::duration::shown(limit))
 }
 
 /// Says that a runtime has no spaces for an action on items.
-pub(crate) fn no_spaces(tool: &CompiledTool) -> String {
+pub fn no_spaces(tool: &CompiledTool) -> String {
     format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name())
 }
 
 /// Says that a run may not make a call; `is_none` if it was granted nothing at all.
-pub(crate) fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> String {
+pub fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> String {
     let id = request.id.as_ref().or(tool.id.as_ref());
     if is_none {
         let (verb, item, id) = (tool.verb.name(), tool.item.name(), id.map_or("", |id| id.as_str()));
@@ -33,7 +33,7 @@ pub(crate) fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> S
 }
 
 /// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
-pub(crate) fn element(result: Value) -> Value {
+pub fn element(result: Value) -> Value {
     match result {
         Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
             map.remove("thread_id").unwrap_or_default()
@@ -44,7 +44,7 @@ pub(crate) fn element(result: Value) -> Value {
 
 /// Looks at what a tool returned: unwraps it where no contract says what it is, and fails where it says that it failed
 /// (R119, R180–R182). Returns it where that is not what the lane holds.
-pub(crate) fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
+pub fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
     if tool.typed {
         return match failed(tool.nests, outcome) {
             Some(failure) => Err(failure),
@@ -60,7 +60,7 @@ pub(crate) fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Val
 
 /// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
 #[inline]
-pub(crate) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
+pub fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     if nests && !result.is_within(MOST_LEVELS) {
         return Some(too_deep());
     }
@@ -71,7 +71,7 @@ pub(crate) fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
 }
 
 /// Drops what a tool got of a failure where it nests too deep to be read back from a journal, which edges see.
-pub(crate) fn readable(mut failure: Box<Failure>) -> Box<Failure> {
+pub fn readable(mut failure: Box<Failure>) -> Box<Failure> {
     if failure.data.as_ref().is_some_and(|data| !data.view().is_within(MOST_LEVELS)) {
         failure.data = None;
     }
@@ -79,12 +79,12 @@ pub(crate) fn readable(mut failure: Box<Failure>) -> Box<Failure> {
 }
 
 #[cold]
-pub(crate) fn too_deep() -> Box<Failure> {
+fn too_deep() -> Box<Failure> {
     Box::new(Failure::permanent(format!("expected a value of at most {MOST_LEVELS} levels, found a deeper one")))
 }
 
 #[cold]
-pub(crate) fn told_failure(result: View<'_>) -> Box<Failure> {
+fn told_failure(result: View<'_>) -> Box<Failure> {
     let error = result.step("error").expose();
     let message = match error {
         View::Text(message) => message.to_owned(),
@@ -103,12 +103,12 @@ pub(crate) fn told_failure(result: View<'_>) -> Box<Failure> {
 }
 
 /// What an envelope has besides what the tool returned.
-pub(crate) const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
+const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
 
 /// Takes a tool's answer out of its envelope (R180–R182).
 ///
 /// An envelope is an object with `data`, or with a `status` beside a `chain`. What else an object holds is the answer.
-pub(crate) fn unwrap(answer: Value) -> Value {
+fn unwrap(answer: Value) -> Value {
     let mut map = match answer {
         Value::Object(map) => map,
         Value::Null => return Value::Object(Map::new()),

@@ -1,15 +1,18 @@
 //! What expressions look at besides a tool's result.
 
 use crate::activation::Activation;
-use crate::graph::{CompiledGraph, EvalContext, Now, RetriesSeen};
+use crate::graph::{EvalContext, GraphTables, Now, RetriesSeen};
 use crate::state::Cells;
 use crate::step::position::Position;
 
 /// A visit that is planned or settled: a node, and what it looks at.
-pub(crate) struct Env<'a> {
-    pub(crate) graph: &'a CompiledGraph,
-    pub(crate) at: &'a Activation,
-    pub(crate) context: EvalContext<'a>,
+pub struct Env<'a> {
+    /// The graph.
+    pub graph: &'a GraphTables,
+    /// The visit.
+    pub at: &'a Activation,
+    /// What its expressions look at.
+    pub context: EvalContext<'a>,
 }
 
 impl<'a> Env<'a> {
@@ -17,8 +20,8 @@ impl<'a> Env<'a> {
     ///
     /// How often the node's call was made again at its last visit is forgotten: each visit counts from the start (R136).
     #[inline(always)]
-    pub(crate) fn new(
-        graph: &'a CompiledGraph,
+    pub fn new(
+        graph: &'a GraphTables,
         position: &'a Position,
         state: &'a dyn Cells,
         at: &'a Activation,
@@ -35,8 +38,8 @@ impl<'a> Env<'a> {
 
     /// As [`Env::new`], for a node that asks for no visits.
     #[inline(always)]
-    pub(crate) fn plain(
-        graph: &'a CompiledGraph,
+    pub fn plain(
+        graph: &'a GraphTables,
         position: &'a Position,
         state: &'a dyn Cells,
         at: &'a Activation,

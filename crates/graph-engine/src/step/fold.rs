@@ -1,7 +1,7 @@
 //! Where a run stands behind a step.
 
 use crate::activation::{Activation, Change, TakenEdges};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::state::Cells;
 use crate::step::next::{Behind, follow};
 use crate::step::position::{OpenJoin, Position};
@@ -9,7 +9,7 @@ use crate::step::visited::{FoldError, SettledVisit, Way};
 
 /// A step that is computed and not committed. Nothing of it is seen anywhere before it is [taken](Candidate::take).
 #[derive(Debug)]
-pub(crate) struct Candidate {
+pub struct Candidate {
     behind: Behind,
 }
 
@@ -18,8 +18,8 @@ pub(crate) struct Candidate {
 /// # Errors
 ///
 /// If it does not take one of the writes, or the run cannot stand where the visits lead.
-pub(crate) fn fold<'v, 'c: 'v>(
-    graph: &CompiledGraph,
+pub fn fold<'v, 'c: 'v>(
+    graph: &GraphTables,
     base: &Position,
     state: Option<&dyn Cells>,
     visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
@@ -37,19 +37,19 @@ pub(crate) fn fold<'v, 'c: 'v>(
 
 impl Candidate {
     /// Returns what is visited in the next step, in the order of the paths; nothing where the run ends.
-    pub(crate) fn next(&self) -> &[Activation] {
+    pub fn next(&self) -> &[Activation] {
         &self.behind.frontier
     }
 
     /// Returns the joins that the step opened, or that branches came to in it, and that have not come themselves.
-    pub(crate) fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
+    pub fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
         self.behind.joins.iter().filter(|join| !base.joins.contains(join))
     }
 
     /// Moves the run behind the step, whose visits are the same again.
-    pub(crate) fn take<'v>(
+    pub fn take<'v>(
         self,
-        graph: &CompiledGraph,
+        graph: &GraphTables,
         position: &mut Position,
         visits: impl Iterator<Item = SettledVisit<'v>>,
     ) {
@@ -63,8 +63,8 @@ impl Candidate {
 /// As [`fold()`] and [`Candidate::take`], for one visit of a plain node that did not fail and called at most once: it has no
 /// memory. Returns whether it leads to one other node; if not, or if the state does not take what it writes, nothing is changed.
 #[inline]
-pub(crate) fn take_plain(
-    graph: &CompiledGraph,
+pub fn take_plain(
+    graph: &GraphTables,
     position: &mut Position,
     state: &mut dyn Cells,
     way: &Way,

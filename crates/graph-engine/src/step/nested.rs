@@ -1,5 +1,7 @@
 //! Runs inside runs: their ids, and what the run around them is told (R188).
 
+use crate::graph::{CompiledTool, GraphTables, tables};
+use crate::machine::Machine;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -8,20 +10,17 @@ use graph_model::name::{ItemId, RunId};
 use graph_model::program::Performer;
 use graph_model::secret::Mask;
 
-use crate::graph::{CompiledGraph, CompiledTool};
-use crate::machine::Machine;
-
 /// What a call of a graph says that may nest no deeper.
-pub(crate) const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
+pub const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
 
 /// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
-pub(crate) fn is_computed(tool: &CompiledTool) -> bool {
+pub fn is_computed(tool: &CompiledTool) -> bool {
     tool.by == Performer::Program && tool.id.is_none()
 }
 
 /// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
-pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
-    match machine.graph().tool(tool)? {
+pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
+    match tables(machine.graph()).tool(tool)? {
         row if row.by == Performer::Graph => machine.nested(tool),
         // A graph that cannot run begins no run.
         row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
@@ -30,7 +29,7 @@ pub(crate) fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) ->
 }
 
 /// Returns the id of the run that a call begins, the `call`th of its visit or item: the same each time it is made after a crash.
-pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId {
+pub fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId {
     let mut id = format!("{run}-{step}");
     if let Some(item) = item {
         id.push_str(&format!("_{item}"));
@@ -45,10 +44,10 @@ pub(crate) fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) ->
 }
 
 /// How many calls are tried where a run's id does not say which of them began it.
-pub(crate) const MOST_CALLS: u64 = 1000;
+pub const MOST_CALLS: u64 = 1000;
 
 /// Whether one of these calls, of a visit or item of `outer`, begins a run that is called `run`.
-pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, calls: RangeInclusive<u64>) -> bool {
+pub fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, calls: RangeInclusive<u64>) -> bool {
     let is = |call: u64| nested_id(outer, step, item, call).as_str() == run;
     let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
     let call = again.map_or(1, |again| again.saturating_add(1));
@@ -58,7 +57,7 @@ pub(crate) fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64
 
 /// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they
 /// do unless the two nest each other.
-pub(crate) fn is_told_secrets(outer: &CompiledGraph, tool: u16, inner: &CompiledGraph) -> bool {
+pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> bool {
     let known = match outer.settings.secrets.tools.get(&tool) {
         Some(Mask::Fields(fields)) => fields.get("output"),
         _ => None,
@@ -67,7 +66,7 @@ pub(crate) fn is_told_secrets(outer: &CompiledGraph, tool: u16, inner: &Compiled
 }
 
 /// Returns what a node is told whose run failed.
-pub(crate) fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
+pub fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
     match node {
         Some(node) => format!("{error} (node `{node}` of run `{run}`)"),
         None => error.to_owned(),

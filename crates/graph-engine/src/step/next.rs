@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, by_path, frames};
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
@@ -19,7 +19,7 @@ pub(super) struct Behind {
 
 /// Follows the ways of a step's visits.
 pub(super) fn follow<'v>(
-    graph: &CompiledGraph,
+    graph: &GraphTables,
     base: &Position,
     mut visits: impl Iterator<Item = SettledVisit<'v>>,
 ) -> Result<Behind, FoldError> {
@@ -61,7 +61,7 @@ pub(super) fn follow<'v>(
 
 /// The ways of a step that are followed.
 struct Ways<'g> {
-    graph: &'g CompiledGraph,
+    graph: &'g GraphTables,
     /// What is visited next, not yet numbered.
     alive: Vec<Activation>,
     joins: Vec<OpenJoin>,

@@ -8,69 +8,75 @@ use graph_model::value::Value;
 
 use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, frames};
 use crate::failure::{LastError, SuppressedError};
-use crate::graph::{CompiledGraph, Retries};
+use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
 use crate::step::visited::SettledVisit;
 
 /// Where a run stands between two steps, besides its state. Nothing of it changes while a step is at work.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Position {
+pub struct Position {
     /// How many nodes were visited.
-    pub(crate) steps: u64,
+    pub steps: u64,
     /// How many activations were made. The next one gets the number behind it.
-    pub(crate) made: u64,
+    pub made: u64,
     /// The node that was visited last; before the first visit, the one that it begins with.
-    pub(crate) last: u16,
+    pub last: u16,
     /// What is to be visited next, in the order of the paths.
-    pub(crate) frontier: Vec<Activation>,
+    pub frontier: Vec<Activation>,
     /// Activations that wait for something from outside. They are not visited, and what they can still reach waits for them.
-    pub(crate) parked: Vec<Activation>,
+    pub parked: Vec<Activation>,
     /// The joins that branches have arrived at or will, in the order of their fan-outs.
-    pub(crate) joins: Vec<OpenJoin>,
+    pub joins: Vec<OpenJoin>,
     /// What is remembered outside all branches.
-    pub(crate) root: Memory,
+    pub root: Memory,
     /// What is remembered of each branch, where there is something.
-    pub(crate) branches: BTreeMap<BranchKey, Branch>,
-    pub(crate) suppressed: Vec<SuppressedError>,
+    pub branches: BTreeMap<BranchKey, Branch>,
+    /// The failures that the run continued after.
+    pub suppressed: Vec<SuppressedError>,
     /// How many steps the run may take, where a hook or the caller allowed another number than the graph does.
-    pub(crate) limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 /// A join that has not come yet, of one visit of its fan-out.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OpenJoin {
-    pub(crate) node: u16,
-    pub(crate) fan: Arc<Fan>,
+pub struct OpenJoin {
+    /// The node.
+    pub node: u16,
+    /// The visit that fanned out.
+    pub fan: Arc<Fan>,
     /// The visits that led to it, and the branch of the fan-out that each was in.
-    pub(crate) arrived: Vec<Arrival>,
+    pub arrived: Vec<Arrival>,
 }
 
 /// What is remembered of a branch.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Branch {
-    pub(crate) frame: Arc<Frame>,
+pub struct Branch {
+    /// The branch.
+    pub frame: Arc<Frame>,
     /// The number of the visit that failed last.
-    pub(crate) failed_at: u64,
-    pub(crate) memory: Memory,
+    pub failed_at: u64,
+    /// What is remembered of it.
+    pub memory: Memory,
 }
 
 /// What a run remembers of its visits: of all of them, or of those in one branch.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Memory {
-    pub(crate) last_error: Option<LastError>,
+pub struct Memory {
+    /// The last failure.
+    pub last_error: Option<LastError>,
     /// How often the call of each node was made again at its last visit.
-    pub(crate) retries: Retries,
+    pub retries: Retries,
     /// How often each node was visited; empty where no node asks.
-    pub(crate) visits: BTreeMap<u16, u64>,
+    pub visits: BTreeMap<u16, u64>,
     /// What the last visit returned of each node that asks.
-    pub(crate) previous: HashMap<u16, Value>,
+    pub previous: HashMap<u16, Value>,
 }
 
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
 
 impl Position {
     /// Where a run stands that is about to begin.
-    pub(crate) fn new(graph: &CompiledGraph) -> Self {
+    pub fn new(graph: &GraphTables) -> Self {
         Self {
             steps: 0,
             made: 1,
@@ -86,7 +92,7 @@ impl Position {
     }
 
     /// Leaves nothing to be visited next but one node.
-    pub(crate) fn stand_at(&mut self, node: u16) {
+    pub fn stand_at(&mut self, node: u16) {
         let known = self.frontier.drain(..).find(|at| at.node == node);
         if known.is_none() {
             self.joins.clear();
@@ -98,7 +104,7 @@ impl Position {
 
     /// Returns what is remembered where an activation stands.
     #[inline(always)]
-    pub(crate) fn memory(&self, at: &Activation) -> &Memory {
+    pub fn memory(&self, at: &Activation) -> &Memory {
         match &at.frame {
             None => &self.root,
             Some(frame) => self.memory_of(frame),
@@ -136,7 +142,7 @@ impl Position {
 
     /// Returns the last failure that an activation sees: that of its own branch, or else of the branches around it.
     #[inline(always)]
-    pub(crate) fn last_error(&self, at: &Activation) -> Option<&LastError> {
+    pub fn last_error(&self, at: &Activation) -> Option<&LastError> {
         match &at.frame {
             None => self.root.last_error.as_ref(),
             Some(_) => self.last_error_in(at),
@@ -150,7 +156,7 @@ impl Position {
     }
 
     /// Returns what holds while a node is visited: how often its call was made again at its last visit is forgotten (R136).
-    pub(crate) fn visiting(&self, node: &str) -> Cow<'_, Self> {
+    pub fn visiting(&self, node: &str) -> Cow<'_, Self> {
         if !self.root.retries.contains_key(node) {
             return Cow::Borrowed(self);
         }
@@ -160,12 +166,12 @@ impl Position {
     }
 
     /// Returns how a run ends that ends here with a result.
-    pub(crate) fn status_at_end(&self) -> Status {
+    pub fn status_at_end(&self) -> Status {
         if self.suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors }
     }
 
     /// Takes a visit into account that is committed.
-    pub(super) fn take(&mut self, graph: &CompiledGraph, visited: &SettledVisit<'_>) {
+    pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
         self.steps += 1;
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
@@ -185,7 +191,7 @@ impl Position {
 
     /// Takes into account how often a visit of a node made its call again, whether or not that helped (R136).
     #[inline]
-    pub(super) fn retried(&mut self, graph: &CompiledGraph, at: &Activation, calls: u64) {
+    pub(super) fn retried(&mut self, graph: &GraphTables, at: &Activation, calls: u64) {
         if calls > 1 {
             let name = graph.node(at.node).name.clone();
             self.memory_mut(at.frame.as_ref()).retries.insert(name, Value::from(calls - 1));

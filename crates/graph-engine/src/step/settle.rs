@@ -9,7 +9,7 @@ use crate::step::context::Env;
 use crate::step::visited::Way;
 
 /// What came of what a node asked for.
-pub(crate) enum Outcome<'a> {
+pub enum Outcome<'a> {
     /// Nothing was called.
     None,
     /// The tool returned.
@@ -23,7 +23,7 @@ pub(crate) enum Outcome<'a> {
 
 impl<'a> Outcome<'a> {
     /// What came of what a node asks for: `result` of one call, `results` of those for a list, or the failure of them.
-    pub(crate) fn of(asks: Asks, failure: Option<&'a Failure>, result: View<'a>, results: &'a mut Vec<Value>) -> Self {
+    pub fn of(asks: Asks, failure: Option<&'a Failure>, result: View<'a>, results: &'a mut Vec<Value>) -> Self {
         match (failure, asks) {
             (Some(failure), _) => Self::Failed(failure, results),
             (None, Asks::Each { .. }) => Self::Each(results),
@@ -34,28 +34,29 @@ impl<'a> Outcome<'a> {
 }
 
 /// What is known of the calls of a visit besides their outcome.
-pub(crate) struct Facts<'a> {
+pub struct Facts<'a> {
     /// How often the tool was called.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Whether a hook ended the run after the failure.
-    pub(crate) is_ended: bool,
+    pub is_ended: bool,
     /// Cuts secrets out of a failure that the node comes to by itself.
-    pub(crate) scrub: &'a dyn Fn(&mut Failure),
+    pub scrub: &'a dyn Fn(&mut Failure),
 }
 
 impl Facts<'static> {
     /// The facts of a visit without secrets that made so many calls.
-    pub(crate) fn of(calls: u64) -> Self {
+    pub fn of(calls: u64) -> Self {
         Self { calls, is_ended: false, scrub: &|_| {} }
     }
 }
 
 /// What a visit comes to. What it writes is in the list of changes that is given to [`settle()`].
 #[derive(Debug)]
-pub(crate) struct Settled {
-    pub(crate) way: Way,
+pub struct Settled {
+    /// Where the visit leads.
+    pub way: Way,
     /// The failure of a node that could not use what its calls returned.
-    pub(crate) unfit: Option<Box<Failure>>,
+    pub unfit: Option<Box<Failure>>,
 }
 
 /// Computes what a visit writes, into `changes`, and where it leads.
@@ -63,7 +64,7 @@ pub(crate) struct Settled {
 /// A node that cannot use what its calls returned fails, and that failure is routed as any other: nothing of what the node would
 /// have written is left, and what a foreach collected is as it was.
 #[inline]
-pub(crate) fn settle(
+pub fn settle(
     env: &Env<'_>,
     outcome: Outcome<'_>,
     facts: &Facts<'_>,
@@ -214,7 +215,7 @@ fn route_failure(
 }
 
 /// Returns what a foreach says of the items that failed: `message` is why the first did, at `index`, of `count`.
-pub(crate) fn items_failed(index: u64, message: &str, count: usize) -> String {
+pub fn items_failed(index: u64, message: &str, count: usize) -> String {
     let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
     format!("item {index}: {message}{others}")
 }

@@ -3,13 +3,13 @@
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Value, View};
 
-use crate::graph::CompiledGraph;
+use crate::graph::GraphTables;
 use crate::state::Cells;
 use crate::step::position::Position;
 use crate::vault::hidden;
 
 /// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
-pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Position) -> Value {
+pub fn state_value(code: &GraphTables, state: &dyn Cells, position: &Position) -> Value {
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
     map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
@@ -26,14 +26,15 @@ pub(crate) fn state_value(code: &CompiledGraph, state: &dyn Cells, position: &Po
     Value::Object(map)
 }
 
-pub(crate) fn keys<'s>(code: &'s CompiledGraph, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
+/// Returns the keys that are set, in the order of the graph.
+pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
     let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
     set.map(|(index, key)| (key.name.clone(), state.get(index)))
 }
 
 /// Returns what the hooks of an event see.
-pub(crate) fn told<const N: usize>(
-    code: &CompiledGraph,
+pub fn told<const N: usize>(
+    code: &GraphTables,
     state: &dyn Cells,
     position: &Position,
     values: [(&'static str, Value); N],
@@ -53,7 +54,7 @@ pub(crate) fn told<const N: usize>(
 }
 
 /// Returns what the hooks see of a run at its limit.
-pub(crate) fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
+pub fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
     [
         ("limit_code", Value::from("max_steps_exceeded")),
         ("current_value", Value::from(taken)),

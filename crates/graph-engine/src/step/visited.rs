@@ -6,13 +6,14 @@ use graph_model::value::{Mismatch, Value, View};
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::ItemFailure;
-use crate::graph::{CompiledGraph, CompiledNode};
+use crate::graph::{CompiledNode, GraphTables};
 
 /// Where a visit leads.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Way {
+pub enum Way {
     /// Along the node's own edges (R89).
     Along {
+        /// Which.
         edges: TakenEdges,
         /// Whether it failed and goes on all the same (R125).
         suppressed: bool,
@@ -31,7 +32,7 @@ impl Default for Way {
 
 impl Way {
     /// Returns the edges that were taken.
-    pub(crate) fn edges(&self) -> &TakenEdges {
+    pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
             Self::OnError(_) | Self::Fatal => &TakenEdges::None,
@@ -39,12 +40,12 @@ impl Way {
     }
 
     /// Returns the edge that was taken, if it is one.
-    pub(crate) fn edge(&self) -> Option<u16> {
+    pub fn edge(&self) -> Option<u16> {
         self.edges().one()
     }
 
     /// Returns the list that it goes over, if it is one.
-    pub(crate) fn list(&self) -> Option<&[Value]> {
+    pub fn list(&self) -> Option<&[Value]> {
         match self.edges() {
             TakenEdges::Over(list) => Some(list),
             TakenEdges::None | TakenEdges::One(_) | TakenEdges::Many(_) => None,
@@ -52,7 +53,7 @@ impl Way {
     }
 
     /// Returns the node that is visited next, if it is one that hooks are told of: of several they are told of none.
-    pub(crate) fn next(&self, graph: &CompiledGraph, at: &Activation) -> Option<u16> {
+    pub fn next(&self, graph: &GraphTables, at: &Activation) -> Option<u16> {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
             Self::OnError(target) => Some(*target),
@@ -60,28 +61,33 @@ impl Way {
         }
     }
 
-    pub(crate) fn is_suppressed(&self) -> bool {
+    /// Whether it leads along its own edges although it failed.
+    pub fn is_suppressed(&self) -> bool {
         matches!(self, Self::Along { suppressed: true, .. })
     }
 
-    pub(crate) fn is_fatal(&self) -> bool {
+    /// Whether the run ends with its failure.
+    pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Fatal)
     }
 }
 
 /// A visit that was made or is recorded, as far as it decides where the run stands behind it.
-pub(crate) struct SettledVisit<'v> {
-    pub(crate) at: &'v Activation,
+pub struct SettledVisit<'v> {
+    /// The activation that was visited.
+    pub at: &'v Activation,
     /// How often its tool was called.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Why it failed.
-    pub(crate) error: Option<&'v str>,
+    pub error: Option<&'v str>,
     /// The items of a foreach that failed.
-    pub(crate) items: &'v [ItemFailure],
-    pub(crate) way: &'v Way,
+    pub items: &'v [ItemFailure],
+    /// Where it leads.
+    pub way: &'v Way,
     /// What its tool returned.
-    pub(crate) returned: View<'v>,
-    pub(crate) changes: &'v [Change],
+    pub returned: View<'v>,
+    /// What it wrote.
+    pub changes: &'v [Change],
 }
 
 impl SettledVisit<'_> {
@@ -98,26 +104,45 @@ impl SettledVisit<'_> {
 }
 
 /// What the end of a run says before why it cannot go on where its ways lead.
-pub(crate) const NO_WAY: &str = "the run cannot go on here: ";
+pub const NO_WAY: &str = "the run cannot go on here: ";
 
 /// Why a step cannot be committed.
 #[derive(Debug)]
-pub(crate) enum FoldError {
+pub enum FoldError {
     /// The state does not take what a node wrote.
-    Misfit { node: u16, key: usize, mismatch: Mismatch },
+    Misfit {
+        /// The node that wrote it.
+        node: u16,
+        /// The key's index.
+        key: usize,
+        /// What is wrong with the value.
+        mismatch: Mismatch,
+    },
     /// A node of the next step would be visited twice in one branch.
-    Twice { node: u16 },
+    Twice {
+        /// The node.
+        node: u16,
+    },
     /// A way leads to a join from outside of its fan-out.
-    Outside { node: u16 },
+    Outside {
+        /// The join.
+        node: u16,
+    },
     /// A join waits for what can never come.
-    Stuck { node: u16 },
+    Stuck {
+        /// The join.
+        node: u16,
+    },
     /// The run returned while other activations were alive.
-    Alive { node: u16 },
+    Alive {
+        /// The node that ended the run.
+        node: u16,
+    },
 }
 
 impl FoldError {
     /// Returns the node that it is about.
-    pub(crate) fn node(&self) -> u16 {
+    pub fn node(&self) -> u16 {
         match self {
             Self::Misfit { node, .. }
             | Self::Twice { node }
@@ -141,7 +166,7 @@ impl fmt::Display for FoldError {
 }
 
 /// Whether a text is what is said of a run that cannot stand where its ways lead.
-pub(crate) fn is_no_way(error: &str) -> bool {
+pub fn is_no_way(error: &str) -> bool {
     let all = [
         FoldError::Twice { node: 0 },
         FoldError::Outside { node: 0 },

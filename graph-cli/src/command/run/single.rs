@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use graph_model::number::read_json;
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{Map, Options, Runtime, Single, SingleError, Value};
+use graph_runtime::{Map, Options, Runtime, Single, SingleError, StepOnce, Value};
 
 use super::authority::Authority;
 use super::{Beginning, PROBLEMS, RunArguments, RunCommandFailure, RunReport, UNDONE, USAGE, unstarted};

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
+use graph_engine::record::Visit;
 use graph_model::program::{Body, Edge, Program};
-
-use crate::record::Visit;
 
 /// The edges of a graph, node by node.
 ///

@@ -5,6 +5,19 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use graph_engine::activation::Activation;
+use graph_engine::admission::{granted, required_environment};
+use graph_engine::call::Parent;
+use graph_engine::graph::{Notes, Now, tables};
+use graph_engine::lane::Request;
+use graph_engine::machine::Machine;
+use graph_engine::past::Past;
+use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, Verified, Visit};
+use graph_engine::step::{
+    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
+};
+use graph_engine::store::{Store, StoreError};
+use graph_engine::{SealKey, Status};
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, RETRIES};
@@ -13,24 +26,10 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
-use crate::activation::Activation;
-use crate::admission::{granted, required_environment};
 use crate::audit::dated::Dated;
 use crate::audit::failures::{run_inside, says_ended};
 use crate::audit::prove::{Audit, Proven, prove};
 use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, is_result, misfit};
-use crate::call::Parent;
-use crate::graph::{Notes, Now};
-use crate::lane::Request;
-use crate::machine::Machine;
-use crate::past::Past;
-use crate::record::{End, JournalError, Sealed, SnapshotDraft, Verified, Visit};
-use crate::seal::SealKey;
-use crate::status::Status;
-use crate::step::{
-    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
-};
-use crate::store::{Store, StoreError};
 
 /// Why a run and the runs inside it are not proven.
 #[derive(Debug, thiserror::Error)]
@@ -321,7 +320,7 @@ impl Replayer<'_> {
         };
         let blank = CallInside {
             seq,
-            parent: Parent { run: self.run.clone(), step, node: node.name.clone(), item: None },
+            parent: Parent::new(self.run.clone(), step, node.name.clone(), None),
             tool: called,
             id: None,
             attempts: visit.map(|visit| visit.calls.max(1)),
@@ -516,7 +515,7 @@ impl CallInside {
     /// Whether a call can fail before its run begins where the next one begins a run.
     fn may_miss(&self, inner: &dyn Machine) -> bool {
         // Calls that ask for the time may be refused at one and not at another.
-        let is_same = self.inputs.is_some() && inner.graph().settings.secrets.is_empty();
+        let is_same = self.inputs.is_some() && tables(inner.graph()).settings.secrets.is_empty();
         !is_same || !self.is_first_session() || self.may_time_out || !required_environment(inner).is_empty()
     }
 
@@ -658,7 +657,7 @@ impl CallInside {
         };
         let id = &run.audit.run;
         let is_done = is_result(run.audit.status);
-        let may_hide = !outer.graph().settings.secrets.is_empty();
+        let may_hide = !tables(outer.graph()).settings.secrets.is_empty();
         match &self.said {
             SaidInside::Nothing => self.ends_with(inner, run, may_hide),
             SaidInside::Result(_) | SaidInside::Success if !is_done => {
@@ -668,7 +667,7 @@ impl CallInside {
             SaidInside::Result(said) => {
                 // Without the key of its secrets, nothing of it was computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
-                let is_plain = is_told_secrets(outer.graph(), self.tool, inner.graph());
+                let is_plain = is_told_secrets(tables(outer.graph()), self.tool, tables(inner.graph()));
                 let result = ended.result(id, is_plain);
                 if agree(said, &result, may_hide) {
                     Ok(())

@@ -4,6 +4,20 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::SystemTime;
 
+use graph_engine::activation::{Activation, Change};
+use graph_engine::failure::{Category, Failure, ItemFailure};
+use graph_engine::graph::{GraphTables, Notes, Now, tables};
+use graph_engine::lane::Request;
+use graph_engine::machine::Machine;
+use graph_engine::past::{Past, opened};
+use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, Visit};
+use graph_engine::state::Cells;
+use graph_engine::step::{
+    Env, Facts, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold, items_failed,
+    output, plan, plan_item, settle,
+};
+use graph_engine::vault::hidden;
+use graph_engine::{SealKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
 use graph_model::secret::{HIDDEN, Mask};
@@ -11,23 +25,8 @@ use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View, canonical_json};
 
-use crate::activation::{Activation, Change};
 use crate::audit::audit;
-use crate::failure::{Category, Failure, ItemFailure};
-use crate::graph::{CompiledGraph, Notes, Now};
-use crate::lane::Request;
-use crate::machine::Machine;
-use crate::past::{Past, opened};
-use crate::record::{End, JournalError, Sealed, Visit};
-use crate::seal::SealKey;
-use crate::state::Cells;
-use crate::status::Status;
-use crate::step::{
-    Env, Facts, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold, items_failed,
-    output, plan, plan_item, settle,
-};
 use crate::travel::{Difference, TravelError, differences};
-use crate::vault::hidden;
 
 /// How a run would have gone under another graph.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,16 +178,18 @@ pub fn replay(
         return Err(TravelError::Sealed(past.start.seal.clone()));
     };
     // Where a fork begins, both begin.
-    let begun = past.start.from.is_some().then(|| {
-        crate::record::SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
-    });
+    let begun = past
+        .start
+        .from
+        .is_some()
+        .then(|| SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned());
     let recorded = RecordedCalls::read(&mut past)?;
     let Past { start, resumed, end, limit: last_limit, .. } = past;
     let granted: Vec<Grants> =
         std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
     let (inputs, limit) = (start.inputs, start.limit);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
-    let code = changed.graph();
+    let code = tables(changed.graph());
     let mut position = Position::new(code);
     position.limit = limit.map(u64::from);
     let state = opened(changed, inputs).and_then(|mut state| {
@@ -205,10 +206,10 @@ pub fn replay(
             return Ok(replay);
         }
     };
-    let hides = !code.settings.secrets.is_empty() || !original.graph().settings.secrets.is_empty();
+    let hides = !code.settings.secrets.is_empty() || !tables(original.graph()).settings.secrets.is_empty();
     let mut walk = ChangedRun {
         code,
-        original: original.graph(),
+        original: tables(original.graph()),
         state,
         position,
         recorded,
@@ -353,7 +354,7 @@ fn failure_of(visit: &Visit, message: &str) -> Failure {
 }
 
 /// Returns a call's tool, and its arguments by their names.
-fn told(code: &CompiledGraph, mut request: Request) -> (String, Value) {
+fn told(code: &GraphTables, mut request: Request) -> (String, Value) {
     let tool = code.tool(request.tool);
     let id = request.id.as_ref().or(tool.and_then(|tool| tool.id.as_ref()));
     let tool_name = id.map(ToString::to_string).unwrap_or_default();
@@ -380,8 +381,8 @@ enum Halt {
 
 /// A run under the changed graph.
 struct ChangedRun<'m> {
-    code: &'m CompiledGraph,
-    original: &'m CompiledGraph,
+    code: &'m GraphTables,
+    original: &'m GraphTables,
     state: Box<dyn Cells>,
     position: Position,
     recorded: RecordedCalls,
@@ -560,7 +561,7 @@ impl ChangedRun<'_> {
         {
             found.push(Departure::Fails(error.clone()));
         }
-        let shown = |code: &CompiledGraph, key: &str, value: Option<&Value>| {
+        let shown = |code: &GraphTables, key: &str, value: Option<&Value>| {
             let mask: Option<&Mask> = code.settings.secrets.keys.get(key);
             value.map(|value| hidden(mask, value.clone()))
         };
@@ -605,7 +606,8 @@ impl ChangedRun<'_> {
             }
             _ => Value::Null,
         };
-        let mut visit = Visit { step: activation.number, node: node.name.clone(), ..Visit::default() };
+        let mut visit = Visit::default();
+        (visit.step, visit.node) = (activation.number, node.name.clone());
         // AnsweredCall as often as it was, if it is the same call.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
@@ -668,7 +670,7 @@ impl ChangedRun<'_> {
                 RecordedAnswer::Result(value) => value,
                 RecordedAnswer::Failure(failure, value) => {
                     let value = value.unwrap_or_else(|| View::Object(&failure).to_value());
-                    answered.items.push(ItemFailure { item: index, error: failure.message });
+                    answered.items.push(ItemFailure::new(index, failure.message));
                     value
                 }
                 RecordedAnswer::Unknown => {

@@ -5,27 +5,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::SystemTime;
 
+use graph_engine::Status;
+use graph_engine::activation::{Activation, path};
+use graph_engine::admission::initialise;
+use graph_engine::call::Parent;
+use graph_engine::engine::Ended;
+use graph_engine::graph::{Asks, GraphTables, tables};
+use graph_engine::hooks::Control;
+use graph_engine::lane::{Lane, Request};
+use graph_engine::machine::Machine;
+use graph_engine::past::position_of;
+use graph_engine::record::{
+    Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
+};
+use graph_engine::state::Cells;
+use graph_engine::step::{Position, Way, denied, state_value};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::INTERNAL;
 use graph_model::value::Value;
 
-use crate::activation::{Activation, path};
-use crate::admission::initialise;
 use crate::audit::dated::Dated;
-use crate::call::Parent;
-use crate::engine::Ended;
-use crate::graph::{Asks, CompiledGraph};
-use crate::hooks::Control;
-use crate::lane::{Lane, Request};
-use crate::machine::Machine;
-use crate::past::position_of;
-use crate::record::{
-    Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
-};
-use crate::state::Cells;
-use crate::status::Status;
-use crate::step::{Position, Way, denied, state_value};
 
 /// What a run came to that ended without a result.
 pub(super) struct Lost {
@@ -117,7 +117,7 @@ pub(super) enum Before {
 /// A run that is walked again, along its journal.
 pub(super) struct Replayer<'m> {
     pub(super) machine: &'m dyn Machine,
-    pub(super) code: &'m CompiledGraph,
+    pub(super) code: &'m GraphTables,
     /// None where its values are sealed, and so nothing can be computed from them.
     pub(super) state: Option<Box<dyn Cells>>,
     /// Where results are tried, whether a tool can have returned them.
@@ -161,7 +161,7 @@ impl<'m> Replayer<'m> {
         is_recomputed: bool,
         looks_inside: bool,
     ) -> Result<Self, JournalError> {
-        let code = machine.graph();
+        let code = tables(machine.graph());
         let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
         let mut position = Position::new(code);
         position.limit = start.limit.map(u64::from);
@@ -240,6 +240,7 @@ impl<'m> Replayer<'m> {
             Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
             Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
             Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
+            _ => return Err("it is of a kind that the engine does not write".to_owned()),
         };
         Ok(())
     }
@@ -516,7 +517,7 @@ pub(super) const ELSEWHERE: &str = "it says that the run stands elsewhere than w
 /// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
 /// asks for them.
 pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String> {
-    let code = machine.graph();
+    let code = tables(machine.graph());
     let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
     if let Some(missing) = code.settings.required.iter().find(|name| !given(name)) {
         return Err(format!("the input `{missing}` is missing"));
@@ -528,7 +529,7 @@ pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cel
     }
     // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
     if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
-        crate::schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
+        graph_engine::schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
     }
     initialise(code, &mut *state).map_err(|error| error.to_string())?;
     Ok(state)

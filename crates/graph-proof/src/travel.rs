@@ -6,18 +6,16 @@
 mod fork;
 mod replay;
 
+use graph_engine::failure::SuppressedError;
+use graph_engine::machine::Machine;
+use graph_engine::past::Past;
+use graph_engine::record::{Entry, JournalError, Record, Sealed, Verified, Visit};
+use graph_engine::{SealKey, Status};
 use graph_model::name::RunId;
 use graph_model::signature::PublicKey;
 use graph_model::value::Value;
 
-use crate::failure::SuppressedError;
-use crate::machine::Machine;
-use crate::past::Past;
-use crate::record::{Entry, JournalError, Record, Sealed, Verified, Visit};
-use crate::seal::SealKey;
-use crate::status::Status;
-
-pub use fork::{Fork, ForkError};
+pub use fork::{Fork, ForkError, ForkRun};
 pub use replay::{Departure, Deviation, Replay, Stopped, replay};
 
 /// Why a run cannot be looked at.
@@ -123,7 +121,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
         status: Status::Running,
         error: None,
     }];
-    for record in (1..verified.len()).filter_map(|at| verified.record(at)) {
+    for record in (1..verified.count()).filter_map(|at| verified.record(at)) {
         let Record { seq, at, entry, .. } = record?;
         let Some(last) = all.last_mut() else { continue };
         match entry {
@@ -153,7 +151,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
             }
             Entry::Resume(_) => (last.status, last.error) = (Status::Running, None),
             Entry::End(end) => (last.status, last.error) = (end.status, end.error),
-            Entry::Start(_) | Entry::Calls(_) | Entry::Snapshot(_) => {}
+            _ => {}
         }
     }
     Ok(all)

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
+use graph_engine::engine::visit_once;
+use graph_engine::failure::{Failure, LastError};
+use graph_engine::graph::{GraphTables, tables};
+use graph_engine::machine::Machine;
+use graph_engine::past::{Past, Seen, opened};
+use graph_engine::runtime::services;
+use graph_engine::state::Cells;
+use graph_engine::step::Position;
+use graph_engine::store::StoreError;
+use graph_engine::{BoxFuture, Options, RunError, Runtime, StartError, Status};
+use graph_model::capability::Grants;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{AsView, Map, Mismatch, Value};
 
-use crate::error::{RunError, StartError};
-use crate::failure::{Failure, LastError};
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::past::{Past, Seen, opened};
-use crate::runtime::{Options, Runtime};
-use crate::services::RuntimeServices;
-use crate::state::Cells;
-use crate::status::Status;
-use crate::step::Position;
-use crate::store::StoreError;
 use crate::travel::{TravelError, go_to};
 
 /// Which node is executed, and with what.
@@ -129,137 +129,133 @@ pub enum SingleError {
     Run(#[from] RunError),
 }
 
-impl Runtime {
+/// Executes single nodes.
+pub trait StepOnce {
     /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). The node's retries count, and
     /// the runs inside it; nothing is written down of any of it, and no hooks are told that a run began, went on or ended.
     ///
     /// # Errors
     ///
     /// If there is no such node, or the graph cannot run with these inputs.
-    pub async fn step_once(
+    fn step_once(
         &self,
         machine: Arc<dyn Machine>,
         inputs: Value,
         single: Single,
-    ) -> Result<Stepped, SingleError> {
-        let run = match &single.options.run {
-            Some(run) => run.clone(),
-            None => self.inner.new_id(machine.graph())?,
-        };
-        self.step(machine, &run, inputs, None, single).await
-    }
+    ) -> BoxFuture<'_, Result<Stepped, SingleError>>;
 
-    /// As [`Runtime::step_once`], with the state of a run in the store as it stands now. That run is only read: not a byte of it
-    /// changes, and who is at work on it is not disturbed (R266).
+    /// As [`step_once`](Self::step_once), with the state of a run in the store as it stands now. That run is only read: not a byte of
+    /// it changes, and who is at work on it is not disturbed (R266).
     ///
     /// # Errors
     ///
-    /// As [`Runtime::step_once`]; and if there is no such run, or it is another graph's.
-    pub async fn step_once_in(
-        &self,
+    /// As [`step_once`](Self::step_once); and if there is no such run, or it is another graph's.
+    fn step_once_in<'a>(
+        &'a self,
         machine: Arc<dyn Machine>,
-        run: &RunId,
-        mut single: Single,
-    ) -> Result<Stepped, SingleError> {
-        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SingleError::NoStore) };
-        let travel = |reason| SingleError::Travel { run: run.clone(), reason };
-        let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
-        let past = Past::open(&*machine, run, &records, &key.public(), self.inner.seal.as_ref());
-        let mut past = past.map_err(|error| travel(error.into()))?;
-        go_to(&mut past, None).map_err(travel)?;
-        let Past { position, seen, start, .. } = past;
-        let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
-        // What the run's first caller did not let it use, the step may not either.
-        if let Some(capabilities) = start.capabilities {
-            let own = graph_model::capability::Grants::new(capabilities);
-            single.options.capabilities =
-                Some(single.options.capabilities.map_or_else(|| own.clone(), |given| given.narrowed(&own)));
-        }
-        single.options.depth = single.options.depth.into_iter().chain(start.depth).min();
-        let inputs = state.inputs().to_plain_value();
-        self.step(Arc::clone(&machine), run, inputs, Some((state, position)), single).await
-    }
-
-    async fn step(
-        &self,
-        machine: Arc<dyn Machine>,
-        origin: &RunId,
-        inputs: Value,
-        stands: Option<(Box<dyn Cells>, Position)>,
+        run: &'a RunId,
         single: Single,
-    ) -> Result<Stepped, SingleError> {
-        let code = machine.graph();
-        let Single { node, mut inject, options } = single;
-        let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
-        let run = step_id(origin);
-        let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
-        let runtime = self.unkept();
-        let engine =
-            runtime.inner.begin(runtime.begin_with(run.clone(), options), Arc::clone(&machine), inputs).await?;
-        let mut engine = engine.not_new();
-        let standing = engine.standing();
-        if let Some((state, position)) = stands {
-            // The inputs are those that were just checked; the keys are the run's.
-            let inputs = standing.state.inputs().to_plain_value();
-            let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
-            standing.state = opened(&*machine, inputs).map_err(misfit)?;
-            for key in 0..code.keys.len() {
-                let value = state.get(key).to_plain_value();
-                let name = || code.keys[key].name.clone();
-                standing.state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
-            }
-            standing.position = position;
-        }
-        overlay(code, &mut standing.state, &mut standing.position, inject)?;
-        standing.position.stand_at(at);
-        if let Some(vault) = &engine.vault {
-            for (index, key) in code.keys.iter().enumerate() {
-                vault.learn(
-                    code.settings.secrets.keys.get(&key.name),
-                    &engine.standing.state.get(index).to_plain_value(),
-                );
-            }
-        }
-        let done = engine.single().await?;
-        Ok(Stepped {
-            run,
-            success: done.failure.is_none(),
-            status: done.status,
-            state: done.state,
-            executed_node: done.node,
-            next_node: done.next,
-            step_count: done.steps,
-            output: done.output,
-            failure: done.failure,
+    ) -> BoxFuture<'a, Result<Stepped, SingleError>>;
+}
+
+impl StepOnce for Runtime {
+    fn step_once(
+        &self,
+        machine: Arc<dyn Machine>,
+        inputs: Value,
+        single: Single,
+    ) -> BoxFuture<'_, Result<Stepped, SingleError>> {
+        Box::pin(async move {
+            let run = match &single.options.run {
+                Some(run) => run.clone(),
+                None => services(self).new_id(tables(machine.graph()))?,
+            };
+            step(self, machine, &run, inputs, None, single).await
         })
     }
 
-    /// Returns the same runtime without its store: what it does leaves nothing behind, nor do the runs inside.
-    fn unkept(&self) -> Self {
-        let inner = &self.inner;
-        let inner = RuntimeServices {
-            store: None,
-            key: None,
-            seal: inner.seal.clone(),
-            grants: inner.grants.clone(),
-            clock: Arc::clone(&inner.clock),
-            observers: inner.observers.clone(),
-            hooks: inner.hooks.clone(),
-            classifier: inner.classifier.clone(),
-            items: inner.items.clone(),
-            threads: inner.threads.clone(),
-            cache: None,
-            keeps_history: false,
-            tool_settings: inner.tool_settings.clone(),
-            gate: Arc::clone(&inner.gate),
-        };
-        Self { inner: Arc::new(inner) }
+    fn step_once_in<'a>(
+        &'a self,
+        machine: Arc<dyn Machine>,
+        run: &'a RunId,
+        single: Single,
+    ) -> BoxFuture<'a, Result<Stepped, SingleError>> {
+        Box::pin(step_in(self, machine, run, single))
     }
+}
+
+async fn step_in(
+    runtime: &Runtime,
+    machine: Arc<dyn Machine>,
+    run: &RunId,
+    mut single: Single,
+) -> Result<Stepped, SingleError> {
+    let services = services(runtime);
+    let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(SingleError::NoStore) };
+    let travel = |reason| SingleError::Travel { run: run.clone(), reason };
+    let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
+    let past = Past::open(&*machine, run, &records, &key.public(), services.seal.as_ref());
+    let mut past = past.map_err(|error| travel(error.into()))?;
+    go_to(&mut past, None).map_err(travel)?;
+    let Past { position, seen, start, .. } = past;
+    let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
+    // What the run's first caller did not let it use, the step may not either.
+    if let Some(capabilities) = start.capabilities {
+        let own = Grants::new(capabilities);
+        single.options.capabilities =
+            Some(single.options.capabilities.map_or_else(|| own.clone(), |given| given.narrowed(&own)));
+    }
+    single.options.depth = single.options.depth.into_iter().chain(start.depth).min();
+    let inputs = state.inputs().to_plain_value();
+    step(runtime, Arc::clone(&machine), run, inputs, Some((state, position)), single).await
+}
+
+async fn step(
+    runtime: &Runtime,
+    machine: Arc<dyn Machine>,
+    origin: &RunId,
+    inputs: Value,
+    stands: Option<(Box<dyn Cells>, Position)>,
+    single: Single,
+) -> Result<Stepped, SingleError> {
+    let code = tables(machine.graph());
+    let Single { node, mut inject, options } = single;
+    let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
+    let run = step_id(origin);
+    let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
+    let place = |state: &mut Box<dyn Cells>, position: &mut Position| {
+        if let Some((stood, at)) = stands {
+            // The inputs are those that were just checked; the keys are the run's.
+            let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
+            *state = opened(&*machine, state.inputs().to_plain_value()).map_err(misfit)?;
+            for key in 0..code.keys.len() {
+                let value = stood.get(key).to_plain_value();
+                let name = || code.keys[key].name.clone();
+                state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
+            }
+            *position = at;
+        }
+        overlay(code, state, position, inject)?;
+        position.stand_at(at);
+        Ok::<_, SingleError>(())
+    };
+    let done = visit_once(runtime, Arc::clone(&machine), (run.clone(), options, inputs), place).await?;
+    Ok(Stepped {
+        run,
+        success: done.failure.is_none(),
+        status: done.status,
+        state: done.state,
+        executed_node: done.node,
+        next_node: done.next,
+        step_count: done.steps,
+        output: done.output,
+        failure: done.failure,
+    })
 }
 
 /// Lays what is injected over a state.
 fn overlay(
-    code: &CompiledGraph,
+    code: &GraphTables,
     state: &mut Box<dyn Cells>,
     position: &mut Position,
     inject: Map<String, Value>,

@@ -7,19 +7,21 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use graph_engine::StartError;
+use graph_engine::admission::{accepts_inputs, not_granted, required_environment};
+use graph_engine::failure::Category;
+use graph_engine::graph::{Asks, CompiledNode, tables};
+use graph_engine::lane::Request;
+use graph_engine::machine::Machine;
+use graph_engine::step::{
+    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
+};
 use graph_model::name::RunId;
 use graph_model::program::Performer;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
-use crate::admission::{accepts_inputs, not_granted, required_environment};
 use crate::audit::replayer::Replayer;
-use crate::error::StartError;
-use crate::failure::Category;
-use crate::graph::{Asks, CompiledNode};
-use crate::lane::Request;
-use crate::machine::Machine;
-use crate::step::{NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out};
 
 /// What a run says begins so that had taken all its steps.
 const EXCEEDED: &str = "Max steps exceeded (";
@@ -117,7 +119,7 @@ impl OwnFailures {
             SaidOf::Exceeded(inner) => {
                 let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
-                limit.is_some_and(|limit| limit <= most_extended(inner.graph()) && error == exceeded(limit))
+                limit.is_some_and(|limit| limit <= most_extended(tables(inner.graph())) && error == exceeded(limit))
             }
             SaidOf::Inside(inner, runs) => {
                 let (_, node, run) = inside(error)?;
@@ -125,7 +127,7 @@ impl OwnFailures {
                     return None;
                 }
                 // A node that calls nothing fails by itself, or by a hook.
-                let is_own = inner.graph().asks(inner.graph().node_named(node)?) == Asks::Nothing;
+                let is_own = tables(inner.graph()).asks(tables(inner.graph()).node_named(node)?) == Asks::Nothing;
                 return Some(is_own.then_some(Category::Permanent));
             }
         };
@@ -269,7 +271,7 @@ impl Replayer<'_> {
         called: &Called<'_>,
         timeout: Option<OwnFailures>,
     ) -> Prospects {
-        let (inner, id) = (graph.graph(), graph.graph().id.to_string());
+        let (inner, id) = (tables(graph.graph()), tables(graph.graph()).id.to_string());
         let Some(session) = self.sessions.last().filter(|session| session.depth > 0) else {
             return Prospects::only([TOO_DEEP.to_owned()]);
         };

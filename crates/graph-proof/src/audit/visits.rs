@@ -5,24 +5,24 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use graph_engine::activation::Activation;
+use graph_engine::failure::{Category, Failure, ItemFailure};
+use graph_engine::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
+use graph_engine::lane::Request;
+use graph_engine::record::{Done, Visit, has_shape, said_edges, said_way};
+use graph_engine::state::Cells;
+use graph_engine::step::{
+    Env, Facts, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id, plan,
+    plan_item, settle,
+};
 use graph_model::name::ItemId;
 use graph_model::program::{Performer, THREAD_DIRECTIVE};
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
 
-use crate::activation::Activation;
 use crate::audit::failures::{Called, Prospects, SaidFailure};
 use crate::audit::replayer::{Replayer, same};
-use crate::failure::{Category, Failure, ItemFailure};
-use crate::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
-use crate::lane::Request;
-use crate::record::{Done, Visit, has_shape, said_edges, said_way};
-use crate::state::Cells;
-use crate::step::{
-    Env, Facts, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id, plan,
-    plan_item, settle,
-};
 
 /// What the runtime says of a cache entry that it does not use, which no graph knows.
 const CACHE_WARNING: &str = "the cache entry ";
@@ -341,7 +341,7 @@ impl Replayer<'_> {
         let failure = match (visit.items.first(), &visit.error) {
             (Some(_), None) => return refuse("names items that failed, and did not fail"),
             (None, _) => None,
-            (Some(ItemFailure { item, error }), Some(said)) => {
+            (Some(ItemFailure { item, error, .. }), Some(said)) => {
                 if *said != items_failed(*item, error, count) {
                     return refuse("says something else of its failure than of its items");
                 }

@@ -6,17 +6,16 @@
 use std::sync::Arc;
 
 use base64ct::{Base64, Base64Url, Encoding};
+use graph_engine::machine::Machine;
+use graph_engine::record::{Entry, Journal, JournalError, Record, Sealed};
+use graph_engine::store::Store;
+use graph_engine::{SealKey, Status};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditError, audit_tree};
-use crate::machine::Machine;
-use crate::record::{Entry, Journal, JournalError, Record, Sealed};
-use crate::seal::SealKey;
-use crate::status::Status;
-use crate::store::Store;
 
 /// What the payload of the envelope is.
 const PAYLOAD: &str = "application/vnd.in-toto+json";
@@ -45,7 +44,7 @@ pub async fn attest(
     let statement = Statement::of(&audits);
     let payload = serde_json::to_string(&statement).expect("a statement has only texts as keys");
     let signature = by.sign_bytes(&encoded(PAYLOAD, payload.as_bytes()));
-    let envelope = Envelope {
+    let envelope = DsseEnvelope {
         payload: Base64::encode_string(payload.as_bytes()),
         payload_type: PAYLOAD.to_owned(),
         signatures: vec![Signature {
@@ -64,7 +63,7 @@ fn encoded(kind: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Envelope {
+struct DsseEnvelope {
     payload: String,
     #[serde(rename = "payloadType")]
     payload_type: String,
@@ -82,14 +81,14 @@ struct Signature {
 struct Statement {
     #[serde(rename = "_type")]
     kind: String,
-    subject: Vec<Subject>,
+    subject: Vec<StatementSubject>,
     #[serde(rename = "predicateType")]
     predicate_type: String,
     predicate: Predicate,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Subject {
+struct StatementSubject {
     name: String,
     digest: Sha256,
 }
@@ -103,7 +102,7 @@ struct Sha256 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Predicate {
-    graph: GraphFacts,
+    graph: GraphStatement,
     journal: JournalFacts,
     status: Status,
     steps: u64,
@@ -121,7 +120,7 @@ struct Predicate {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct GraphFacts {
+struct GraphStatement {
     id: String,
     version: String,
     digest: Sha256,
@@ -137,15 +136,15 @@ struct JournalFacts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct InsideFacts {
     run: RunId,
-    graph: GraphFacts,
+    graph: GraphStatement,
     status: Status,
     steps: u64,
     journal: JournalFacts,
     link: Sha256,
 }
 
-fn graph_facts(audit: &Audit) -> GraphFacts {
-    GraphFacts {
+fn graph_facts(audit: &Audit) -> GraphStatement {
+    GraphStatement {
         id: audit.graph.clone(),
         version: audit.version.clone(),
         digest: Sha256 { sha256: audit.digest },
@@ -161,8 +160,8 @@ impl Statement {
     /// What is proven of a run, the first, and of those inside it.
     fn of(audits: &[Audit]) -> Self {
         let (audit, inside) = audits.split_first().expect("whoever proves a tree of runs proves its first");
-        let mut subject = vec![Subject { name: audit.run.to_string(), digest: Sha256 { sha256: audit.link } }];
-        let output = |sha256| Subject { name: format!("{}/output", audit.run), digest: Sha256 { sha256 } };
+        let mut subject = vec![StatementSubject { name: audit.run.to_string(), digest: Sha256 { sha256: audit.link } }];
+        let output = |sha256| StatementSubject { name: format!("{}/output", audit.run), digest: Sha256 { sha256 } };
         subject.extend(audit.output.map(output));
         let inside = inside.iter().map(|audit| InsideFacts {
             run: audit.run.clone(),
@@ -253,7 +252,7 @@ impl Attestation {
     /// If it is no such envelope, the signature is not good, or it is not about a run.
     pub fn verify(envelope: &str, key: &PublicKey) -> Result<Self, AttestationError> {
         let malformed = |error: String| AttestationError::NotAnEnvelope(error);
-        let envelope: Envelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
+        let envelope: DsseEnvelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
         // Verifiers are to take both alphabets.
         let decode = |text: &str| Base64::decode_vec(text).or_else(|_| Base64Url::decode_vec(text));
         let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is no Base64".to_owned()))?;

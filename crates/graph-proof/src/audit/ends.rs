@@ -3,22 +3,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use graph_model::secret::HIDDEN;
-use graph_model::timestamp;
-
-use crate::activation::{Activation, Change};
-use crate::audit::failures::Called;
-use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
-use crate::failure::{Failure, LastError};
-use crate::graph::{Asks, Notes, Now};
-use crate::hooks::Control;
-use crate::lane::Request;
-use crate::record::{End, VisitFailure};
-use crate::status::Status;
-use crate::step::{
+use graph_engine::Status;
+use graph_engine::activation::{Activation, Change};
+use graph_engine::failure::{Failure, LastError};
+use graph_engine::graph::{Asks, Notes, Now};
+use graph_engine::hooks::Control;
+use graph_engine::lane::Request;
+use graph_engine::record::{End, VisitFailure};
+use graph_engine::step::{
     CANCELLED, Env, Facts, OVERDUE, Outcome, Planned, UNFIT, exceeded, is_no_way, most_extended, output, plan,
     plan_item, settle, state_value,
 };
+use graph_model::secret::HIDDEN;
+use graph_model::timestamp;
+
+use crate::audit::failures::Called;
+use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
 
 impl Replayer<'_> {
     /// Ends the run, if it may end so.
@@ -151,13 +151,14 @@ impl Replayer<'_> {
         if end.unfit != end.failures.first().is_some_and(|first| first.unfit) {
             return Err("it says something else of its first failure than of the run".to_owned());
         }
-        for (place, VisitFailure { step, node, error, unfit }) in end.failures.iter().enumerate() {
+        for (place, VisitFailure { step, node, error, unfit, .. }) in end.failures.iter().enumerate() {
             let visited = self.position.frontier.iter().find(|at| at.number == *step);
             let visited = visited.filter(|at| self.code.node(at.node).name == *node);
             let index = visited.ok_or_else(|| format!("visit {step} is not one of node `{node}`"))?.node;
             // What of the calls of the first is not to be kept is said of it alone.
-            let of_first = if place == 0 { end.clone() } else { End::of(end.status, end.steps) };
-            let one = End { error: Some(error.clone()), node: Some(node.clone()), failures: Vec::new(), ..of_first };
+            let mut one = if place == 0 { end.clone() } else { End::of(end.status, end.steps) };
+            (one.error, one.node) = (Some(error.clone()), Some(node.clone()));
+            one.failures.clear();
             if *unfit { self.unfit(index, error, at)? } else { self.failed_call(index, &one, at)? }
         }
         self.hooks_let_visit()
@@ -201,7 +202,7 @@ impl Replayer<'_> {
         let state = self.state.as_deref().filter(|_| is_known).map(|state| {
             let mut position = self.position.clone();
             if let Some(node) = &node {
-                position.root.last_error = Some(LastError { node: node.clone(), error: error.clone() });
+                position.root.last_error = Some(LastError::new(node.clone(), error.clone()));
             }
             state_value(self.code, state, &position)
         });

@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use graph_engine::activation::Activation;
+use graph_engine::graph::{Notes, Now, Steering};
+use graph_engine::hooks::Control;
+use graph_engine::record::Visit;
+use graph_engine::step::{Env, at_limit, most_extended, told};
+use graph_engine::vault::{hidden, tool_mask};
 use graph_model::program::Event;
 use graph_model::value::{AsView, Value};
 
-use crate::activation::Activation;
 use crate::audit::replayer::{HookOutcome, Replayer};
-use crate::graph::{Notes, Now, Steering};
-use crate::hooks::Control;
-use crate::record::Visit;
-use crate::step::{Env, at_limit, most_extended, told};
-use crate::vault::{hidden, tool_mask};
 
 impl HookOutcome {
     /// Returns the error with which a run surely ends.

@@ -2,6 +2,14 @@
 
 use std::time::SystemTime;
 
+use graph_engine::call::Parent;
+use graph_engine::engine::Ended;
+use graph_engine::graph::{GraphTables, tables};
+use graph_engine::machine::Machine;
+use graph_engine::record::{Entry, JournalError, Origin, Record, Sealed, Start, Verified};
+use graph_engine::step::is_nested_id;
+use graph_engine::vault::{Vault, hidden};
+use graph_engine::{SealKey, Status};
 use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
 use graph_model::signature::{Fingerprint, PublicKey};
@@ -9,15 +17,6 @@ use graph_model::timestamp;
 use graph_model::value::canonical_json;
 
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
-use crate::call::Parent;
-use crate::engine::Ended;
-use crate::graph::CompiledGraph;
-use crate::machine::Machine;
-use crate::record::{Entry, JournalError, Origin, Record, Sealed, Start, Verified};
-use crate::seal::SealKey;
-use crate::status::Status;
-use crate::step::is_nested_id;
-use crate::vault::{Vault, hidden};
 
 /// What a journal proves of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,7 +112,7 @@ pub(super) fn prove(
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
     let verified = Verified::new(run, records, key)?;
-    let code = machine.graph();
+    let code = tables(machine.graph());
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
@@ -127,7 +126,7 @@ pub(super) fn prove(
     let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     // One record is in memory at a time: a long journal is many times as large when it is read.
-    for at in 1..verified.len() {
+    for at in 1..verified.count() {
         let Some(record) = verified.record(at) else { break };
         let mut record = record?;
         if let Some(vault) = &vault {
@@ -142,7 +141,7 @@ pub(super) fn prove(
             _ => None,
         };
     }
-    let seq = verified.len() as u64 - 1;
+    let seq = verified.count() as u64 - 1;
     misfit(seq, walk.stands())?;
     if looks_inside {
         let end = last.as_ref().map(|(end, _)| end);
@@ -182,7 +181,7 @@ pub(super) fn prove(
 
 /// Fails unless a run of the graph begins with such a record, whatever its inputs are.
 pub(super) fn begins(
-    code: &CompiledGraph,
+    code: &GraphTables,
     run: &RunId,
     start: &Start,
     key: &PublicKey,

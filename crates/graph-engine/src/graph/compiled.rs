@@ -1,0 +1,70 @@
+//! A compiled graph as its users see it: opaque, but for what it is called and how it is shaped.
+
+use graph_model::capability::Grants;
+use graph_model::digest::Digest;
+use graph_model::ir::GraphIr;
+use graph_model::name::GraphId;
+use graph_model::program::Program;
+
+use crate::graph::GraphTables;
+use crate::graph::load::load;
+
+/// A graph that can be followed: a program with its names resolved and its texts read.
+#[derive(Debug)]
+pub struct CompiledGraph(GraphTables);
+
+/// Returns what a graph consists of: for the engine, and for what proves its runs.
+#[inline]
+pub fn tables(graph: &CompiledGraph) -> &GraphTables {
+    &graph.0
+}
+
+/// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
+#[derive(Debug, thiserror::Error)]
+#[error("the program of `{graph}` is not one: {reason}")]
+pub struct LoadError {
+    graph: String,
+    reason: String,
+}
+
+impl CompiledGraph {
+    /// Resolves a graph.
+    ///
+    /// # Errors
+    ///
+    /// If a name in it leads nowhere.
+    pub fn new(graph: GraphIr) -> Result<Self, LoadError> {
+        let id = graph.id.clone();
+        load(graph).map(Self).map_err(|reason| LoadError { graph: id, reason })
+    }
+
+    /// Reads and resolves a program.
+    ///
+    /// # Errors
+    ///
+    /// If a text in it cannot be read, or a name leads nowhere.
+    pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
+        let graph = GraphIr::read(program);
+        Self::new(graph.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })?)
+    }
+
+    /// Resolves a program that the compiler wrote.
+    pub fn compiled(program: &Program<'_>) -> Self {
+        Self::load(program).expect("the compiler writes only programs that can be loaded")
+    }
+
+    /// Returns the graph's id.
+    pub fn id(&self) -> &GraphId {
+        &self.0.id
+    }
+
+    /// Returns the SHA-256 of the graph that its signature covers.
+    pub fn digest(&self) -> Digest {
+        self.0.digest
+    }
+
+    /// Returns what the graph declares that it uses: what a caller must grant.
+    pub fn permissions(&self) -> &Grants {
+        &self.0.permissions
+    }
+}

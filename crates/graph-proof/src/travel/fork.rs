@@ -1,0 +1,168 @@
+//! Forks: runs that begin where another one was.
+
+use graph_engine::admission::allowed;
+use graph_engine::graph::tables;
+use graph_engine::machine::Machine;
+use graph_engine::past::{Past, Seen};
+use graph_engine::record::{Chain, Origin, Sealed, SnapshotDraft};
+use graph_engine::runtime::services;
+use graph_engine::services::RuntimeServices;
+use graph_engine::start::start_entry;
+use graph_engine::store::StoreError;
+use graph_engine::vault::Vault;
+use graph_engine::{BoxFuture, Digest, Runtime, StartError};
+use graph_model::capability::Grants;
+use graph_model::name::RunId;
+use graph_model::value::{Map, Mismatch, Value};
+
+use crate::travel::{TravelError, go_to};
+
+/// Where a run begins that was another one before, and what is different in it.
+#[derive(Debug, Clone, Default)]
+pub struct Fork {
+    /// After how many visits of the other run; after its last if not named.
+    pub step: Option<u64>,
+    /// State keys that get another value; null unsets one.
+    pub set: Map<String, Value>,
+    /// The new run's id; made of the graph's name, the time and chance if not named.
+    pub run: Option<RunId>,
+}
+
+/// Why a run was not forked. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForkError {
+    /// The runtime has no store.
+    #[error("a runtime without a store has no runs to fork")]
+    NoStore,
+    /// A journal could not be read or written.
+    #[error("cannot fork run `{run}`")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        source: StoreError,
+    },
+    /// The journal was changed, is another graph's, or there is no such step.
+    #[error("cannot fork run `{run}`: {reason}")]
+    Travel {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: TravelError,
+    },
+    /// The run had ended there.
+    #[error(
+        "cannot fork run `{run}` after step {step}: it had ended there, and nothing would be left to do; name an earlier step"
+    )]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// The step.
+        step: u64,
+    },
+    /// The graph has no such state key.
+    #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
+    UnknownKey {
+        /// What was to be changed.
+        key: String,
+        /// The keys that it has.
+        known: Vec<String>,
+    },
+    /// A value is not of the key's type.
+    #[error("the state key `{key}` cannot be changed so: {mismatch}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        mismatch: Mismatch,
+    },
+    /// The graph cannot run here.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Begins runs where others were.
+pub trait ForkRun {
+    /// Begins a run where another one was, with the same inputs and some state keys changed if so wished. It stands still, as one
+    /// that was stopped: [`Runtime::resume`] goes on with it. The other run is not changed.
+    ///
+    /// Its journal names where it began and what was changed, and says its state in a snapshot. Its idempotency keys are its own,
+    /// so what the other run did after the step is done again. What the other run's caller did not let it use, it may not either.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run or step, the run had ended there, a key or value does not fit the graph, or the store fails.
+    fn fork<'a>(
+        &'a self,
+        machine: &'a dyn Machine,
+        origin: &'a RunId,
+        fork: Fork,
+    ) -> BoxFuture<'a, Result<RunId, ForkError>>;
+}
+
+impl ForkRun for Runtime {
+    fn fork<'a>(
+        &'a self,
+        machine: &'a dyn Machine,
+        origin: &'a RunId,
+        fork: Fork,
+    ) -> BoxFuture<'a, Result<RunId, ForkError>> {
+        Box::pin(begin_fork(services(self), machine, origin, fork))
+    }
+}
+
+async fn begin_fork(
+    services: &RuntimeServices,
+    machine: &dyn Machine,
+    origin: &RunId,
+    fork: Fork,
+) -> Result<RunId, ForkError> {
+    let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(ForkError::NoStore) };
+    let code = tables(machine.graph());
+    let travel = |reason| ForkError::Travel { run: origin.clone(), reason };
+    let failed = |source| ForkError::Store { run: origin.clone(), source };
+    let run = match fork.run {
+        Some(run) => run,
+        None => services.new_id(code)?,
+    };
+    let vault = Vault::open(code, &run, services.seal.as_ref(), true).map_err(StartError::from)?;
+    let records = store.load(origin).await.map_err(failed)?;
+    let past = Past::open(machine, origin, &records, &key.public(), services.seal.as_ref());
+    let mut past = past.map_err(|error| travel(error.into()))?;
+    go_to(&mut past, fork.step).map_err(travel)?;
+    if past.position.frontier.is_empty() {
+        return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
+    }
+    let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(Sealed::link);
+    let link = link.unwrap_or_else(|| Digest::of([]));
+    let from = Origin::new(origin.clone(), past.when.1, link, fork.set.keys().cloned().collect());
+    let Past { position, seen, start: begun, .. } = past;
+    let Seen::Plain(mut state) = seen else {
+        return Err(travel(TravelError::Sealed(begun.seal.clone())));
+    };
+    for (name, value) in fork.set {
+        let Some(index) = code.keys.iter().position(|key| key.name == name) else {
+            let known = code.keys.iter().map(|key| key.name.clone()).collect();
+            return Err(ForkError::UnknownKey { key: name, known });
+        };
+        state.set(index, value).map_err(|mismatch| ForkError::Value { key: name, mismatch })?;
+    }
+    let capabilities = begun.capabilities.clone();
+    let ceiling: Vec<Grants> =
+        std::iter::once(services.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();
+    allowed(machine, &ceiling)?;
+    let mut start = start_entry(machine, key, &*state, vault.as_deref(), &ceiling);
+    start.from = Some(from);
+    (start.depth, start.limit, start.capabilities) = (begun.depth, begun.limit, capabilities);
+    let mut chain = Chain::new(run.clone());
+    let at = services.clock.now();
+    let start = chain.seal("start", start, at, key);
+    let snapshot = SnapshotDraft { code, state: &*state, position: &position, vault: vault.as_deref() };
+    let records = vec![start, chain.seal("snapshot", snapshot, at, key)];
+    let created = store.create(&run, code.id.as_str(), records.clone()).await;
+    // It stands still, and who takes it up leases it.
+    drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);
+    services.recorded(&run, machine.graph(), &records);
+    Ok(run)
+}
