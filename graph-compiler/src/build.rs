@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use graph_definition::diagnostic::{Diagnostic, Identity};
+use graph_definition::hash::HashSet;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::diagnostic::{Diagnostic, Identity};
 use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
 use crate::files::{display_name, find_graphs};
-use crate::hash::HashSet;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use graph_definition::definition::{self, Contract, Schema, SchemaKind};
+use graph_definition::diagnostic::{Diagnostics, Place, code};
+use graph_definition::source::Source;
 use graph_model::name::ItemId;
 
-use crate::definition::{self, Contract, Schema, SchemaKind};
-use crate::diagnostic::{Diagnostics, Place, code};
-use crate::source::Source;
 use crate::types::{Field, Kind, Type};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.

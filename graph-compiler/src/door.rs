@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
+use graph_definition::diagnostic::{Diagnostic, Place, Severity};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use serde_json::json;
-
-use crate::diagnostic::{Diagnostic, Place, Severity};
 
 /// How many errors are shown, and how many warnings; a flood helps nobody.
 const SHOWN: usize = 20;
@@ -207,9 +206,10 @@ fn rust_span(place: &RustPlace, label: &str) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::diagnostic::code;
+    use graph_definition::source::Source;
+
     use super::*;
-    use crate::diagnostic::code;
-    use crate::source::Source;
 
     fn diagnostics(count: usize) -> Vec<Diagnostic> {
         let source = Source::new("graphs/g.yaml", "graphs/g.yaml", "next: delivred\n");

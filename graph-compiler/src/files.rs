@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::Diagnostic;
-use crate::source::Source;
+use graph_definition::diagnostic::Diagnostic;
+use graph_definition::source::Source;
 
 /// What a walk through a directory found.
 #[derive(Debug, Default)]

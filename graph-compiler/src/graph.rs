@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use graph_definition::source::Source;
 use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
-use crate::source::Source;
 use crate::types::{Field, Type};
 
 /// A graph that passed every check. Only [`check`](crate::check::check) makes one.

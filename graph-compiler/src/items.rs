@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use graph_definition::definition::{Contract, Schema};
 use graph_model::name::ItemId;
 
-use crate::definition::{Contract, Schema};
 use crate::graph::{Budget, Inner};
 use crate::types::Type;
 

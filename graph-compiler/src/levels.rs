@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use graph_definition::code::{self, ALL, Code, Level};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+use graph_definition::source::Source;
+use graph_definition::verify::verify;
 use graph_model::signature::KeyRing;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use crate::code::{self, ALL, Code, Level};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::files::is_there;
-use crate::source::Source;
-use crate::verify::verify;
 
 /// The name of a settings file. A tree may have one in each of its directories.
 pub const SETTINGS: &str = "graphs.toml";

@@ -8,6 +8,8 @@
 //! | [`check`](check::check) | a definition and its tools' contracts | [`Graph`](graph::Graph): its parts fit together |
 //! | [`expand`](expand::expand) | a graph | tokens |
 //!
+//! The stages up to the definition are the crate `graph-definition`, whose modules are shown here too.
+//!
 //! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
 //! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
 //! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An editor asks for more than that, and of what is not finished:
@@ -20,28 +22,19 @@
 mod analysis;
 mod build;
 mod builtin;
-mod characters;
 pub mod check;
-pub mod code;
-pub mod definition;
-pub mod diagnostic;
 pub mod door;
 pub mod expand;
 mod files;
-pub mod fix;
 pub mod graph;
-mod hash;
 pub mod items;
 pub mod levels;
 mod parallel;
 mod program;
 pub mod project;
-pub mod source;
-pub mod tree;
 pub mod types;
-pub mod verify;
-pub mod vocabulary;
 
 pub use analysis::{Site, TypesAt};
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
 pub use files::{Walk, find_graphs, graph_files};
+pub use graph_definition::{code, definition, diagnostic, fix, source, tree, verify, vocabulary};

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use graph_definition::definition::{Property, Schema, SchemaKind};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::secret::Mask;
 use graph_model::value::Value;
-
-use crate::definition::{Schema, SchemaKind};
-use crate::hash::{HashMap, HashSet};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -203,7 +202,7 @@ impl Type {
             SchemaKind::List(items) => Kind::List(Box::new(Self::of_schema(items))),
             SchemaKind::Map(values) => Kind::Map(Box::new(Self::of_schema(values))),
             SchemaKind::Object(properties) => {
-                let field = |property: &crate::definition::Property| {
+                let field = |property: &Property| {
                     let default = property.schema.default.as_ref().map(|default| default.value.clone());
                     let mut ty = Self::of_schema(&property.schema);
                     match &default {

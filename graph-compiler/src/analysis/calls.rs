@@ -1,12 +1,14 @@
 //! What nodes and hooks call, and what they need to be allowed to.
 
+use graph_definition::definition::{
+    Call, Contract, Definition, HookDefinition, Item, NodeDefinition, NodeKind, Reaction,
+};
+use graph_definition::hash::HashSet;
 use graph_model::capability::Capability;
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
 use super::provided;
 use super::reads::Site;
-use crate::definition::{Call, Contract, Definition, HookDefinition, Item, NodeDefinition, NodeKind, Reaction};
-use crate::hash::HashSet;
 use crate::items::{Items, Nested};
 use crate::types::Type;
 

@@ -9,6 +9,7 @@ pub(crate) mod domain;
 use std::borrow::Cow;
 use std::cell::LazyCell;
 
+use graph_definition::definition::{Edge, Route, Test, compiled};
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
@@ -18,7 +19,6 @@ use graph_model::value::Value;
 use super::guards;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use crate::definition::{Edge, Route, Test, compiled};
 use domain::{Case, Decision, Domain, KnownValues};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
@@ -317,10 +317,10 @@ fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::definition::Spanned;
     use serde_json::json;
 
     use super::*;
-    use crate::definition::Spanned;
     use crate::types::{Kind, Type};
 
     fn test(operator: Operator, value: Value) -> Test {

@@ -1,10 +1,9 @@
 //! The edges of a node, as rules look at them.
 
+use graph_definition::definition::{Edge, EdgeList, NodeDefinition, Route, Spanned};
+use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 use graph_model::name::NodeName;
-
-use crate::definition::{Edge, EdgeList, NodeDefinition, Route, Spanned};
-use crate::hash::HashMap;
 
 /// Where a node may lead, by index.
 pub(crate) struct Onward {

@@ -1,11 +1,11 @@
 //! What the runtime is told of each node, so that it need not look for it.
 
+use graph_definition::definition::{Conduct, NodeDefinition, Route};
 use graph_model::path::Root;
 use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
 
 use super::model::Model;
 use super::reads::Site;
-use crate::definition::{Conduct, NodeDefinition, Route};
 
 /// Returns the facts of each node.
 pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{Assignment, Edge, EdgeList, Route, Term, TermKind};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
@@ -14,8 +16,6 @@ use super::joins::{Branch, Join, Joins};
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
-use crate::definition::{Assignment, Edge, EdgeList, Route, Term, TermKind};
-use crate::hash::{HashMap, HashSet};
 use crate::types::Kind;
 
 /// The segment behind a path that stands for the fact that the list there is not empty. No path that is written has it.

@@ -1,12 +1,11 @@
 //! What a condition proves: which paths lead to something where it holds, and where it does not.
 
+use graph_definition::definition::{Edge, Test};
+use graph_definition::hash::HashSet;
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
 use graph_model::value::Value;
-
-use crate::definition::{Edge, Test};
-use crate::hash::HashSet;
 
 /// Returns the paths that are not null if the condition holds, or if it does not.
 pub(crate) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
@@ -140,11 +139,11 @@ pub(crate) fn walk<'c>(
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::definition::Spanned;
     use graph_model::path::Path;
     use serde_json::json;
 
     use super::*;
-    use crate::definition::Spanned;
 
     fn test(path: &str, operator: Operator, value: Value) -> Condition<Test> {
         let path = Spanned { value: Path::parse(path).unwrap(), span: 0..0 };

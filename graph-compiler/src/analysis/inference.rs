@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use graph_definition::definition::{Foreach, NodeKind, Term, TermKind};
+use graph_definition::source::Span;
 use graph_model::path::Root;
 use graph_model::template::Template;
 
@@ -11,8 +13,6 @@ use super::model::Model;
 use super::reads::Site;
 use super::type_env::TypeEnv;
 use super::types::Types;
-use crate::definition::{Foreach, NodeKind, Term, TermKind};
-use crate::source::Span;
 use crate::types::Type;
 
 /// Something that writes a key: a node and its assignment, or its `collect`.

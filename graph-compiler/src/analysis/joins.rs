@@ -3,10 +3,10 @@
 //! A node that leads along all of its edges, or to a node for each element of a list, begins branches. A node with `waits_for`
 //! joins the branches of the innermost fan-out that all of its sources are inside of.
 
+use graph_definition::definition::Route;
 use graph_model::condition::Condition;
 
 use super::model::Model;
-use crate::definition::Route;
 
 /// The joins of a graph.
 #[derive(Debug, Default)]
@@ -304,14 +304,15 @@ mod tests {
     use std::collections::{BTreeSet, HashSet};
     use std::fmt::Write as _;
 
+    use graph_definition::definition::{self, Definition, NodeKind};
+    use graph_definition::diagnostic::Diagnostics;
+    use graph_definition::source::Source;
+    use graph_definition::tree;
+
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
     use super::*;
-    use crate::definition::{self, Definition, NodeKind};
-    use crate::diagnostic::Diagnostics;
     use crate::items::Items;
-    use crate::source::Source;
-    use crate::tree;
 
     const KEYS: usize = 5;
 

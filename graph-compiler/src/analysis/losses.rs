@@ -1,12 +1,12 @@
 //! Where values of two known types meet and nothing is known of the result.
 
+use graph_definition::definition::{Term, TermKind, locate};
+use graph_definition::hash::HashMap;
 use graph_model::template::Template;
 
 use super::reads::Site;
 use super::type_env::TypeEnv;
 use super::types::Loss;
-use crate::definition::{Term, TermKind, locate};
-use crate::hash::HashMap;
 use crate::types::{Field, Kind, Type};
 
 /// Looks for lists with elements of several types, and for fallbacks of another type.

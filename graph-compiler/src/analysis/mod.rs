@@ -32,7 +32,8 @@ pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
 
-use crate::items::Items;
+use graph_definition::definition::Definition;
+
 use calls::CalledTool;
 use control_flow::ControlFlow;
 use coverage::Coverage;
@@ -44,8 +45,8 @@ use types::Types;
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::definition::Definition;
 use crate::graph::{Inner, Key, Outline, Tool};
+use crate::items::Items;
 use crate::types::{Kind, Type};
 
 /// The results of all passes, for rules and lints.

@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{Call, Definition, NodeDefinition, NodeKind, Route, Schema, Spanned};
+use graph_definition::diagnostic::Place;
+use graph_definition::hash::{HashMap, HashSet};
+use graph_definition::source::Span;
 use graph_model::capability::Pattern;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
@@ -12,11 +16,7 @@ use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
 use super::reads::{Read, Site, reads};
-use crate::definition::{Call, Definition, NodeDefinition, NodeKind, Route, Schema, Spanned};
-use crate::diagnostic::Place;
-use crate::hash::{HashMap, HashSet};
 use crate::items::Items;
-use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
 /// A definition whose names are resolved.

@@ -1,11 +1,12 @@
 //! What a run returns: at each node where it can end, and wherever that is.
 
+use graph_definition::definition::{NodeDefinition, NodeKind, Return};
+
 use super::control_flow::ControlFlow;
 use super::model::Model;
 use super::provided::field;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use crate::definition::{NodeDefinition, NodeKind, Return};
 use crate::graph::{Exit, Key};
 use crate::types::{Kind, Type, join_all};
 

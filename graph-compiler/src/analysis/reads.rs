@@ -1,12 +1,11 @@
 //! What a graph reads, and where.
 
-use graph_model::path::Path;
-
-use crate::definition::{
+use graph_definition::definition::{
     Call, Definition, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Spanned, Term, Test, locate,
 };
-use crate::diagnostic::Place;
-use crate::source::Span;
+use graph_definition::diagnostic::Place;
+use graph_definition::source::Span;
+use graph_model::path::Path;
 
 /// Where in a node an expression stands; it decides what `result` and other names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{Call, NodeKind, Spanned, Term, TermKind};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::template::{Expression, Piece, Template};
@@ -12,7 +13,6 @@ use super::model::Model;
 use super::provided::{field, last_error, retries};
 use super::reads::Site;
 use super::types::{Types, least_by_schema, least_of_term};
-use crate::definition::{Call, NodeKind, Spanned, Term, TermKind};
 use crate::types::{Kind, Type, join_all};
 
 /// The types of paths and terms, by the place at which they stand.

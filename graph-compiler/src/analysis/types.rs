@@ -1,14 +1,14 @@
 //! The types of the state's keys, as inference learns them.
 
+use graph_definition::definition::{Definition, Foreach, NodeKind, SchemaKind, Term, TermKind};
+use graph_definition::hash::HashMap;
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::model::{Model, StateKey};
-use crate::definition::{Definition, Foreach, NodeKind, SchemaKind, Term, TermKind};
 use crate::graph::Key;
-use crate::hash::HashMap;
-use crate::source::Span;
 use crate::types::Type;
 
 /// Values of two known types that meet inside a term, where nothing is known of the result.

@@ -1,5 +1,6 @@
 //! The types of what stands at a place, for who shows them to an author.
 
+use graph_definition::definition::Definition;
 use graph_model::path::{Path, Root};
 
 use super::flow::Flow;
@@ -8,7 +9,6 @@ use super::model::Model;
 use super::reads::Site;
 use super::type_env::TypeEnv;
 use super::types::Types;
-use crate::definition::Definition;
 use crate::graph::Key;
 use crate::items::Items;
 use crate::types::Type;

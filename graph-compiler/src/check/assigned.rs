@@ -1,5 +1,8 @@
 //! State keys that are read are set on every path to where they are read.
 
+use graph_definition::definition::{EdgeList, Route};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
+use graph_definition::hash::HashSet;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
@@ -7,9 +10,6 @@ use super::correlated::Correlated;
 use crate::analysis::Analysis;
 use crate::analysis::guards;
 use crate::analysis::reads::{Read, Site};
-use crate::definition::{EdgeList, Route};
-use crate::diagnostic::{Diagnostic, Diagnostics, code};
-use crate::hash::HashSet;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Of a graph with holes it is not known what is on the ways.

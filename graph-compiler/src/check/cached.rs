@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use graph_definition::definition::{Call, NodeDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::digest::Digest;
 use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
 
 use super::index;
 use crate::analysis::Analysis;
-use crate::definition::{Call, NodeDefinition};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (node, call) in cached(analysis) {

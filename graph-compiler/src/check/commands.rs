@@ -4,6 +4,9 @@
 //! is given beside its text: in variables, on stdin, as arguments. What a command is that is known only when it runs, the
 //! runtime looks at in the same way; so it is told which values are somebody else's.
 
+use graph_definition::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::shell::{self, Argument, Danger, Foreign, Origin};
 use graph_model::template::{Expression, Piece, Template};
@@ -14,9 +17,6 @@ use super::sinks::{self, is_risky, place_of};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::builtin;
-use crate::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 use crate::types::{Kind, Type};
 
 /// The built-in tools that start programs.

@@ -1,12 +1,12 @@
 //! Comparisons compare what can be compared.
 
+use graph_definition::definition::Test;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::Test;
-use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use graph_definition::definition::{EdgeList, Route, Test, compiled};
+use graph_definition::hash::HashMap;
 use graph_model::operator::Operator;
 use graph_model::path::Root;
 use graph_model::value::{AsView, Value};
@@ -9,8 +11,6 @@ use graph_model::value::{AsView, Value};
 use crate::analysis::Analysis;
 use crate::analysis::guards;
 use crate::analysis::reads::Site;
-use crate::definition::{EdgeList, Route, Test, compiled};
-use crate::hash::HashMap;
 use crate::types::Kind;
 
 /// A comparison of an input, and how it came out.

@@ -1,5 +1,8 @@
 //! The edges of a node leave no case open, each of them can be followed, and comparisons can come out either way.
 
+use graph_definition::definition::{Edge, EdgeList, Route, Rule, Test};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
@@ -9,9 +12,6 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::coverage::domain::Decision;
 use crate::analysis::coverage::{Coverage, Table, Verdicts};
-use crate::definition::{Edge, EdgeList, Route, Rule, Test};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))

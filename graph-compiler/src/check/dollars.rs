@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use graph_definition::definition::{NodeKind, Term, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, hook_terms, terms};
-use crate::definition::{Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::types::Kind;
 
 /// The brackets of templates in other languages.
@@ -17,7 +17,7 @@ const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         let name = match &node.kind {
-            crate::definition::NodeKind::Foreach(each) => Some(each.name.value.as_str()),
+            NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
         for (site, term) in terms(node) {

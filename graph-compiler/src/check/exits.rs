@@ -1,8 +1,9 @@
 //! What the ends of a graph return can be written as types.
 
+use graph_definition::diagnostic::{Diagnostics, Place, code};
+
 use crate::analysis::Analysis;
 use crate::analysis::output::{MOST_RETURNED, returned_keys};
-use crate::diagnostic::{Diagnostics, Place, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     if analysis.model.is_whole() && returned_keys(&analysis.model, &analysis.control_flow) > MOST_RETURNED {

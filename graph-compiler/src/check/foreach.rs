@@ -1,9 +1,10 @@
 //! A foreach goes over a list (R106).
 
+use graph_definition::definition::{NodeKind, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::definition::{NodeKind, TermKind};
-use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use graph_definition::definition::Call;
+use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::Caller;
-use crate::definition::Call;
-use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::expand::module_name;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

@@ -4,13 +4,13 @@
 
 use std::path::{Component, Path};
 
+use graph_definition::definition::{Spanned, Term, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::shell;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::definition::{Spanned, Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 
 /// The headers that belong to the connection, which `rye/http/request` sets itself.
 const OF_THE_CONNECTION: [&str; 11] = [

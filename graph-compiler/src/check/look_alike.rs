@@ -1,10 +1,11 @@
 //! No two names of a graph look the same.
 
+use graph_definition::characters::{bare, has_marks, shown, skeleton};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashMap;
+use graph_definition::source::Span;
+
 use crate::analysis::Analysis;
-use crate::characters::{bare, has_marks, shown, skeleton};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashMap;
-use crate::source::Span;
 use crate::types::Kind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

@@ -1,5 +1,8 @@
 //! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest path.
 
+use graph_definition::definition::{Assignment, EdgeList, NodeKind, Route, TermKind, Test};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
@@ -7,9 +10,6 @@ use graph_model::template::Template;
 use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::control_flow::ControlFlow;
-use crate::definition::{Assignment, EdgeList, NodeKind, Route, TermKind, Test};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::{HashMap, HashSet};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     depth(analysis, diagnostics);

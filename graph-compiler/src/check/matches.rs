@@ -1,12 +1,12 @@
 //! Patterns and parts of texts tell some texts from others.
 
+use graph_definition::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
-use crate::diagnostic::{Diagnostics, code};
 use crate::types::Kind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

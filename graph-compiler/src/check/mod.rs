@@ -41,6 +41,13 @@ mod words;
 
 use std::sync::Arc;
 
+use graph_definition::code::Level;
+use graph_definition::definition::{
+    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Schema, Spanned,
+    program_condition,
+};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
+use graph_definition::verify::{Origin, Verified};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
 use graph_model::program::{self, Body, Each, Hook, ItemType, NodeFacts, Performer, Settings, Verb};
@@ -51,17 +58,10 @@ use crate::analysis::calls::{Caller, needs};
 use crate::analysis::facts;
 use crate::analysis::joins::Join;
 use crate::analysis::reads::Site;
-use crate::code::Level;
-use crate::definition::{
-    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Schema, Spanned,
-    condition,
-};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use crate::graph::{Graph, Node, Outline, Tool};
 use crate::items::Items;
 use crate::levels::Levels;
 use crate::types::{self, Type};
-use crate::verify::{Origin, Verified};
 
 /// What came of checking.
 pub struct Checked {
@@ -274,7 +274,7 @@ fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> H
     Hook {
         id: hook.id.clone(),
         event: hook.event,
-        condition: hook.written.as_ref().map(|written| condition::to_program(&hook.condition, written)),
+        condition: hook.written.as_ref().map(|written| program_condition(&hook.condition, written)),
         tool,
         params: params.to_program(),
         untrusted,
@@ -310,7 +310,7 @@ fn join(join: &Join) -> program::Join {
 fn edges(list: &EdgeList) -> Vec<program::Edge> {
     let edge = |edge: &Edge| program::Edge {
         to: edge.to.as_ref().map(ToString::to_string),
-        when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
+        when: edge.written.as_ref().map(|written| program_condition(&edge.when, written)),
         description: edge.description.clone(),
     };
     list.edges.iter().map(edge).collect()

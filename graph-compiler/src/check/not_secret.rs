@@ -1,12 +1,12 @@
 //! What is given to a place that is meant for secrets is one, and does not stand in the file.
 
+use graph_definition::definition::{Term, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::definition::{Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
 
 /// The ends of names of environment variables, and the names of headers, that hold secrets wherever they are used.

@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 
+use graph_definition::definition::{Spanned, Term, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, Place, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
@@ -9,9 +12,6 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::calls::CalledTool;
 use crate::analysis::reads::Site;
-use crate::definition::{Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, Place, code};
-use crate::source::Span;
 use crate::types::{Field, Kind, Misfit, Type, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -65,7 +65,7 @@ struct ParameterCheck<'f, 'd> {
 impl ParameterCheck<'_, '_> {
     fn check_object(
         &self,
-        given: &[(crate::definition::Spanned<String>, Term)],
+        given: &[(Spanned<String>, Term)],
         fields: &[Field],
         place: &Span,
         whose: &dyn Display,

@@ -1,12 +1,12 @@
 //! Paths lead to something: a declared input, a key that is set, a field that the value has.
 
+use graph_definition::definition::NodeKind;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Read, Site};
-use crate::definition::NodeKind;
-use crate::diagnostic::{Diagnostics, code};
 use crate::types::{Kind, Type};
 
 /// What the state that a hook sees has in it beside the graph's keys (R148).

@@ -1,11 +1,11 @@
 //! What a nested graph is given keeps the rules that its inputs have beyond their types.
 
+use graph_definition::definition::{Rule, Schema, SchemaKind, Term, TermKind};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::path::Path;
 use graph_model::template::Template;
 
 use crate::analysis::Analysis;
-use crate::definition::{Rule, Schema, SchemaKind, Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (_, call) in analysis.model.calls() {
@@ -89,7 +89,7 @@ impl InputCheck<'_, '_> {
         rule: &Rule,
         whose: &str,
         diagnostics: &'r mut Diagnostics,
-    ) -> &'r mut crate::diagnostic::Diagnostic {
+    ) -> &'r mut Diagnostic {
         let message = format!("{whose} is refused: the graph asks for `{rule}`");
         let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.analysis.model.place(&term.span), message);
         diagnostic.note(format!("the graph is `{}`", self.file));

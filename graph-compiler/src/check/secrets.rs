@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 
+use graph_definition::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::operator::Operator;
 use graph_model::secret::Secrets;
 use graph_model::template::Template;
@@ -9,9 +12,6 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, terms, tests};
-use crate::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 use crate::types::{Field, Kind, Type};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

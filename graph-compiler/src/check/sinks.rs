@@ -3,6 +3,9 @@
 //! A contract marks a parameter that its tool reads as code: `x-sink`. A template there may yield only what cannot be code,
 //! whatever the value is.
 
+use graph_definition::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Expression, Template};
@@ -10,10 +13,7 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, code};
 use crate::items::Reachable;
-use crate::source::Span;
 use crate::types::{Kind, Type};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

@@ -1,5 +1,7 @@
 //! What is written to the state is read afterwards, or returned.
 
+use graph_definition::definition::{NodeKind, Route};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::path::Root;
 
 use crate::analysis::Analysis;
@@ -7,8 +9,6 @@ use crate::analysis::coverage::Coverage;
 use crate::analysis::flow::backwards;
 use crate::analysis::reads::Site;
 use crate::analysis::set::Set;
-use crate::definition::{NodeKind, Route};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Where steps run out the run returns its state, wherever it is; what is returned is read.

@@ -1,14 +1,14 @@
 //! Every input that the graph declares is read somewhere.
 
+use graph_definition::definition::{Term, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashSet;
 use graph_model::input::references;
 use graph_model::path::Root;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{hook_terms, terms};
-use crate::definition::{Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashSet;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(schema) = &analysis.model.definition.inputs else { return };

@@ -1,5 +1,7 @@
 //! Values that can only be words of the engine, or names of nodes, are compared with these.
 
+use graph_definition::definition::Test;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, Performer, RETRIES};
@@ -7,8 +9,6 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::Test;
-use crate::diagnostic::{Diagnostics, code};
 
 /// How a run can have ended.
 const ENDS: [&str; 4] = ["completed", "completed_with_errors", "error", "cancelled"];

@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use graph_definition::diagnostic::{Diagnostic, Place, code};
+use graph_definition::source::Source;
 use graph_model::name::ItemId;
 
 use super::{Project, TOOLS, TakenNames, display_name};
 use crate::builtin;
-use crate::diagnostic::{Diagnostic, Place, code};
 use crate::expand::{machine_name, module_name};
-use crate::source::Source;
 
 impl Project {
     /// Says which other graphs and contracts the graph in a file cannot stand beside; `inner` are those that run inside it.

@@ -8,6 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_definition::definition::{self, Definition, NodeDefinition, NodeKind, Route, Schema};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
+use graph_definition::hash::HashMap;
+use graph_definition::verify::{Origin, verify};
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::program::OnError;
@@ -15,13 +19,9 @@ use graph_model::program::OnError;
 use super::{Examined, Project, display_name};
 use crate::analysis::calls::needs;
 use crate::check::Wanted;
-use crate::definition::{self, Definition, NodeDefinition, NodeKind, Route, Schema};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::graph::Inner;
-use crate::hash::HashMap;
 use crate::items::Nested;
 use crate::types::Type;
-use crate::verify::{Origin, verify};
 use crate::{expand, tree};
 
 /// The nodes of a graph, as far as it matters whether a run can end although a graph inside cannot.

@@ -5,11 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Place, code};
+use graph_definition::source::Source;
+
 use super::{Project, display_name};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::files::is_there;
 use crate::levels::{Levels, LintSettings, SETTINGS};
-use crate::source::Source;
 
 /// The settings of a tree, each file read once.
 #[derive(Debug, Default)]
@@ -133,10 +134,10 @@ mod tests {
     use std::fs;
     use std::time::SystemTime;
 
+    use graph_definition::diagnostic::Severity;
     use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
-    use crate::diagnostic::Severity;
     use crate::project::Compilation;
 
     fn signed(text: &str) -> String {

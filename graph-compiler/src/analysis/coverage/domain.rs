@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+use graph_definition::definition::{Rule, Test};
 use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Value, View};
 
-use crate::definition::{Rule, Test};
 use crate::types::{Kind, Type};
 
 /// Comparisons that cannot be decided by cases alone, as `contains`: at most so many on one path.

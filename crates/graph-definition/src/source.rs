@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// Says that a file or directory cannot be read, and why.
-    pub(crate) fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
+    pub fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
         let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         let (reason, help) = match error.kind() {
             io::ErrorKind::NotFound if is_link => {

@@ -28,7 +28,7 @@ pub struct Test {
 }
 
 /// Returns a condition as programs hold it. `written` is what it was read from.
-pub(crate) fn to_program(condition: &Condition<Test>, written: &Value) -> When {
+pub fn program_condition(condition: &Condition<Test>, written: &Value) -> When {
     let test = |test: &Test| {
         let (path, right) = (test.path.value.clone(), test.value.value.clone());
         Ok::<_, Infallible>(condition::Test { path, operator: test.operator, right })

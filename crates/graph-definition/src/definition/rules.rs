@@ -231,7 +231,7 @@ impl Rule {
     /// Whether a value that is written in the graph is as the rule says; null always is, for it is the same as absent.
     ///
     /// A text's `format` is left to the runtime, which refuses to start a run whose default does not have it.
-    pub(crate) fn holds(&self, value: &Value) -> bool {
+    pub fn holds(&self, value: &Value) -> bool {
         let count = |count: usize, fits: fn(&u64, &u64) -> bool| {
             self.value.as_u64().is_none_or(|bound| fits(&(count as u64), &bound))
         };
@@ -290,7 +290,7 @@ fn is_unique(list: &[Value]) -> bool {
 
 impl Schema {
     /// Returns a rule of this schema and one of another that no value keeps both.
-    pub(crate) fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s Rule, &'s Rule)> {
+    pub fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s Rule, &'s Rule)> {
         let rule = |schema: &'s Self, keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
         BOUNDS.iter().find_map(|&(lower, upper, may_be_equal)| {
             let operator = if may_be_equal { Operator::Lte } else { Operator::Lt };

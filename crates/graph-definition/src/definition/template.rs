@@ -46,7 +46,7 @@ pub enum TermKind {
 
 impl Term {
     /// Returns the value, where no part of it is a text with templates in it.
-    pub(crate) fn literal(&self) -> Option<Value> {
+    pub fn literal(&self) -> Option<Value> {
         match &self.kind {
             TermKind::Unreadable | TermKind::Template { .. } => None,
             TermKind::Literal(value) => Some(value.clone()),

@@ -92,7 +92,7 @@ fn remember(pattern: &str, regex: Regex, states: u64) {
 }
 
 /// Returns a pattern that was checked, compiled; each is compiled once, however often it is used.
-pub(crate) fn compiled(pattern: &str) -> Option<Regex> {
+pub fn compiled(pattern: &str) -> Option<Regex> {
     if let Some(regex) = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).0.get(pattern) {
         return Some(regex.clone());
     }
@@ -107,7 +107,7 @@ pub(crate) fn compiled(pattern: &str) -> Option<Regex> {
 
 /// In which texts a pattern is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FoundIn {
+pub enum FoundIn {
     /// In each, whatever it is.
     Every,
     /// In none.
@@ -120,7 +120,7 @@ pub(crate) enum FoundIn {
 ///
 /// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in none, for a reason that is
 /// harder to see counts as [`FoundIn::Some`].
-pub(crate) fn found_in(pattern: &str) -> FoundIn {
+pub fn found_in(pattern: &str) -> FoundIn {
     let Ok(hir) = regex_syntax::parse(pattern) else { return FoundIn::Some };
     // The beginning and the end are places that every text has.
     let beginning = [Look::Start, Look::StartLF, Look::StartCRLF];

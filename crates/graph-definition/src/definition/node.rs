@@ -6,10 +6,10 @@ use graph_model::path::Path;
 use graph_model::program::Kind;
 use graph_model::value::Value;
 
-use super::Env;
 use super::action::{self, Call};
 use super::condition::{self, Test};
 use super::conduct::{self, Conduct};
+use super::env::Env;
 use super::reader::{Fields, Reader, Spanned};
 use super::template::{self, Names, Term};
 use crate::diagnostic::{Place, code};

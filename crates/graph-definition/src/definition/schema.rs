@@ -128,7 +128,7 @@ impl Schema {
     }
 
     /// Returns the fields of an object.
-    pub(crate) fn properties(&self) -> impl Iterator<Item = &Property> {
+    pub fn properties(&self) -> impl Iterator<Item = &Property> {
         let SchemaKind::Object(properties) = &self.kind else { return [].iter() };
         properties.iter()
     }
@@ -149,7 +149,7 @@ impl Schema {
     }
 
     /// Whether a text in it is read as code.
-    pub(crate) fn has_sink(&self) -> bool {
+    pub fn has_sink(&self) -> bool {
         self.sink.is_some()
             || match &self.kind {
                 SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.has_sink(),

@@ -7,6 +7,7 @@ pub(crate) mod action;
 pub(crate) mod condition;
 pub(crate) mod conduct;
 mod duration;
+mod env;
 pub(crate) mod hook;
 pub(crate) mod node;
 mod patterns;
@@ -27,23 +28,24 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{Call, Item};
-pub use condition::Test;
+pub use condition::{Test, program_condition};
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
     Action, Assignment, ByRoute, EachRoute, Edge, EdgeList, Foreach, Gate, NodeDefinition, NodeKind, Return, Route,
 };
-pub(crate) use patterns::{FoundIn, compiled, found_in};
+pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::Rule;
 pub use schema::{Property, Schema, SchemaKind, Sink};
 pub use template::{Term, TermKind, locate};
 
 use crate::diagnostic::{Diagnostics, Place, code};
-use crate::hash::{HashMap, HashSet};
+use crate::hash::HashMap;
 use crate::source::{Source, Span};
 use crate::tree;
 use crate::verify::{Origin, Verified};
+use env::Env;
 use patterns::Patterns;
 use reader::{Fields, Reader};
 use schema::Of;
@@ -132,7 +134,7 @@ impl Contract {
 
 impl Definition {
     /// Returns the schema of a property of an object's schema, if it has that. There may be many inputs, so those are found by name.
-    pub(crate) fn property<'s>(&'s self, schema: &'s Schema, name: &str) -> Option<&'s Schema> {
+    pub fn property<'s>(&'s self, schema: &'s Schema, name: &str) -> Option<&'s Schema> {
         let SchemaKind::Object(properties) = &schema.kind else { return None };
         let property = match &self.inputs {
             Some(inputs) if std::ptr::eq(inputs, schema) => properties.get(*self.inputs_by_name.get(name)?),
@@ -161,7 +163,7 @@ impl Definition {
     }
 
     /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
-    pub(crate) fn computed(&self) -> Vec<&str> {
+    pub fn computed(&self) -> Vec<&str> {
         self.calls().filter(|call| call.executes_tool() && call.computed().is_some()).map(Call::beginning).collect()
     }
 
@@ -322,7 +324,7 @@ fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
 }
 
 /// Returns the id that a graph's file gives itself, whoever wrote it: `None` if it is no graph, or that is no id.
-pub(crate) fn id_of(source: &Source, file: &tree::File) -> Option<String> {
+pub fn id_of(source: &Source, file: &tree::File) -> Option<String> {
     let tree::Node::Map(entries) = &file.root.node else { return None };
     let text = |name: &str| match entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| &tree.node) {
         Some(tree::Node::String(text)) => Some(text.as_str()),
@@ -384,42 +386,6 @@ fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanne
     Spanned { value: patterns, span: tree.span.clone() }
 }
 
-/// Environment variables, each once, in the order in which they are met.
-#[derive(Default)]
-struct Env {
-    names: Vec<String>,
-    known: HashSet<String>,
-}
-
-impl Env {
-    /// Reads a list of names, or one name (R281). Returns those that are new.
-    fn read(&mut self, reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<String> {
-        let before = self.names.len();
-        let items = match &tree.node {
-            tree::Node::String(_) => std::slice::from_ref(tree),
-            _ => reader.list(tree, "`env_requires`"),
-        };
-        reader.note_repeated("`env_requires`", items);
-        for item in items {
-            let Some(name) = reader.text(item, "an environment variable's name") else { continue };
-            let is_odd = |character: char| {
-                matches!(character, '=' | '$' | '{' | '}') || character.is_whitespace() || character.is_control()
-            };
-            if name.value.is_empty() || name.value.contains(is_odd) {
-                let place = Place::new(reader.source, name.span);
-                let message = format!("`{}` cannot be an environment variable's name", name.value);
-                reader
-                    .diagnostics
-                    .error(code::BAD_NAME, place, message)
-                    .help("write the name alone, as `HOME`: without `$`, braces, `=` and blanks");
-            } else if self.known.insert(name.value.clone()) {
-                self.names.push(name.value);
-            }
-        }
-        self.names[before..].to_vec()
-    }
-}
-
 fn initial_state(reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<(Spanned<StateKey>, Spanned<Value>)> {
     let Some(fields) = reader.map(tree, "`state`") else { return Vec::new() };
     let mut state = Vec::new();
@@ -455,11 +421,7 @@ pub fn parse_contract(verified: &Verified, id: &ItemId, diagnostics: &mut Diagno
 }
 
 /// Reads a contract that needs no signature, because it comes with the compiler.
-pub(crate) fn parse_trusted_contract(
-    source: &Arc<Source>,
-    id: &ItemId,
-    diagnostics: &mut Diagnostics,
-) -> Option<Contract> {
+pub fn parse_trusted_contract(source: &Arc<Source>, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
     let file = tree::parse(source, diagnostics)?;
     diagnostics.extend(tree::read_again(source, &file));
     let tree = &file.root;

@@ -324,19 +324,14 @@ impl Diagnostics {
     }
 
     /// Adds an error if none of this code was added for this place; returns it then.
-    pub(crate) fn error_once(
-        &mut self,
-        code: Code,
-        place: Place,
-        message: impl Into<String>,
-    ) -> Option<&mut Diagnostic> {
+    pub fn error_once(&mut self, code: Code, place: Place, message: impl Into<String>) -> Option<&mut Diagnostic> {
         let diagnostic = Diagnostic::new(code, message, place);
         let is_new = self.said.insert((kind(&diagnostic), diagnostic.place.span.clone()));
         is_new.then(|| self.add(diagnostic))
     }
 
     /// Whether [`Diagnostics::error_once`] added one of this code for this place.
-    pub(crate) fn is_said(&self, code: Code, place: &Place) -> bool {
+    pub fn is_said(&self, code: Code, place: &Place) -> bool {
         self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))
     }
 
@@ -352,13 +347,13 @@ impl Diagnostics {
     }
 
     /// Whether a further diagnostic of this kind would only be counted, so that what it says need not be worked out.
-    pub(crate) fn is_full(&self, code: Code, source: &Arc<Source>) -> bool {
+    pub fn is_full(&self, code: Code, source: &Arc<Source>) -> bool {
         let count = self.counts.get(&(Arc::as_ptr(source).addr(), code.id));
         count.is_some_and(|count| count.kept >= MOST_SHOWN)
     }
 
     /// Adds those of `others` that are not `known` yet, and what was counted with them.
-    pub(crate) fn absorb(&mut self, others: &Self, known: &mut HashSet<Identity>) {
+    pub fn absorb(&mut self, others: &Self, known: &mut HashSet<Identity>) {
         for diagnostic in others.kept.iter().filter(|one| known.insert(one.identity())) {
             self.add(diagnostic.clone());
         }
@@ -370,7 +365,7 @@ impl Diagnostics {
     }
 
     /// Adds all of `others`, which are about other files, and what was counted with them.
-    pub(crate) fn append(&mut self, others: &Self) {
+    pub fn append(&mut self, others: &Self) {
         self.absorb(others, &mut HashSet::default());
     }
 
@@ -380,7 +375,7 @@ impl Diagnostics {
     }
 
     /// Keeps the kinds of which `keep` says so; it may change the diagnostics.
-    pub(crate) fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
+    pub fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
         let counts = &mut self.counts;
         self.kept.retain_mut(|diagnostic| {
             let is_kept = keep(diagnostic);
