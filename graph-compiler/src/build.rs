@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use graph_definition::diagnostic::{Diagnostic, Identity};
+use graph_definition::diagnostic::{Diagnostic, DiagnosticIdentity};
 use graph_definition::hash::HashSet;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -114,7 +114,7 @@ struct Compiled {
     root: PathBuf,
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
-    known: HashSet<Identity>,
+    known: HashSet<DiagnosticIdentity>,
     broken: Vec<PathBuf>,
     /// The graphs without mistakes of which there is something to say all the same.
     warned: Vec<PathBuf>,

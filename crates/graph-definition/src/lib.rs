@@ -2,9 +2,9 @@
 //!
 //! | stage | from | to |
 //! |---|---|---|
-//! | [`Source::read`](source::Source::read) | a path | text of which not a byte changes any more |
-//! | [`verify`](verify::verify) | a source and a key ring | [`Verified`](verify::Verified): a trusted key signed it |
-//! | [`tree::parse`] | a source | [`File`](tree::File): YAML, each part with its place |
+//! | [`SourceFile::read`](source::SourceFile::read) | a path | text of which not a byte changes any more |
+//! | [`verify`](verify::verify) | a source and a key ring | [`VerifiedSource`](verify::VerifiedSource): a trusted key signed it |
+//! | [`tree::parse`] | a source | [`YamlFile`](tree::YamlFile): YAML, each part with its place |
 //! | [`parse`](definition::parse) | a verified source and its tree | [`Definition`](definition::Definition): what the author wrote |
 //!
 //! Each file is read by itself here: whether its parts fit together, and whether it fits to other files, is for `graph-compiler`. What

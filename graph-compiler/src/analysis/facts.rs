@@ -1,6 +1,6 @@
 //! What the runtime is told of each node, so that it need not look for it.
 
-use graph_definition::definition::{Conduct, NodeDefinition, Route};
+use graph_definition::definition::{Conduct, NodeDefinition, RouteDefinition};
 use graph_model::path::Root;
 use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
 
@@ -28,7 +28,7 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
         }
     });
     for (facts, node) in all.iter_mut().zip(nodes) {
-        let is_list = matches!(node.next(), Route::End | Route::To(_) | Route::First(_));
+        let is_list = matches!(node.next(), RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::First(_));
         facts.fast = !facts.visits && is_list && node.waits_for.is_empty() && is_plain(model, node);
     }
     all

@@ -1,6 +1,6 @@
 //! What the ends of a graph return can be written as types.
 
-use graph_definition::diagnostic::{Diagnostics, Place, code};
+use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 
 use crate::analysis::Analysis;
 use crate::analysis::output::{MOST_RETURNED, returned_keys};
@@ -10,7 +10,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         diagnostics
             .error(
                 code::TOO_DEEP,
-                Place::file(analysis.model.definition.source()),
+                SourcePlace::file(analysis.model.definition.source()),
                 format!(
                     "the ends of the graph return more than {MOST_RETURNED} keys together: each returns the whole state"
                 ),

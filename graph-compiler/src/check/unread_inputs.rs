@@ -1,6 +1,6 @@
 //! Every input that the graph declares is read somewhere.
 
-use graph_definition::definition::{Term, TermKind};
+use graph_definition::definition::{TermDefinition, TermKind};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashSet;
 use graph_model::input::references;
@@ -42,7 +42,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Adds the inputs to which the texts of a term refer as `{input:name}`.
-fn referred<'d>(term: &'d Term, read: &mut HashSet<&'d str>) {
+fn referred<'d>(term: &'d TermDefinition, read: &mut HashSet<&'d str>) {
     match &term.kind {
         TermKind::Literal(value) => referred_in(value, read),
         TermKind::Template { text, .. } => read.extend(references(text).map(|reference| reference.name)),

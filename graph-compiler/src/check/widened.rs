@@ -8,7 +8,7 @@ use graph_definition::source::Span;
 use crate::analysis::Analysis;
 use crate::analysis::losses::{self, loses, plain};
 use crate::analysis::reads::{Site, terms};
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // The terms of which something is said already.
@@ -80,7 +80,7 @@ fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagno
                 is_said = true;
                 break;
             }
-            if ty.kind == Kind::Never {
+            if ty.kind == TypeKind::Never {
                 before = span.clone();
             }
             ty = joined;

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use graph_definition::diagnostic::{Diagnostic, Diagnostics, Place, code};
-use graph_definition::source::Source;
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code};
+use graph_definition::source::SourceFile;
 
 use super::{Project, display_name};
 use crate::files::is_there;
@@ -68,7 +68,8 @@ impl Project {
     fn misnamed_settings(&self, path: &Path) -> Box<Diagnostic> {
         let name = display_name(&self.package, path);
         let message = format!("`{name}` is no settings file: those are called `{SETTINGS}`");
-        let mut problem = Diagnostic::new(code::BAD_SETTINGS, message, Place::file(&Source::new(path, name, "")));
+        let mut problem =
+            Diagnostic::new(code::BAD_SETTINGS, message, SourcePlace::file(&SourceFile::new(path, name, "")));
         problem
             .note("some file systems tell such names apart and some do not")
             .help(format!("rename it to `{SETTINGS}`"));

@@ -1,23 +1,23 @@
 //! Which environment variables a graph and its nodes require.
 
-use super::reader::Reader;
-use crate::diagnostic::{Place, code};
+use super::reader::DefinitionReader;
+use crate::diagnostic::{SourcePlace, code};
 use crate::hash::HashSet;
-use crate::tree::{Node, Tree};
+use crate::tree::{TreeNode, YamlTree};
 
 /// Environment variables, each once, in the order in which they are met.
 #[derive(Default)]
-pub(super) struct Env {
+pub(super) struct RequiredEnv {
     pub(super) names: Vec<String>,
     known: HashSet<String>,
 }
 
-impl Env {
+impl RequiredEnv {
     /// Reads a list of names, or one name (R281). Returns those that are new.
-    pub(super) fn read(&mut self, reader: &mut Reader<'_>, tree: &Tree) -> Vec<String> {
+    pub(super) fn read(&mut self, reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<String> {
         let before = self.names.len();
         let items = match &tree.node {
-            Node::String(_) => std::slice::from_ref(tree),
+            TreeNode::String(_) => std::slice::from_ref(tree),
             _ => reader.list(tree, "`env_requires`"),
         };
         reader.note_repeated("`env_requires`", items);
@@ -27,7 +27,7 @@ impl Env {
                 matches!(character, '=' | '$' | '{' | '}') || character.is_whitespace() || character.is_control()
             };
             if name.value.is_empty() || name.value.contains(is_odd) {
-                let place = Place::new(reader.source, name.span);
+                let place = SourcePlace::new(reader.source, name.span);
                 let message = format!("`{}` cannot be an environment variable's name", name.value);
                 reader
                     .diagnostics
