@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_model::signature::{ItemKind, KeyFile, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::record::Sealed;
@@ -42,7 +42,7 @@ struct Texts {
 }
 
 impl Tools for Texts {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a Tool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
         let text = if call.node() == "load" {
             "x".repeat(self.size)
         } else {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use libfuzzer_sys::fuzz_target;
 
 /// A tree without graphs and keys. What is nested is looked up in it, and not found.
@@ -19,7 +19,7 @@ static TREE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 fuzz_target!(|text: &str| {
     let graphs = TREE.path().join("graphs");
     let project = Project::open(TREE.path(), Path::new(&graphs));
-    let compilation = project.review_source(Source::new(graphs.join("input.yaml"), "graphs/input.yaml", text));
+    let compilation = project.review_source(SourceFile::new(graphs.join("input.yaml"), "graphs/input.yaml", text));
     assert!(compilation.graph.is_none(), "nobody signed this");
     for diagnostic in compilation.diagnostics.iter().take(20) {
         assert!(!diagnostic.render().is_empty());

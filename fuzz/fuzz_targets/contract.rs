@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use graph_compiler::definition::parse_contract;
 use graph_compiler::diagnostic::Diagnostics;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
 use graph_model::signature::{ItemKind, KeyFile, KeyRing, SecretKey, sign};
@@ -30,7 +30,7 @@ static KEY: LazyLock<(SecretKey, KeyRing)> = LazyLock::new(|| {
 fuzz_target!(|text: &str| {
     let (key, ring) = &*KEY;
     let Ok(text) = sign(ItemKind::YAML, text, key, SystemTime::UNIX_EPOCH) else { return };
-    let source = Source::new("graphs/tools/own/tool.yaml", "graphs/tools/own/tool.yaml", &text);
+    let source = SourceFile::new("graphs/tools/own/tool.yaml", "graphs/tools/own/tool.yaml", &text);
     let Ok(verified) = verify(&source, ring) else { return };
     let id = ItemId::new("own/tool").expect("this is an id");
     parse_contract(&verified, &id, &mut Diagnostics::new());

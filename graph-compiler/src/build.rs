@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use graph_definition::diagnostic::{Diagnostic, DiagnosticIdentity};
+use graph_definition::hash::HashSet;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::diagnostic::{Diagnostic, Identity};
 use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
 use crate::files::{display_name, find_graphs};
-use crate::hash::HashSet;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash};
 
@@ -114,7 +114,7 @@ struct Compiled {
     root: PathBuf,
     modules: Modules,
     diagnostics: Vec<Diagnostic>,
-    known: HashSet<Identity>,
+    known: HashSet<DiagnosticIdentity>,
     broken: Vec<PathBuf>,
     /// The graphs without mistakes of which there is something to say all the same.
     warned: Vec<PathBuf>,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use graph_definition::definition::{self, Contract, SchemaKind, ValueSchema};
+use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
+use graph_definition::source::SourceFile;
 use graph_model::name::ItemId;
 
-use crate::definition::{self, Contract, Schema, SchemaKind};
-use crate::diagnostic::{Diagnostics, Place, code};
-use crate::source::Source;
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
 /// The built-in tools: id and contract. They come with the compiler, so they need no signature.
 const CONTRACTS: [(&str, &str); 6] = [
@@ -29,7 +29,7 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     let (_, text) = CONTRACTS.iter().find(|(name, _)| *name == id.as_str())?;
     let name = format!("the built-in contract of `{id}`");
     let mut diagnostics = Diagnostics::new();
-    definition::parse_trusted_contract(&Source::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
+    definition::parse_trusted_contract(&SourceFile::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
 }
 
 /// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads
@@ -39,7 +39,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
         return;
     }
     let Some(builtin) = self::contract(id) else {
-        let place = Place::file(&contract.source);
+        let place = SourcePlace::file(&contract.source);
         let names: Vec<String> = CONTRACTS.iter().map(|(name, _)| format!("`{name}`")).collect();
         diagnostics
             .error(code::BAD_CONTRACT, place, format!("the runtime has no built-in tool `{id}`"))
@@ -48,7 +48,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
         return;
     };
     let (params, theirs) = (fields(&Type::of_schema(&builtin.params)), fields(&Type::of_schema(&contract.params)));
-    let place = || Place::new(&contract.source, contract.params.span.clone());
+    let place = || SourcePlace::new(&contract.source, contract.params.span.clone());
     for field in &theirs {
         match params.iter().find(|param| param.name == field.name) {
             None => {
@@ -77,7 +77,7 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
     keep_marks(&mut contract.params, &builtin.params, &contract.source, diagnostics);
     let (Some(result), Some(theirs)) = (&builtin.result, &contract.result) else { return };
     if !replaces(&Type::of_schema(result), &Type::of_schema(theirs)) {
-        let place = Place::new(&contract.source, theirs.span.clone());
+        let place = SourcePlace::new(&contract.source, theirs.span.clone());
         diagnostics
             .error(code::BAD_CONTRACT, place, format!("the built-in tool `{id}` does not return this"))
             .note(format!("it returns {}", describe(&fields(&Type::of_schema(result)))));
@@ -90,11 +90,11 @@ fn replaces(ty: &Type, other: &Type) -> bool {
 }
 
 /// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.
-fn keep_marks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnostics: &mut Diagnostics) {
+fn keep_marks(theirs: &mut ValueSchema, ours: &ValueSchema, source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) {
     match (&theirs.sink, &ours.sink) {
         (Some(sink), Some(own)) if sink.value != own.value => {
             let message = format!("the built-in tool reads this as {}, not as {}", own.value.name(), sink.value.name());
-            let place = Place::new(source, sink.span.clone());
+            let place = SourcePlace::new(source, sink.span.clone());
             diagnostics.error(code::BAD_CONTRACT, place, message).help(format!("write `x-sink: {}`", own.value.name()));
         }
         (None, Some(_)) => theirs.sink.clone_from(&ours.sink),
@@ -116,14 +116,14 @@ fn keep_marks(theirs: &mut Schema, ours: &Schema, source: &Arc<Source>, diagnost
     }
 }
 
-fn fields(ty: &Type) -> Vec<Field> {
+fn fields(ty: &Type) -> Vec<TypedField> {
     match &ty.kind {
-        Kind::Object(fields) => fields.clone(),
+        TypeKind::Object(fields) => fields.clone(),
         _ => Vec::new(),
     }
 }
 
-fn describe(fields: &[Field]) -> String {
+fn describe(fields: &[TypedField]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| format!("`{}` ({})", field.name, field.ty)).collect();
     fields.join(", ")
 }
@@ -137,7 +137,8 @@ mod tests {
         for (name, text) in CONTRACTS {
             let mut diagnostics = Diagnostics::new();
             let id = ItemId::new(name).unwrap();
-            let contract = definition::parse_trusted_contract(&Source::new(name, name, text), &id, &mut diagnostics);
+            let contract =
+                definition::parse_trusted_contract(&SourceFile::new(name, name, text), &id, &mut diagnostics);
             assert!(contract.is_some_and(|contract| contract.builtin()), "{name}");
             assert!(!diagnostics.has_errors(), "{name}");
         }
@@ -148,7 +149,7 @@ mod tests {
         let text = "tool_type: builtin\nconfig_schema:\n  type: object\n  properties: { command: { type: string, x-sink: sql } }\n  \
                     required: [command]\n";
         let (mut diagnostics, id) = (Diagnostics::new(), ItemId::new("rye/bash").unwrap());
-        let source = Source::new("bash.yaml", "bash.yaml", text);
+        let source = SourceFile::new("bash.yaml", "bash.yaml", text);
         let mut contract = definition::parse_trusted_contract(&source, &id, &mut diagnostics).unwrap();
         assert!(diagnostics.is_empty());
         check(&id, &mut contract, &mut diagnostics);

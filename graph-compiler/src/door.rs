@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
+use graph_definition::diagnostic::{Diagnostic, Severity, SourcePlace};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use serde_json::json;
-
-use crate::diagnostic::{Diagnostic, Place, Severity};
 
 /// How many errors are shown, and how many warnings; a flood helps nobody.
 const SHOWN: usize = 20;
@@ -182,7 +181,7 @@ fn as_rustc(diagnostic: &Diagnostic, rendered: String, place: Option<&RustPlace>
     })
 }
 
-fn yaml_span(place: &Place, label: &str, is_primary: bool) -> Option<serde_json::Value> {
+fn yaml_span(place: &SourcePlace, label: &str, is_primary: bool) -> Option<serde_json::Value> {
     let span = place.span.as_ref()?;
     let (line, column) = place.source.position(span.start);
     let (end_line, end_column) = place.source.position(span.end);
@@ -207,13 +206,14 @@ fn rust_span(place: &RustPlace, label: &str) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::diagnostic::code;
+    use graph_definition::source::SourceFile;
+
     use super::*;
-    use crate::diagnostic::code;
-    use crate::source::Source;
 
     fn diagnostics(count: usize) -> Vec<Diagnostic> {
-        let source = Source::new("graphs/g.yaml", "graphs/g.yaml", "next: delivred\n");
-        let mut diagnostic = Diagnostic::new(code::UNKNOWN_TARGET, "nowhere", Place::new(&source, 6..14));
+        let source = SourceFile::new("graphs/g.yaml", "graphs/g.yaml", "next: delivred\n");
+        let mut diagnostic = Diagnostic::new(code::UNKNOWN_TARGET, "nowhere", SourcePlace::new(&source, 6..14));
         diagnostic.label("no node with this name").help("did you mean `delivered`?");
         vec![diagnostic; count]
     }

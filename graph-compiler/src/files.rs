@@ -4,30 +4,30 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::Diagnostic;
-use crate::source::Source;
+use graph_definition::diagnostic::Diagnostic;
+use graph_definition::source::SourceFile;
 
 /// What a walk through a directory found.
 #[derive(Debug, Default)]
-pub struct Walk {
+pub struct FileWalk {
     /// The YAML files, sorted.
     pub files: Vec<PathBuf>,
     /// The directories that could not be read, and why.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
-impl Walk {
+impl FileWalk {
     /// Reports the directories that could not be read (`G0001`).
     pub fn problems(&self, package: &Path) -> Vec<Diagnostic> {
         let one = |(path, error): &(PathBuf, io::Error)| {
-            *Source::unreadable(path, &display_name(package, path), error, "check the directory's permissions")
+            *SourceFile::unreadable(path, &display_name(package, path), error, "check the directory's permissions")
         };
         self.unreadable.iter().map(one).collect()
     }
 }
 
 /// Finds the graphs of a tree: every YAML file except those in its `keys` and `tools`.
-pub fn find_graphs(directory: &Path) -> Walk {
+pub fn find_graphs(directory: &Path) -> FileWalk {
     walk(directory, &["keys", "tools"])
 }
 
@@ -37,7 +37,7 @@ pub fn find_graphs(directory: &Path) -> Walk {
 ///
 /// If the directory or one below it cannot be read; the error names it.
 pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let Walk { files, unreadable } = find_graphs(directory);
+    let FileWalk { files, unreadable } = find_graphs(directory);
     match unreadable.into_iter().next() {
         None => Ok(files),
         Some((path, error)) => {
@@ -47,8 +47,8 @@ pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Finds the YAML files in a directory and below it, except in the directories directly in it that are `reserved`.
-pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> Walk {
-    let (mut found, mut waiting) = (Walk::default(), vec![directory.to_owned()]);
+pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
+    let (mut found, mut waiting) = (FileWalk::default(), vec![directory.to_owned()]);
     while let Some(current) = waiting.pop() {
         let is_reserved = |path: &Path| {
             let name = path.file_name().and_then(|name| name.to_str());

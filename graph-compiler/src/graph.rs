@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use graph_definition::source::SourceFile;
 use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
-use crate::source::Source;
-use crate::types::{Field, Type};
+use crate::types::{Type, TypedField};
 
 /// A graph that passed every check. Only [`check`](crate::check::check) makes one.
 #[derive(Debug)]
-pub struct Graph {
+pub struct CheckedGraph {
     pub(crate) outline: Outline,
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<SourceFile>,
     pub(crate) digest: String,
     pub(crate) signer: String,
     pub(crate) owner: String,
@@ -24,7 +24,7 @@ pub struct Graph {
     /// The capability patterns that its own calls need.
     pub(crate) needs: Vec<String>,
     pub(crate) env: Vec<String>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<CheckedNode>,
 }
 
 /// What can be said of a graph from outside: its id and its types. A graph with mistakes has one too, if it could be read.
@@ -37,18 +37,18 @@ pub struct Outline {
     /// What the graph is for.
     pub description: Option<String>,
     /// The fields of its inputs; `None` where no schema names them.
-    pub inputs: Option<Vec<Field>>,
+    pub inputs: Option<Vec<TypedField>>,
     /// The keys of its state.
-    pub keys: Vec<Key>,
+    pub keys: Vec<TypedKey>,
     /// The tools that it calls, each once, in the order of the file.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<TypedTool>,
     /// What a run returns, wherever it ends: what a graph that nests this one sees.
     pub output: Type,
     /// The nodes at which a run can end, in the order of the file; empty where the steps may run out anywhere and the run
     /// ends well then.
     pub exits: Vec<Exit>,
     /// The graphs that run inside it, directly or through others, each once.
-    pub inner: Vec<Inner>,
+    pub inner: Vec<InnerGraph>,
     /// What a run can come to at most; `None` where mistakes leave that open.
     pub budget: Option<Budget>,
 }
@@ -83,7 +83,7 @@ pub struct Budget {
 
 /// A graph that runs inside another, called by it or by one that is (R188).
 #[derive(Debug, Clone)]
-pub struct Inner {
+pub struct InnerGraph {
     /// Its id.
     pub id: String,
     /// Its file, as messages show it.
@@ -102,7 +102,7 @@ pub struct Inner {
 
 /// A key of the state.
 #[derive(Debug, Clone)]
-pub struct Key {
+pub struct TypedKey {
     /// Its name.
     pub name: String,
     /// What is written to it.
@@ -113,7 +113,7 @@ pub struct Key {
 
 /// What the nodes and hooks of a graph call.
 #[derive(Debug, Clone)]
-pub struct Tool {
+pub struct TypedTool {
     /// Its id; empty where it is known only at each call.
     pub id: String,
     /// What is done with the item.
@@ -135,21 +135,21 @@ pub struct Tool {
     /// What it is for.
     pub description: Option<String>,
     /// Its parameters; `None` where no contract names them.
-    pub params: Option<Vec<Field>>,
+    pub params: Option<Vec<TypedField>>,
     /// What it returns.
     pub result: Type,
 }
 
 /// A node of a checked graph.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct CheckedNode {
     pub(crate) name: String,
     /// Where its edges lead, in order, each target once.
     pub(crate) next: Vec<u16>,
     pub(crate) body: Body,
 }
 
-impl Graph {
+impl CheckedGraph {
     /// Returns the graph's types and names.
     pub fn outline(&self) -> &Outline {
         &self.outline

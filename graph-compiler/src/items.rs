@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use graph_definition::definition::{Contract, ValueSchema};
 use graph_model::name::ItemId;
 
-use crate::definition::{Contract, Schema};
-use crate::graph::{Budget, Inner};
+use crate::graph::{Budget, InnerGraph};
 use crate::types::Type;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
@@ -24,7 +24,7 @@ pub struct Items {
     /// Of ids of which there is neither contract nor graph, one that is nearly the same.
     pub similar: BTreeMap<ItemId, String>,
     /// The graphs that run inside, directly or through others, each once.
-    pub inner: Vec<Inner>,
+    pub inner: Vec<InnerGraph>,
     /// What the computed ids of the graph may name.
     pub reachable: Vec<Reachable>,
     /// Whether files that nobody vouches for were looked at too. No graph comes of those.
@@ -37,7 +37,7 @@ pub struct Reachable {
     /// Its id.
     pub id: ItemId,
     /// What it takes.
-    pub schema: Schema,
+    pub schema: ValueSchema,
 }
 
 /// A graph that another calls (R188).
@@ -50,7 +50,7 @@ pub struct Nested {
     /// What its inputs are.
     pub inputs: Type,
     /// The same, as the file says it; nothing where it has mistakes or says nothing.
-    pub schema: Option<Schema>,
+    pub schema: Option<ValueSchema>,
     /// What it returns; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
     /// The capability patterns that it needs, and the graphs inside it.

@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use graph_definition::code::{self, ALL, Code, Level};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, SourcePlace};
+use graph_definition::source::SourceFile;
+use graph_definition::verify::verify;
 use graph_model::signature::KeyRing;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use crate::code::{self, ALL, Code, Level};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::files::is_there;
-use crate::source::Source;
-use crate::verify::verify;
 
 /// The name of a settings file. A tree may have one in each of its directories.
 pub const SETTINGS: &str = "graphs.toml";
@@ -71,7 +71,7 @@ pub(crate) struct LintSettings {
 
 impl LintSettings {
     /// Reads a signed settings file.
-    pub(crate) fn read(path: &Path, source: Result<Arc<Source>, Box<Diagnostic>>, ring: &KeyRing) -> Self {
+    pub(crate) fn read(path: &Path, source: Result<Arc<SourceFile>, Box<Diagnostic>>, ring: &KeyRing) -> Self {
         let mut settings = Self {
             path: path.to_owned(),
             lints: Vec::new(),
@@ -95,7 +95,7 @@ impl LintSettings {
         if matches!(is_there(path.parent()?, path), Ok(false)) {
             return None;
         }
-        let source = match Source::read(path, name) {
+        let source = match SourceFile::read(path, name) {
             Ok(source) => source,
             // It may deny what nothing else does, so what it says must be heard.
             Err(problem) => {
@@ -122,17 +122,18 @@ impl LintSettings {
             Some(table) => reader.settings(table, "`package.metadata.graphs`"),
             None => {
                 let message = format!("`package.metadata.graphs` is a table, not {}", described(graphs));
-                settings.mistakes.error(code::BAD_SETTINGS, Place::file(&source), message);
+                settings.mistakes.error(code::BAD_SETTINGS, SourcePlace::file(&source), message);
             }
         }
         Some(settings)
     }
 
-    fn parse(&mut self, source: &Arc<Source>) {
+    fn parse(&mut self, source: &Arc<SourceFile>) {
         match DeTable::parse(&source.text) {
             Ok(table) => SettingsReader { source, settings: self }.settings(table.get_ref(), "the file"),
             Err(error) => {
-                let place = error.span().map_or_else(|| Place::file(source), |span| Place::new(source, span));
+                let place =
+                    error.span().map_or_else(|| SourcePlace::file(source), |span| SourcePlace::new(source, span));
                 let message = format!("`{}` is not TOML: {}", source.name, error.message());
                 self.mistakes.error(code::BAD_SETTINGS, place, message);
             }
@@ -154,13 +155,13 @@ impl LintSettings {
 
 /// Takes a settings file apart and collects what is wrong with it.
 struct SettingsReader<'a> {
-    source: &'a Arc<Source>,
+    source: &'a Arc<SourceFile>,
     settings: &'a mut LintSettings,
 }
 
 impl SettingsReader<'_> {
-    fn place(&self, span: Range<usize>) -> Place {
-        Place::new(self.source, span)
+    fn place(&self, span: Range<usize>) -> SourcePlace {
+        SourcePlace::new(self.source, span)
     }
 
     fn settings(&mut self, table: &DeTable<'_>, whose: &str) {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     fn read(text: &str) -> LintSettings {
-        let source = Source::new("graphs/graphs.toml", "graphs/graphs.toml", text);
+        let source = SourceFile::new("graphs/graphs.toml", "graphs/graphs.toml", text);
         LintSettings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"))
     }
 
@@ -278,13 +279,13 @@ mod tests {
 
     #[test]
     fn a_level_decides_whether_a_lint_is_dropped_warns_or_fails() {
-        let source = Source::new("g.yaml", "g.yaml", "a: 1\n");
+        let source = SourceFile::new("g.yaml", "g.yaml", "a: 1\n");
         let levelled = |level| {
             let (mut levels, mut diagnostics) = (Levels::default(), Diagnostics::new());
             levels.set(LINT, level);
             levels.set(code::YAML, Level::Allow);
-            diagnostics.lint(LINT, Place::file(&source), "a slip");
-            diagnostics.error(code::YAML, Place::file(&source), "a mistake");
+            diagnostics.lint(LINT, SourcePlace::file(&source), "a slip");
+            diagnostics.error(code::YAML, SourcePlace::file(&source), "a mistake");
             levels.apply(&mut diagnostics);
             levels.apply(&mut diagnostics);
             diagnostics.iter().map(|one| (one.code.id, one.severity)).collect::<Vec<_>>()

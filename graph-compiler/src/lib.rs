@@ -2,11 +2,13 @@
 //!
 //! | stage | from | to |
 //! |---|---|---|
-//! | [`Source::read`](source::Source::read) | a path | text of which not a byte changes any more |
-//! | [`verify`](verify::verify) | a source and a key ring | [`Verified`](verify::Verified): a trusted key signed it |
+//! | [`SourceFile::read`](source::SourceFile::read) | a path | text of which not a byte changes any more |
+//! | [`verify`](verify::verify) | a source and a key ring | [`VerifiedSource`](verify::VerifiedSource): a trusted key signed it |
 //! | [`parse`](definition::parse) | a verified source | [`Definition`](definition::Definition): what the author wrote |
-//! | [`check`](check::check) | a definition and its tools' contracts | [`Graph`](graph::Graph): its parts fit together |
+//! | [`check`](check::check) | a definition and its tools' contracts | [`CheckedGraph`](graph::CheckedGraph): its parts fit together |
 //! | [`expand`](expand::expand) | a graph | tokens |
+//!
+//! The stages up to the definition are the crate `graph-definition`, whose modules are shown here too.
 //!
 //! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
 //! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
@@ -20,28 +22,19 @@
 mod analysis;
 mod build;
 mod builtin;
-mod characters;
 pub mod check;
-pub mod code;
-pub mod definition;
-pub mod diagnostic;
 pub mod door;
 pub mod expand;
 mod files;
-pub mod fix;
 pub mod graph;
-mod hash;
 pub mod items;
 pub mod levels;
 mod parallel;
 mod program;
 pub mod project;
-pub mod source;
-pub mod tree;
 pub mod types;
-pub mod verify;
-pub mod vocabulary;
 
 pub use analysis::{Site, TypesAt};
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
-pub use files::{Walk, find_graphs, graph_files};
+pub use files::{FileWalk, find_graphs, graph_files};
+pub use graph_definition::{code, definition, diagnostic, fix, source, tree, verify, vocabulary};

@@ -2,13 +2,13 @@
 
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ParamIr, ToolIr};
 
-use crate::graph::{Graph, Key, Tool};
-use crate::types::Field;
+use crate::graph::{CheckedGraph, TypedKey, TypedTool};
+use crate::types::TypedField;
 
-impl Graph {
+impl CheckedGraph {
     /// Returns what the runtime runs. `source` is what the graph's file is called.
     pub fn ir(&self, source: &str) -> GraphIr {
-        let key = |key: &Key| KeyIr { name: key.name.clone(), initial: key.initial.clone() };
+        let key = |key: &TypedKey| KeyIr { name: key.name.clone(), initial: key.initial.clone() };
         GraphIr {
             id: self.outline.id.clone(),
             version: self.outline.version.clone(),
@@ -26,8 +26,8 @@ impl Graph {
     }
 }
 
-fn tool(tool: &Tool) -> ToolIr {
-    let param = |field: &Field| ParamIr { name: field.name.clone(), default: field.default.clone() };
+fn tool(tool: &TypedTool) -> ToolIr {
+    let param = |field: &TypedField| ParamIr { name: field.name.clone(), default: field.default.clone() };
     ToolIr {
         id: tool.id.clone(),
         verb: tool.verb,

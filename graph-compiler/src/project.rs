@@ -9,6 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_definition::definition::{self, Contract, Definition, ValueSchema};
+use graph_definition::diagnostic::{Diagnostic, DiagnosticIdentity, Diagnostics, Severity, SourcePlace, code, nearest};
+use graph_definition::hash::HashSet;
+use graph_definition::source::SourceFile;
+use graph_definition::tree::{self, YamlFile};
+use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
@@ -17,18 +23,12 @@ use proc_macro2::TokenStream;
 
 use crate::builtin;
 use crate::check::{self, Wanted};
-use crate::definition::{self, Contract, Definition, Schema};
-use crate::diagnostic::{Diagnostic, Diagnostics, Identity, Place, Severity, code, nearest};
 use crate::expand;
 pub use crate::files::display_name;
-use crate::files::{Walk, find_graphs, is_there, walk};
-use crate::graph::{Graph, Outline, Tool};
-use crate::hash::HashSet;
+use crate::files::{FileWalk, find_graphs, is_there, walk};
+use crate::graph::{CheckedGraph, Outline, TypedTool};
 use crate::items::{Items, Reachable};
 use crate::parallel;
-use crate::source::Source;
-use crate::tree;
-use crate::verify::{Origin, verify};
 pub(crate) use clashes::clash;
 use nesting::Nesting;
 pub use offered::{Offered, OfferedKind};
@@ -55,9 +55,9 @@ pub struct Project {
     /// Whether files that cannot be verified are looked at wherever they are used.
     is_for_review: bool,
     /// Texts that stand in for files, by their whole paths.
-    texts: BTreeMap<PathBuf, Arc<Source>>,
+    texts: BTreeMap<PathBuf, Arc<SourceFile>>,
     /// The files of the graphs and of the contracts.
-    walks: OnceLock<(Walk, Walk)>,
+    walks: OnceLock<(FileWalk, FileWalk)>,
     contract_ids: OnceLock<Vec<(String, PathBuf)>>,
     /// What is wrong with the directories of the tree.
     unreadable: OnceLock<Vec<Diagnostic>>,
@@ -79,7 +79,7 @@ pub struct Compilation {
     /// Its types, if it could be read.
     pub outline: Option<Outline>,
     /// The graph, if it has no mistakes and was asked for.
-    pub graph: Option<Graph>,
+    pub graph: Option<CheckedGraph>,
     /// What is to be said, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
     /// The file, relative to the package where it is in it: what generated code calls it, wherever rustc was started.
@@ -94,7 +94,7 @@ pub struct Compilation {
 #[derive(Debug, Default)]
 struct Examined {
     outline: Option<Outline>,
-    graph: Option<Graph>,
+    graph: Option<CheckedGraph>,
     diagnostics: Diagnostics,
     contracts: Vec<PathBuf>,
     /// The settings files that hold for it.
@@ -103,8 +103,8 @@ struct Examined {
 }
 
 /// What was read of a text on the way.
-struct Parts {
-    yaml: tree::File,
+struct ParsedText {
+    yaml: YamlFile,
     /// What the file says, and what it calls.
     read: Option<(Definition, Items)>,
 }
@@ -116,7 +116,7 @@ pub struct Unfinished {
     pub diagnostics: Vec<Diagnostic>,
     /// The values in the file, as far as they could be read, and the text that was read: the text itself, with blanks in place of
     /// what cannot be read.
-    pub read: Option<(Arc<Source>, tree::File)>,
+    pub read: Option<(Arc<SourceFile>, YamlFile)>,
     /// What the file says, and what it calls, where it is a graph that can be read as it is.
     pub definition: Option<(Definition, Items)>,
 }
@@ -147,7 +147,7 @@ impl Project {
             .map(|rejected| {
                 let name = display_name(package, &rejected.path);
                 let message = format!("`{name}` is refused as a trusted key: {}", rejected.error);
-                let place = Place::file(&Source::new(&rejected.path, name, ""));
+                let place = SourcePlace::file(&SourceFile::new(&rejected.path, name, ""));
                 let mut diagnostic = Diagnostic::new(code::BAD_KEY_FILE, message, place);
                 diagnostic.help("write it anew with `graph keys trust`, or remove it");
                 diagnostic
@@ -190,7 +190,7 @@ impl Project {
 
     /// Takes a text for what a file of the tree holds, as an editor's that is not saved, or one that is still to be tried.
     #[must_use]
-    pub fn with_text(mut self, source: Arc<Source>) -> Self {
+    pub fn with_text(mut self, source: Arc<SourceFile>) -> Self {
         self.texts.insert(whole(&source.path), source);
         self.contracts = Mutex::default();
         self
@@ -217,7 +217,7 @@ impl Project {
     }
 
     /// As [`Project::compile`], for a text that is already in memory.
-    pub fn compile_source(&self, source: Arc<Source>) -> Compilation {
+    pub fn compile_source(&self, source: Arc<SourceFile>) -> Compilation {
         let path = source.path.clone();
         self.finish(&path, self.examine(&source, Wanted::Graph), Wanted::Graph)
     }
@@ -236,14 +236,14 @@ impl Project {
     }
 
     /// As [`Project::review`], for a text that is already in memory, as an editor has it.
-    pub fn review_source(&self, source: Arc<Source>) -> Compilation {
+    pub fn review_source(&self, source: Arc<SourceFile>) -> Compilation {
         let (examined, _) = self.look(&source, true, Wanted::Findings);
         self.finish(&source.path, examined, Wanted::Findings)
     }
 
     /// As [`Project::review_source`], with what was read of the text, for an author who is in the midst of writing it. A file in
     /// the tree's `tools` is a contract.
-    pub fn review_unfinished(&self, source: &Arc<Source>) -> Unfinished {
+    pub fn review_unfinished(&self, source: &Arc<SourceFile>) -> Unfinished {
         let (diagnostics, parts) = match self.tool_of(&source.path) {
             Some(id) => (self.review_contract(source, &id), None),
             None => {
@@ -252,22 +252,22 @@ impl Project {
             }
         };
         match parts {
-            Some(Parts { yaml, read }) => {
+            Some(ParsedText { yaml, read }) => {
                 Unfinished { diagnostics, read: Some((Arc::clone(source), yaml)), definition: read }
             }
             None => Unfinished { diagnostics, read: tree::parse_unfinished(source), definition: None },
         }
     }
 
-    fn read(&self, file: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+    fn read(&self, file: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
         match self.text(file) {
             Some(source) => Ok(source),
-            None => Source::read(file, &display_name(&self.package, file)),
+            None => SourceFile::read(file, &display_name(&self.package, file)),
         }
     }
 
     /// Returns the text that stands in for a file, if one does.
-    fn text(&self, file: &Path) -> Option<Arc<Source>> {
+    fn text(&self, file: &Path) -> Option<Arc<SourceFile>> {
         if self.texts.is_empty() {
             return None;
         }
@@ -281,17 +281,22 @@ impl Project {
         }
     }
 
-    fn examine(&self, source: &Arc<Source>, wanted: Wanted) -> Examined {
+    fn examine(&self, source: &Arc<SourceFile>, wanted: Wanted) -> Examined {
         self.look(source, self.is_for_review, wanted).0
     }
 
     /// Examines a text; with `is_review` one too that cannot be verified.
-    fn look(&self, source: &Arc<Source>, is_review: bool, wanted: Wanted) -> (Examined, Option<Parts>) {
+    fn look(&self, source: &Arc<SourceFile>, is_review: bool, wanted: Wanted) -> (Examined, Option<ParsedText>) {
         match verify(source, &self.ring) {
             Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review, wanted),
             Err(problem) if is_review => {
                 let problem = self.outside(problem, &source.path);
-                self.examine_text(Origin::Draft(Arc::clone(source)), Diagnostics::from(*problem), is_review, wanted)
+                self.examine_text(
+                    DefinitionOrigin::Draft(Arc::clone(source)),
+                    Diagnostics::from(*problem),
+                    is_review,
+                    wanted,
+                )
             }
             Err(problem) => (self.outside(problem, &source.path).into(), None),
         }
@@ -312,11 +317,11 @@ impl Project {
 
     fn examine_text(
         &self,
-        origin: Origin,
+        origin: DefinitionOrigin,
         diagnostics: Diagnostics,
         is_review: bool,
         wanted: Wanted,
-    ) -> (Examined, Option<Parts>) {
+    ) -> (Examined, Option<ParsedText>) {
         let source = &Arc::clone(origin.source());
         let Effective { levels, files, diagnostics: of_settings } = self.settings_of(&source.path, is_review);
         let mut examined = Examined { diagnostics, settings: files, ..Examined::default() };
@@ -340,14 +345,14 @@ impl Project {
         examined.diagnostics.extend(disagreement);
         // Of a text that cannot be parsed lints may have found something too.
         levels.apply(&mut examined.diagnostics);
-        (examined, Some(Parts { yaml, read }))
+        (examined, Some(ParsedText { yaml, read }))
     }
 
     fn finish(&self, path: &Path, examined: Examined, wanted: Wanted) -> Compilation {
         let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
         files.extend(contracts.into_iter().chain(settings));
-        let (mut known, mut read_files): (HashSet<Identity>, HashSet<PathBuf>) = Default::default();
+        let (mut known, mut read_files): (HashSet<DiagnosticIdentity>, HashSet<PathBuf>) = Default::default();
         if !inner.is_empty() {
             // A contract with mistakes may be one of both graphs.
             known = diagnostics.iter().map(Diagnostic::identity).collect();
@@ -441,7 +446,7 @@ impl Project {
             let found = self.found_contract(&id, is_review);
             let schema = found.contract.as_ref().map(|contract| &contract.params);
             // Of one that cannot be read nobody knows what its tool reads as code.
-            if schema.is_none_or(Schema::has_sink) {
+            if schema.is_none_or(ValueSchema::has_sink) {
                 diagnostics.extend(found.diagnostics.iter().cloned());
                 files.extend(found.file.clone());
             }
@@ -451,7 +456,7 @@ impl Project {
         for path in self.graph_files().values().flatten() {
             let id = self.graph_id(path).and_then(|id| ItemId::new(id).ok()).filter(|id| is_meant(id));
             if let Some(id) = id
-                && let Some(schema) = self.inputs_of(path).filter(Schema::has_sink)
+                && let Some(schema) = self.inputs_of(path).filter(ValueSchema::has_sink)
             {
                 files.push(path.clone());
                 reachable.push(Reachable { id, schema });
@@ -461,11 +466,11 @@ impl Project {
     }
 
     /// Returns what a graph takes, as its file says it. What is wrong with the file is said where it is checked.
-    fn inputs_of(&self, path: &Path) -> Option<Schema> {
+    fn inputs_of(&self, path: &Path) -> Option<ValueSchema> {
         let source = self.read(path).ok()?;
         let origin = match verify(&source, &self.ring) {
             Ok(verified) => verified.into(),
-            Err(_) => Origin::Draft(Arc::clone(&source)),
+            Err(_) => DefinitionOrigin::Draft(Arc::clone(&source)),
         };
         let mut unsaid = Diagnostics::new();
         let yaml = tree::parse(&source, &mut unsaid)?;
@@ -502,11 +507,11 @@ impl Project {
     }
 
     /// Returns the files of the graphs and those of the contracts.
-    fn walks(&self) -> &(Walk, Walk) {
+    fn walks(&self) -> &(FileWalk, FileWalk) {
         self.walks.get_or_init(|| {
             let tools = self.root.join(TOOLS);
             let contracts = match is_there(&self.root, &tools) {
-                Ok(false) => Walk::default(),
+                Ok(false) => FileWalk::default(),
                 Ok(true) | Err(_) => walk(&tools, &[]),
             };
             (find_graphs(&self.root), contracts)
@@ -522,7 +527,12 @@ impl Project {
         let (graphs, contracts) = self.walks();
         let keys = self.root.join(KEYS);
         let of_keys = is_there(&self.root, &keys).err().map(|error| {
-            *Source::unreadable(&keys, &display_name(&self.package, &keys), &error, "check the directory's permissions")
+            *SourceFile::unreadable(
+                &keys,
+                &display_name(&self.package, &keys),
+                &error,
+                "check the directory's permissions",
+            )
         });
         let of_walks = [graphs, contracts].into_iter().flat_map(|walk| walk.problems(&self.package));
         of_keys.into_iter().chain(of_walks).collect()
@@ -579,7 +589,7 @@ impl Project {
     }
 
     /// Says what is wrong with a contract, signed or not.
-    fn review_contract(&self, source: &Arc<Source>, id: &ItemId) -> Vec<Diagnostic> {
+    fn review_contract(&self, source: &Arc<SourceFile>, id: &ItemId) -> Vec<Diagnostic> {
         let Effective { levels, diagnostics: of_settings, .. } = self.settings_of(&source.path, true);
         let mut diagnostics = Diagnostics::new();
         diagnostics.append(&of_settings);
@@ -607,7 +617,8 @@ impl Project {
         if let Some(file) = self.misnamed_contract(id, &path) {
             let (name, right) = (display_name(&self.package, file), display_name(&self.package, &path));
             let message = format!("`{name}` is not the contract of `{id}`, which is `{right}`");
-            let mut problem = Diagnostic::new(code::BAD_CONTRACT, message, Place::file(&Source::new(file, name, "")));
+            let mut problem =
+                Diagnostic::new(code::BAD_CONTRACT, message, SourcePlace::file(&SourceFile::new(file, name, "")));
             problem
                 .note("some file systems tell such names apart and some do not")
                 .help(format!("rename it to `{right}`"));
@@ -643,7 +654,7 @@ impl Project {
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// A tool with a contract.
-    Tool(Box<Tool>),
+    Tool(Box<TypedTool>),
     /// A graph of the tree, in this file.
     Graph(PathBuf),
     /// Neither.

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use graph_definition::definition::{Property, SchemaKind, ValueSchema};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::secret::Mask;
 use graph_model::value::Value;
-
-use crate::definition::{Schema, SchemaKind};
-use crate::hash::{HashMap, HashSet};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Type {
     /// What it is where it is not null.
-    pub kind: Kind,
+    pub kind: TypeKind,
     /// Whether it may be null: not given, not there, or null in fact.
     pub nullable: bool,
     /// Whether it is shown to nobody but who needs it. A list or an object is not: what is in it may be.
@@ -22,7 +21,7 @@ pub struct Type {
 
 /// What a value is where it is not null.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum TypeKind {
     /// No value yet: the element of an empty list, a key that only null was assigned to.
     Never,
     /// `true` or `false`.
@@ -40,14 +39,14 @@ pub enum Kind {
     /// An object with any fields, each of this type.
     Map(Box<Type>),
     /// An object with these fields.
-    Object(Vec<Field>),
+    Object(Vec<TypedField>),
     /// Not known: checked when the program runs. Where such a type is not nullable, a schema asks for any value but null.
     Any,
 }
 
 /// A field of an object type.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub struct TypedField {
     /// Its name.
     pub name: String,
     /// Its type; nullable where it need not be given.
@@ -58,7 +57,7 @@ pub struct Field {
     pub description: Option<String>,
 }
 
-impl Field {
+impl TypedField {
     /// Whether it must be given.
     pub fn is_required(&self) -> bool {
         !self.ty.nullable && self.default.is_none()
@@ -70,18 +69,18 @@ const MOST_LEVELS: usize = 8;
 
 impl Type {
     /// A value of this kind that is never null.
-    pub fn of(kind: Kind) -> Self {
-        Self { nullable: matches!(kind, Kind::Any), kind, secret: false }
+    pub fn of(kind: TypeKind) -> Self {
+        Self { nullable: matches!(kind, TypeKind::Any), kind, secret: false }
     }
 
     /// No value yet: what is joined with it stays as it is.
     pub fn never() -> Self {
-        Self::of(Kind::Never)
+        Self::of(TypeKind::Never)
     }
 
     /// A value of which nothing is known.
     pub fn any() -> Self {
-        Self::of(Kind::Any)
+        Self::of(TypeKind::Any)
     }
 
     /// Nothing but null.
@@ -99,16 +98,21 @@ impl Type {
     pub fn concealed(mut self) -> Self {
         match &mut self.kind {
             // That there is nothing is no secret.
-            Kind::Never => {}
-            Kind::List(inner) | Kind::Map(inner) => {
+            TypeKind::Never => {}
+            TypeKind::List(inner) | TypeKind::Map(inner) => {
                 **inner = std::mem::replace(&mut **inner, Self::never()).concealed();
             }
-            Kind::Object(fields) => {
+            TypeKind::Object(fields) => {
                 for field in fields {
                     field.ty = std::mem::replace(&mut field.ty, Self::never()).concealed();
                 }
             }
-            Kind::Boolean | Kind::Integer | Kind::Number | Kind::String | Kind::Enum(_) | Kind::Any => {
+            TypeKind::Boolean
+            | TypeKind::Integer
+            | TypeKind::Number
+            | TypeKind::String
+            | TypeKind::Enum(_)
+            | TypeKind::Any => {
                 self.secret = true;
             }
         }
@@ -118,8 +122,8 @@ impl Type {
     /// Whether it is a secret or has one in it.
     pub fn has_secret(&self) -> bool {
         match &self.kind {
-            Kind::List(inner) | Kind::Map(inner) => inner.has_secret(),
-            Kind::Object(fields) => fields.iter().any(|field| field.ty.has_secret()),
+            TypeKind::List(inner) | TypeKind::Map(inner) => inner.has_secret(),
+            TypeKind::Object(fields) => fields.iter().any(|field| field.ty.has_secret()),
             _ => self.secret,
         }
     }
@@ -127,9 +131,9 @@ impl Type {
     /// Whether a part of it is of no known type, and may be nested to any depth.
     pub fn may_nest(&self) -> bool {
         match &self.kind {
-            Kind::List(inner) | Kind::Map(inner) => inner.may_nest(),
-            Kind::Object(fields) => fields.iter().any(|field| field.ty.may_nest()),
-            kind => *kind == Kind::Any,
+            TypeKind::List(inner) | TypeKind::Map(inner) => inner.may_nest(),
+            TypeKind::Object(fields) => fields.iter().any(|field| field.ty.may_nest()),
+            kind => *kind == TypeKind::Any,
         }
     }
 
@@ -137,13 +141,15 @@ impl Type {
     pub fn reveals(&self, target: &Self) -> bool {
         match (&self.kind, &target.kind) {
             _ if !self.has_secret() => false,
-            (Kind::List(one), Kind::List(two)) | (Kind::Map(one), Kind::Map(two)) => one.reveals(two),
-            (Kind::Object(fields), Kind::Map(values)) => fields.iter().any(|field| field.ty.reveals(values)),
+            (TypeKind::List(one), TypeKind::List(two)) | (TypeKind::Map(one), TypeKind::Map(two)) => one.reveals(two),
+            (TypeKind::Object(fields), TypeKind::Map(values)) => fields.iter().any(|field| field.ty.reveals(values)),
             // What the target has no field for is dropped.
-            (Kind::Object(fields), Kind::Object(targets)) => targets.iter().any(|target| {
+            (TypeKind::Object(fields), TypeKind::Object(targets)) => targets.iter().any(|target| {
                 fields.iter().find(|field| field.name == target.name).is_some_and(|field| field.ty.reveals(&target.ty))
             }),
-            (Kind::Map(values), Kind::Object(targets)) => targets.iter().any(|target| values.reveals(&target.ty)),
+            (TypeKind::Map(values), TypeKind::Object(targets)) => {
+                targets.iter().any(|target| values.reveals(&target.ty))
+            }
             // Of what is not known, any part may be the secret one.
             _ => !target.is_all_secret(),
         }
@@ -151,9 +157,9 @@ impl Type {
 
     fn is_all_secret(&self) -> bool {
         match &self.kind {
-            Kind::Never => true,
-            Kind::List(inner) | Kind::Map(inner) => inner.is_all_secret(),
-            Kind::Object(fields) => fields.iter().all(|field| field.ty.is_all_secret()),
+            TypeKind::Never => true,
+            TypeKind::List(inner) | TypeKind::Map(inner) => inner.is_all_secret(),
+            TypeKind::Object(fields) => fields.iter().all(|field| field.ty.is_all_secret()),
             _ => self.secret,
         }
     }
@@ -161,8 +167,8 @@ impl Type {
     /// Says where in values of this type secrets are; `None` where they are not.
     pub fn mask(&self) -> Option<Mask> {
         match &self.kind {
-            Kind::List(inner) | Kind::Map(inner) => Some(Mask::Each(Box::new(inner.mask()?))),
-            Kind::Object(fields) => {
+            TypeKind::List(inner) | TypeKind::Map(inner) => Some(Mask::Each(Box::new(inner.mask()?))),
+            TypeKind::Object(fields) => {
                 let fields: BTreeMap<String, Mask> =
                     fields.iter().filter_map(|field| Some((field.name.clone(), field.ty.mask()?))).collect();
                 (!fields.is_empty()).then_some(Mask::Fields(fields))
@@ -181,29 +187,29 @@ impl Type {
     /// The same, without null.
     #[must_use]
     pub fn not_null(mut self) -> Self {
-        self.nullable = matches!(self.kind, Kind::Any);
+        self.nullable = matches!(self.kind, TypeKind::Any);
         self
     }
 
     /// Returns the type that a schema gives.
-    pub fn of_schema(schema: &Schema) -> Self {
+    pub fn of_schema(schema: &ValueSchema) -> Self {
         let ty = Self::of_kind(schema);
         if schema.secret { ty.concealed() } else { ty }
     }
 
-    fn of_kind(schema: &Schema) -> Self {
+    fn of_kind(schema: &ValueSchema) -> Self {
         let kind = match &schema.kind {
             SchemaKind::Any => return Self::any(),
             SchemaKind::Null => return Self::null(),
-            SchemaKind::Boolean => Kind::Boolean,
-            SchemaKind::Integer => Kind::Integer,
-            SchemaKind::Number => Kind::Number,
-            SchemaKind::String => Kind::String,
-            SchemaKind::Enum(texts) => Kind::Enum(texts.clone()),
-            SchemaKind::List(items) => Kind::List(Box::new(Self::of_schema(items))),
-            SchemaKind::Map(values) => Kind::Map(Box::new(Self::of_schema(values))),
+            SchemaKind::Boolean => TypeKind::Boolean,
+            SchemaKind::Integer => TypeKind::Integer,
+            SchemaKind::Number => TypeKind::Number,
+            SchemaKind::String => TypeKind::String,
+            SchemaKind::Enum(texts) => TypeKind::Enum(texts.clone()),
+            SchemaKind::List(items) => TypeKind::List(Box::new(Self::of_schema(items))),
+            SchemaKind::Map(values) => TypeKind::Map(Box::new(Self::of_schema(values))),
             SchemaKind::Object(properties) => {
-                let field = |property: &crate::definition::Property| {
+                let field = |property: &Property| {
                     let default = property.schema.default.as_ref().map(|default| default.value.clone());
                     let mut ty = Self::of_schema(&property.schema);
                     match &default {
@@ -214,14 +220,14 @@ impl Type {
                         }
                         None => ty.nullable |= !property.required,
                     }
-                    Field {
+                    TypedField {
                         name: property.name.value.clone(),
                         ty,
                         default,
                         description: property.schema.description.clone(),
                     }
                 };
-                Kind::Object(properties.iter().map(field).collect())
+                TypeKind::Object(properties.iter().map(field).collect())
             }
         };
         Self { kind, nullable: schema.nullable, secret: false }
@@ -231,14 +237,14 @@ impl Type {
     pub fn of_value(value: &Value) -> Self {
         Self::of(match value {
             Value::Null => return Self::null(),
-            Value::Bool(_) => Kind::Boolean,
-            Value::Number(number) if number.is_i64() => Kind::Integer,
-            Value::Number(_) => Kind::Number,
-            Value::String(_) => Kind::String,
-            Value::Array(list) => Kind::List(Box::new(join_all(list.iter().map(Self::of_value)))),
-            Value::Object(map) => Kind::Object(
+            Value::Bool(_) => TypeKind::Boolean,
+            Value::Number(number) if number.is_i64() => TypeKind::Integer,
+            Value::Number(_) => TypeKind::Number,
+            Value::String(_) => TypeKind::String,
+            Value::Array(list) => TypeKind::List(Box::new(join_all(list.iter().map(Self::of_value)))),
+            Value::Object(map) => TypeKind::Object(
                 map.iter()
-                    .map(|(name, value)| Field {
+                    .map(|(name, value)| TypedField {
                         name: name.clone(),
                         ty: Self::of_value(value),
                         default: None,
@@ -257,15 +263,15 @@ impl Type {
         let secret = self.secret || other.secret;
         let kind = join_kinds(self.kind, other.kind);
         // What is not known any more has its secrets anywhere.
-        let secret = secret || (has_secret && kind == Kind::Any);
-        let joined = Self { nullable: nullable || kind == Kind::Any, kind, secret };
+        let secret = secret || (has_secret && kind == TypeKind::Any);
+        let joined = Self { nullable: nullable || kind == TypeKind::Any, kind, secret };
         if joined.levels() > MOST_LEVELS { Self::any_of(has_secret) } else { joined }
     }
 
     fn levels(&self) -> usize {
         match &self.kind {
-            Kind::List(inner) | Kind::Map(inner) => 1 + inner.levels(),
-            Kind::Object(fields) => 1 + fields.iter().map(|field| field.ty.levels()).max().unwrap_or_default(),
+            TypeKind::List(inner) | TypeKind::Map(inner) => 1 + inner.levels(),
+            TypeKind::Object(fields) => 1 + fields.iter().map(|field| field.ty.levels()).max().unwrap_or_default(),
             _ => 0,
         }
     }
@@ -277,16 +283,16 @@ impl Type {
     /// If no value of this type has such a part.
     pub fn step(&self, name: &str) -> Result<Self, NoPart<'_>> {
         let found = match &self.kind {
-            Kind::Any => return Ok(Self::any_of(self.secret)),
-            Kind::Never => return Ok(Self::null()),
-            Kind::Object(fields) => match fields.iter().find(|field| field.name == name) {
+            TypeKind::Any => return Ok(Self::any_of(self.secret)),
+            TypeKind::Never => return Ok(Self::null()),
+            TypeKind::Object(fields) => match fields.iter().find(|field| field.name == name) {
                 Some(field) => field.ty.clone(),
                 None => {
                     return Err(NoPart { ty: self, fields: fields.iter().map(|field| field.name.as_str()).collect() });
                 }
             },
-            Kind::Map(values) => (**values).clone().or_null(),
-            Kind::List(items) if name.parse::<i64>().is_ok() => (**items).clone().or_null(),
+            TypeKind::Map(values) => (**values).clone().or_null(),
+            TypeKind::List(items) if name.parse::<i64>().is_ok() => (**items).clone().or_null(),
             _ => return Err(NoPart { ty: self, fields: Vec::new() }),
         };
         Ok(if self.nullable { found.or_null() } else { found })
@@ -318,48 +324,51 @@ impl Type {
     fn compare(&self, target: &Self, compares: Compares, is_left_out: bool) -> Option<Misfit> {
         let here = || Some(Misfit { at: Vec::new(), found: self.clone(), wanted: target.clone() });
         let is_null_missed = self.nullable && !target.nullable && !is_left_out;
-        if compares == Compares::Nulls && is_null_missed && self.kind != Kind::Any {
+        if compares == Compares::Nulls && is_null_missed && self.kind != TypeKind::Any {
             return here();
         }
         match (&self.kind, &target.kind) {
-            (Kind::Never, _) => {
+            (TypeKind::Never, _) => {
                 if is_null_missed {
                     here()
                 } else {
                     None
                 }
             }
-            (Kind::Any, _) | (_, Kind::Any) | (Kind::Integer, Kind::Number) | (Kind::Enum(_), Kind::String) => None,
-            (Kind::List(one), Kind::List(two)) => {
-                one.compare(two, compares, false).map(|misfit| misfit.inside(Part::Element))
+            (TypeKind::Any, _)
+            | (_, TypeKind::Any)
+            | (TypeKind::Integer, TypeKind::Number)
+            | (TypeKind::Enum(_), TypeKind::String) => None,
+            (TypeKind::List(one), TypeKind::List(two)) => {
+                one.compare(two, compares, false).map(|misfit| misfit.inside(ValueStep::Element))
             }
-            (Kind::Map(one), Kind::Map(two)) => {
-                one.compare(two, compares, true).map(|misfit| misfit.inside(Part::Element))
+            (TypeKind::Map(one), TypeKind::Map(two)) => {
+                one.compare(two, compares, true).map(|misfit| misfit.inside(ValueStep::Element))
             }
-            (Kind::Object(fields), Kind::Map(values)) => fields.iter().find_map(|field| {
+            (TypeKind::Object(fields), TypeKind::Map(values)) => fields.iter().find_map(|field| {
                 let misfit = field.ty.compare(values, compares, true)?;
-                Some(misfit.inside(Part::Field(field.name.clone())))
+                Some(misfit.inside(ValueStep::Field(field.name.clone())))
             }),
-            (Kind::Object(fields), Kind::Object(targets)) => targets.iter().find_map(|target| {
+            (TypeKind::Object(fields), TypeKind::Object(targets)) => targets.iter().find_map(|target| {
                 let misfit = match fields.iter().find(|field| field.name == target.name) {
                     Some(field) => field.ty.compare(&target.ty, compares, target.default.is_some()),
                     None if target.is_required() && compares == Compares::Kinds => Some(Misfit::missing(target)),
                     None => None,
                 };
-                Some(misfit?.inside(Part::Field(target.name.clone())))
+                Some(misfit?.inside(ValueStep::Field(target.name.clone())))
             }),
-            (Kind::Map(values), Kind::Object(targets)) => targets.iter().find_map(|target| {
+            (TypeKind::Map(values), TypeKind::Object(targets)) => targets.iter().find_map(|target| {
                 let misfit = match compares {
                     // Which fields a map has is not known.
-                    Compares::Nulls if target.is_required() && values.kind != Kind::Any => {
+                    Compares::Nulls if target.is_required() && values.kind != TypeKind::Any => {
                         Some(Misfit::missing(target))
                     }
                     _ => values.compare(&target.ty, compares, true),
                 };
-                Some(misfit?.inside(Part::Field(target.name.clone())))
+                Some(misfit?.inside(ValueStep::Field(target.name.clone())))
             }),
-            (Kind::Enum(texts), Kind::Enum(targets)) if texts.iter().all(|text| targets.contains(text)) => None,
-            (Kind::Enum(_), Kind::Enum(_)) if compares == Compares::Kinds => here(),
+            (TypeKind::Enum(texts), TypeKind::Enum(targets)) if texts.iter().all(|text| targets.contains(text)) => None,
+            (TypeKind::Enum(_), TypeKind::Enum(_)) if compares == Compares::Kinds => here(),
             (one, two) if one == two || compares == Compares::Nulls => None,
             _ => here(),
         }
@@ -379,7 +388,7 @@ enum Compares {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misfit {
     /// The way from the value to the place, from outside to inside.
-    pub at: Vec<Part>,
+    pub at: Vec<ValueStep>,
     /// The type of what is there; null where nothing is.
     pub found: Type,
     /// The type that is asked for.
@@ -388,7 +397,7 @@ pub struct Misfit {
 
 /// A step into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum ValueStep {
     /// A field of an object.
     Field(String),
     /// An element of a list, or a value of a map.
@@ -396,11 +405,11 @@ pub enum Part {
 }
 
 impl Misfit {
-    fn missing(field: &Field) -> Self {
+    fn missing(field: &TypedField) -> Self {
         Self { at: Vec::new(), found: Type::null(), wanted: field.ty.clone() }
     }
 
-    fn inside(mut self, part: Part) -> Self {
+    fn inside(mut self, part: ValueStep) -> Self {
         self.at.insert(0, part);
         self
     }
@@ -408,8 +417,8 @@ impl Misfit {
     /// Says which part of a value the place is: `` `a` of an element of whole ``.
     pub fn part_of(&self, whole: &dyn fmt::Display) -> String {
         self.at.iter().fold(whole.to_string(), |whole, part| match part {
-            Part::Field(name) => format!("`{name}` of {whole}"),
-            Part::Element => format!("an element of {whole}"),
+            ValueStep::Field(name) => format!("`{name}` of {whole}"),
+            ValueStep::Element => format!("an element of {whole}"),
         })
     }
 }
@@ -428,32 +437,32 @@ pub fn join_all(types: impl IntoIterator<Item = Type>) -> Type {
     types.into_iter().fold(Type::never(), Type::join)
 }
 
-fn join_kinds(one: Kind, two: Kind) -> Kind {
+fn join_kinds(one: TypeKind, two: TypeKind) -> TypeKind {
     match (one, two) {
-        (Kind::Never, kind) | (kind, Kind::Never) => kind,
-        (Kind::Integer, Kind::Number) | (Kind::Number, Kind::Integer) => Kind::Number,
-        (Kind::String, Kind::Enum(_)) | (Kind::Enum(_), Kind::String) => Kind::String,
-        (Kind::Enum(mut one), Kind::Enum(two)) => {
+        (TypeKind::Never, kind) | (kind, TypeKind::Never) => kind,
+        (TypeKind::Integer, TypeKind::Number) | (TypeKind::Number, TypeKind::Integer) => TypeKind::Number,
+        (TypeKind::String, TypeKind::Enum(_)) | (TypeKind::Enum(_), TypeKind::String) => TypeKind::String,
+        (TypeKind::Enum(mut one), TypeKind::Enum(two)) => {
             let known: HashSet<&String> = one.iter().collect();
             let new: Vec<String> = two.into_iter().filter(|text| !known.contains(text)).collect();
             one.extend(new);
-            Kind::Enum(one)
+            TypeKind::Enum(one)
         }
-        (Kind::List(one), Kind::List(two)) => Kind::List(Box::new(one.join(*two))),
-        (Kind::Map(one), Kind::Map(two)) => Kind::Map(Box::new(one.join(*two))),
-        (Kind::Map(values), Kind::Object(fields)) | (Kind::Object(fields), Kind::Map(values)) => {
-            Kind::Map(Box::new(fields.into_iter().map(|field| field.ty).fold(*values, Type::join)))
+        (TypeKind::List(one), TypeKind::List(two)) => TypeKind::List(Box::new(one.join(*two))),
+        (TypeKind::Map(one), TypeKind::Map(two)) => TypeKind::Map(Box::new(one.join(*two))),
+        (TypeKind::Map(values), TypeKind::Object(fields)) | (TypeKind::Object(fields), TypeKind::Map(values)) => {
+            TypeKind::Map(Box::new(fields.into_iter().map(|field| field.ty).fold(*values, Type::join)))
         }
-        (Kind::Object(one), Kind::Object(two)) => Kind::Object(join_fields(one, two)),
+        (TypeKind::Object(one), TypeKind::Object(two)) => TypeKind::Object(join_fields(one, two)),
         (one, two) if one == two => one,
-        _ => Kind::Any,
+        _ => TypeKind::Any,
     }
 }
 
-fn join_fields(mut one: Vec<Field>, two: Vec<Field>) -> Vec<Field> {
+fn join_fields(mut one: Vec<TypedField>, two: Vec<TypedField>) -> Vec<TypedField> {
     let places: HashMap<String, usize> =
         two.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect();
-    let mut two: Vec<Option<Field>> = two.into_iter().map(Some).collect();
+    let mut two: Vec<Option<TypedField>> = two.into_iter().map(Some).collect();
     for field in &mut one {
         match places.get(&field.name).and_then(|&place| two[place].take()) {
             Some(other) => {
@@ -466,7 +475,7 @@ fn join_fields(mut one: Vec<Field>, two: Vec<Field>) -> Vec<Field> {
         }
     }
     let others = two.into_iter().flatten();
-    one.extend(others.map(|other| Field { ty: other.ty.or_null(), default: None, ..other }));
+    one.extend(others.map(|other| TypedField { ty: other.ty.or_null(), default: None, ..other }));
     one
 }
 
@@ -474,28 +483,28 @@ impl fmt::Display for Type {
     /// Writes the type as a diagnostic names it: `a string`, `a list of integers`, `a string or nothing`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Never => return f.write_str("nothing"),
-            Kind::Boolean => f.write_str("a boolean")?,
-            Kind::Integer => f.write_str("an integer")?,
-            Kind::Number => f.write_str("a number")?,
-            Kind::String => f.write_str("a string")?,
-            Kind::Enum(texts) => {
+            TypeKind::Never => return f.write_str("nothing"),
+            TypeKind::Boolean => f.write_str("a boolean")?,
+            TypeKind::Integer => f.write_str("an integer")?,
+            TypeKind::Number => f.write_str("a number")?,
+            TypeKind::String => f.write_str("a string")?,
+            TypeKind::Enum(texts) => {
                 let texts: Vec<String> = texts.iter().take(8).map(|text| format!("`{text}`")).collect();
                 write!(f, "one of {}", texts.join(", "))?;
             }
-            Kind::List(items) => match &items.kind {
-                Kind::Never | Kind::Any => f.write_str("a list")?,
-                Kind::Boolean => f.write_str("a list of booleans")?,
-                Kind::Integer => f.write_str("a list of integers")?,
-                Kind::Number => f.write_str("a list of numbers")?,
-                Kind::String => f.write_str("a list of strings")?,
-                Kind::Enum(_) => f.write_str("a list of words")?,
-                Kind::List(_) => f.write_str("a list of lists")?,
-                Kind::Map(_) | Kind::Object(_) => f.write_str("a list of objects")?,
+            TypeKind::List(items) => match &items.kind {
+                TypeKind::Never | TypeKind::Any => f.write_str("a list")?,
+                TypeKind::Boolean => f.write_str("a list of booleans")?,
+                TypeKind::Integer => f.write_str("a list of integers")?,
+                TypeKind::Number => f.write_str("a list of numbers")?,
+                TypeKind::String => f.write_str("a list of strings")?,
+                TypeKind::Enum(_) => f.write_str("a list of words")?,
+                TypeKind::List(_) => f.write_str("a list of lists")?,
+                TypeKind::Map(_) | TypeKind::Object(_) => f.write_str("a list of objects")?,
             },
-            Kind::Map(_) | Kind::Object(_) => f.write_str("an object")?,
-            Kind::Any if self.nullable => return f.write_str("any value"),
-            Kind::Any => return f.write_str("a value"),
+            TypeKind::Map(_) | TypeKind::Object(_) => f.write_str("an object")?,
+            TypeKind::Any if self.nullable => return f.write_str("any value"),
+            TypeKind::Any => return f.write_str("a value"),
         }
         if self.nullable { f.write_str(" or nothing") } else { Ok(()) }
     }
@@ -539,8 +548,8 @@ mod tests {
     fn a_value_that_holds_its_predecessor_becomes_any_instead_of_growing() {
         let mut ty = Type::null();
         for _ in 0..100 {
-            let field = Field { name: "previous".into(), ty: ty.clone(), default: None, description: None };
-            ty = ty.join(Type::of(Kind::Object(vec![field])));
+            let field = TypedField { name: "previous".into(), ty: ty.clone(), default: None, description: None };
+            ty = ty.join(Type::of(TypeKind::Object(vec![field])));
         }
         assert_eq!(ty, Type::any());
     }
@@ -556,8 +565,8 @@ mod tests {
 
     #[test]
     fn what_fits_is_what_the_place_takes() {
-        let word = Type::of(Kind::Enum(vec!["a".into(), "b".into()]));
-        let one = Type::of(Kind::Enum(vec!["a".into()]));
+        let word = Type::of(TypeKind::Enum(vec!["a".into(), "b".into()]));
+        let one = Type::of(TypeKind::Enum(vec!["a".into()]));
         assert!(one.fits(&word) && !word.fits(&one) && word.fits(&of(json!("x"))) && !of(json!("x")).fits(&word));
         assert!(of(json!(1)).fits(&of(json!(1.5))) && !of(json!(1.5)).fits(&of(json!(1))));
         assert!(of(json!({"a": 1, "b": 2})).fits(&of(json!({"a": 1}))) && !of(json!({})).fits(&of(json!({"a": 1}))));
@@ -571,20 +580,20 @@ mod tests {
     }
 
     fn object(fields: &[(&str, Type)]) -> Type {
-        let field = |(name, ty): &(&str, Type)| Field {
+        let field = |(name, ty): &(&str, Type)| TypedField {
             name: (*name).into(),
             ty: ty.clone(),
             default: None,
             description: None,
         };
-        Type::of(Kind::Object(fields.iter().map(field).collect()))
+        Type::of(TypeKind::Object(fields.iter().map(field).collect()))
     }
 
     #[test]
     fn null_is_found_at_any_depth() {
-        let (text, maybe) = (|| Type::of(Kind::String), || Type::of(Kind::String).or_null());
-        let list = |items| Type::of(Kind::List(Box::new(items)));
-        let map = |values| Type::of(Kind::Map(Box::new(values)));
+        let (text, maybe) = (|| Type::of(TypeKind::String), || Type::of(TypeKind::String).or_null());
+        let list = |items| Type::of(TypeKind::List(Box::new(items)));
+        let map = |values| Type::of(TypeKind::Map(Box::new(values)));
         for (value, target, found) in [
             (maybe(), text(), Some("it")),
             (text(), maybe(), None),
@@ -608,8 +617,8 @@ mod tests {
         ] {
             assert_eq!(lacking(&value, &target).as_deref(), found, "{value:?} for {target:?}");
         }
-        let with_default = Field { default: Some(json!("x")), name: "a".into(), ty: text(), description: None };
-        let target = Type::of(Kind::Object(vec![with_default]));
+        let with_default = TypedField { default: Some(json!("x")), name: "a".into(), ty: text(), description: None };
+        let target = Type::of(TypeKind::Object(vec![with_default]));
         assert_eq!(lacking(&object(&[("a", maybe())]), &target), None);
         assert!(object(&[("a", Type::null())]).fits(&target) && object(&[]).fits(&target));
     }

@@ -52,7 +52,7 @@ pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
         let text = "`include_graphs!` needs a build script that calls `graph_compiler::build(\"graphs\")`";
         return quote!(::std::compile_error!(#text);).into();
     };
-    let mut said = Said::default();
+    let mut said = ReportedDiagnostics::default();
     let errors = broken(&out, &mut said);
     let warnings = warned(&out, &mut said);
     let (modules, plain) = (format!("/{}", graph_compiler::MODULES), format!("/{}", graph_compiler::ERRORS));
@@ -63,9 +63,9 @@ pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
 
 /// What was reported already: of a graph it is also said where others nest it, of a contract where graphs use it.
 #[derive(Default)]
-struct Said(BTreeSet<String>);
+struct ReportedDiagnostics(BTreeSet<String>);
 
-impl Said {
+impl ReportedDiagnostics {
     fn report(&mut self, package: &Path, file: &str, compilation: &Compilation) -> TokenStream {
         let new = compilation.diagnostics.iter().filter(|one| self.0.insert(one.render())).cloned();
         report(&new.collect::<Vec<_>>(), &display_name(package, Path::new(file)), None)
@@ -73,7 +73,7 @@ impl Said {
 }
 
 /// Compiles the graphs with mistakes again, to report them from inside rustc, where cargo takes them for rustc's own.
-fn broken(out: &Path, said: &mut Said) -> Option<TokenStream> {
+fn broken(out: &Path, said: &mut ReportedDiagnostics) -> Option<TokenStream> {
     let package = package();
     let compilations = again(&package, &out.join(graph_compiler::BROKEN))?;
     // A graph that has no mistake now was mended since; until the build script runs again, its old mistakes stand.
@@ -84,7 +84,7 @@ fn broken(out: &Path, said: &mut Said) -> Option<TokenStream> {
 }
 
 /// The same of graphs of which there are warnings. One that was changed since is left to the next run of the build script.
-fn warned(out: &Path, said: &mut Said) -> TokenStream {
+fn warned(out: &Path, said: &mut ReportedDiagnostics) -> TokenStream {
     let package = package();
     let compilations = again(&package, &out.join(graph_compiler::WARNED)).unwrap_or_default();
     let warned = compilations.iter().filter(|(_, compilation)| compilation.graph.is_some());

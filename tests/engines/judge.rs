@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_model::timestamp;
 use graph_runtime::Sleeping;
 use graph_runtime::cache::{Cache, Caching, Digest, MemoryCache, NodeCache};
@@ -275,7 +275,7 @@ impl Director {
 }
 
 impl Tools for Director {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a Tool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
         if call.hook().is_some() {
             return Box::pin(async { Ok(Value::Null) });
         }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_compiler::graph::{Outline, Tool};
-use graph_compiler::types::{Kind, Type};
+use graph_compiler::graph::{Outline, TypedTool};
+use graph_compiler::types::{Type, TypeKind};
 use graph_model::digest::Digest;
 use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
@@ -426,7 +426,7 @@ impl Dice {
 }
 
 impl Tools for Dice {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         let dice = self.throw(call, &params);
         let typed = row.typed;
         Box::pin(async move {
@@ -549,16 +549,18 @@ fn signed_text(text: &str) -> String {
 /// Whether a value is of a type, as the compiled graph would have it.
 fn fits(ty: &Type, value: &Value) -> bool {
     if value.is_null() {
-        return ty.nullable || matches!(ty.kind, Kind::Any | Kind::Never);
+        return ty.nullable || matches!(ty.kind, TypeKind::Any | TypeKind::Never);
     }
     match (&ty.kind, value) {
-        (Kind::Any | Kind::Never, _) => true,
-        (Kind::Boolean, Value::Bool(_)) | (Kind::String, Value::String(_)) | (Kind::Number, Value::Number(_)) => true,
-        (Kind::Integer, Value::Number(number)) => number.is_i64(),
-        (Kind::Enum(texts), Value::String(text)) => texts.contains(text),
-        (Kind::List(items), Value::Array(list)) => list.iter().all(|value| fits(items, value)),
-        (Kind::Map(values), Value::Object(map)) => map.values().all(|value| fits(values, value)),
-        (Kind::Object(fields), Value::Object(map)) => fields
+        (TypeKind::Any | TypeKind::Never, _) => true,
+        (TypeKind::Boolean, Value::Bool(_))
+        | (TypeKind::String, Value::String(_))
+        | (TypeKind::Number, Value::Number(_)) => true,
+        (TypeKind::Integer, Value::Number(number)) => number.is_i64(),
+        (TypeKind::Enum(texts), Value::String(text)) => texts.contains(text),
+        (TypeKind::List(items), Value::Array(list)) => list.iter().all(|value| fits(items, value)),
+        (TypeKind::Map(values), Value::Object(map)) => map.values().all(|value| fits(values, value)),
+        (TypeKind::Object(fields), Value::Object(map)) => fields
             .iter()
             .all(|field| fits(&field.ty, map.get(&field.name).unwrap_or(&Value::Null)) || field.default.is_some()),
         _ => false,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_runtime::dynamic::{Performing, Toolbox, Tools};
 use graph_runtime::threads::{Finding, Thread};
 use graph_runtime::{ActionError, Call, Category, FromValue, Map, Threads, Value};
@@ -339,12 +339,12 @@ impl State {
 pub(crate) struct Given(HashMap<CallKey, Vec<Answer>>);
 
 /// Whether the runtime performs a tool itself: the tests of it are not those of scripts.
-pub(crate) fn is_real(id: &str, tool: &Tool) -> bool {
+pub(crate) fn is_real(id: &str, tool: &TypedTool) -> bool {
     tool.subprocess.is_some() || id.starts_with("rye/file-system/")
 }
 
 impl Tools for Stage {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         if is_real(call.tool(), row) {
             static BUILTINS: LazyLock<Toolbox> = LazyLock::new(Toolbox::new);
             return BUILTINS.perform(call, row, params);

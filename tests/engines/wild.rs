@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_compiler::graph::Tool;
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::graph::TypedTool;
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::cache::{MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
@@ -54,7 +54,7 @@ impl Chance {
 }
 
 impl Tools for Chance {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
         let mut lot = self.lot();
         let answer = match lot.below(10) {
             0 => {
@@ -83,23 +83,23 @@ fn some(lot: &mut Lot, ty: &Type, depth: usize) -> Value {
         return Value::Null;
     }
     match &ty.kind {
-        Kind::Never => Value::Null,
-        Kind::Boolean => json!(lot.below(2) == 0),
-        Kind::Integer => json!(lot.below(6)),
-        Kind::Number => json!(lot.below(12) as f64 / 2.0),
-        Kind::String => json!(["a", "b", "open", "approved", ""][lot.below(5)]),
-        Kind::Enum(words) => json!(words.get(lot.below(words.len()))),
-        Kind::List(of) => (0..lot.below(4)).map(|_| some(lot, of, depth + 1)).collect(),
-        Kind::Map(of) => json!({"a": some(lot, of, depth + 1)}),
-        Kind::Object(fields) => Value::Object(fields_of(lot, fields, depth)),
-        Kind::Any if depth > 2 => json!(lot.below(3)),
-        Kind::Any => {
+        TypeKind::Never => Value::Null,
+        TypeKind::Boolean => json!(lot.below(2) == 0),
+        TypeKind::Integer => json!(lot.below(6)),
+        TypeKind::Number => json!(lot.below(12) as f64 / 2.0),
+        TypeKind::String => json!(["a", "b", "open", "approved", ""][lot.below(5)]),
+        TypeKind::Enum(words) => json!(words.get(lot.below(words.len()))),
+        TypeKind::List(of) => (0..lot.below(4)).map(|_| some(lot, of, depth + 1)).collect(),
+        TypeKind::Map(of) => json!({"a": some(lot, of, depth + 1)}),
+        TypeKind::Object(fields) => Value::Object(fields_of(lot, fields, depth)),
+        TypeKind::Any if depth > 2 => json!(lot.below(3)),
+        TypeKind::Any => {
             [json!(1), json!("a"), json!([1, 2]), json!({"a": 1, "ok": true}), json!(true)][lot.below(5)].clone()
         }
     }
 }
 
-fn fields_of(lot: &mut Lot, fields: &[Field], depth: usize) -> Map<String, Value> {
+fn fields_of(lot: &mut Lot, fields: &[TypedField], depth: usize) -> Map<String, Value> {
     let mut map = Map::new();
     for field in fields {
         let value = some(lot, &field.ty, depth + 1);

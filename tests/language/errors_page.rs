@@ -11,7 +11,7 @@ fn page() -> String {
         "# Errors\n\n\
          What the compiler reports, by code: what it means and how to mend it. `graph check FILE` shows the same errors as\n\
          a build does, and `graph explain CODE` what stands here. This page is written from the table in\n\
-         `graph-compiler/src/code.rs`.\n",
+         `crates/graph-definition/src/code.rs`.\n",
     );
     for code in ALL {
         write!(page, "\n## {}: {}\n\n{}\n", code.id, code.title, code.text(120)).unwrap();

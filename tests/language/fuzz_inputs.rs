@@ -25,7 +25,7 @@ use changes::{Chance, change};
 use graph_compiler::definition::parse_contract;
 use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
 use graph_model::signature::{ItemKind, sign};
@@ -53,7 +53,7 @@ fn texts(corpus: &Corpus) -> Vec<String> {
 
 /// Compiles a text; says what went wrong with that, if anything did.
 fn trouble(project: &Project, tree: &Tree, text: &str) -> Option<String> {
-    let source = Source::new(tree.path("input.yaml"), "graphs/input.yaml", text);
+    let source = SourceFile::new(tree.path("input.yaml"), "graphs/input.yaml", text);
     let began = Instant::now();
     let done = catch_unwind(AssertUnwindSafe(|| {
         let compilation = project.review_source(source);
@@ -176,7 +176,7 @@ fn no_text_is_a_contract_that_makes_the_compiler_panic() {
         let text = change(&contracts, Chance::new(at));
         // What no key signs, as a text with a byte order mark, is not read.
         let Ok(text) = sign(ItemKind::YAML, &text, &crate::support::key(), SystemTime::UNIX_EPOCH) else { continue };
-        let source = Source::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &text);
+        let source = SourceFile::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &text);
         let Ok(verified) = verify(&source, project.ring()) else { continue };
         parse_contract(&verified, &id, &mut Diagnostics::new());
     }

@@ -30,7 +30,7 @@ use std::sync::Mutex;
 use crate::corpus::Corpus;
 use crate::support::sign;
 use crate::tree::Tree;
-use graph_compiler::diagnostic::{Diagnostic, Place};
+use graph_compiler::diagnostic::{Diagnostic, SourcePlace};
 use judge::Fault;
 use mill::{Mill, Mutant, Random};
 use model::{Callee, Callees, Graph};
@@ -169,7 +169,7 @@ impl Verdict {
         places.into_iter().any(|place| self.is_right(place))
     }
 
-    fn is_right(&self, place: &Place) -> bool {
+    fn is_right(&self, place: &SourcePlace) -> bool {
         // The first line is the signature.
         let Some((line, _)) = place.position().filter(|&(line, _)| line > 1) else { return false };
         let is_own = place.source.name.trim_start_matches("graphs/") == self.mutant.file;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use graph_compiler::tree::{Key, Node as Value, Tree};
+use graph_compiler::tree::{TreeKey, TreeNode as Value, YamlTree};
 
 use super::model::{
     Callees, Expression, Field, Graph, Kind, Node, Path, Type, called, comparisons, fields, get, items, operator,
@@ -230,7 +230,7 @@ impl<'g> Judge<'g> {
     }
 
     /// Returns the keys that are set where a condition holds.
-    fn guards(&self, node: &Node<'_>, condition: Option<&Tree>) -> Vec<String> {
+    fn guards(&self, node: &Node<'_>, condition: Option<&YamlTree>) -> Vec<String> {
         let Some(condition) = condition else { return Vec::new() };
         if let Some(all) = get(condition, "all") {
             return items(all).iter().flat_map(|inner| self.guards(node, Some(inner))).collect();
@@ -295,7 +295,7 @@ impl<'g> Judge<'g> {
     }
 
     /// Whether a condition asks whether there is a value where there always is one.
-    fn is_constant(&mut self, node: &Node<'_>, condition: &Tree) -> bool {
+    fn is_constant(&mut self, node: &Node<'_>, condition: &YamlTree) -> bool {
         let Some(path) = get(condition, "path").and_then(text_of) else { return false };
         let path = Path::new(path, 0..0);
         // Elements of lists may be missing, and so may keys that are set on some ways only.
@@ -355,12 +355,12 @@ impl<'g> Judge<'g> {
     }
 
     /// Checks that a comparison can be made.
-    fn compare(&mut self, node: Option<Node<'g>>, site: Site, test: &Tree) {
+    fn compare(&mut self, node: Option<Node<'g>>, site: Site, test: &YamlTree) {
         let Some(path) = get(test, "path").and_then(text_of) else { return };
         let Some(ty) = self.type_of(node, site, &Path::new(path, 0..0)) else { return self.fault(Fault::Unknown) };
-        let null = Tree { span: 0..0, node: Value::Null };
+        let null = YamlTree { span: 0..0, node: Value::Null };
         let value = get(test, "value").unwrap_or(&null);
-        let same = |one: &Type, value: &Tree| -> bool {
+        let same = |one: &Type, value: &YamlTree| -> bool {
             let other = Type::of_literal(value);
             match (&one.kind, &other.kind) {
                 (Kind::Any | Kind::Never, _) | (_, Kind::Never) => true,
@@ -449,7 +449,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    fn read_all(&mut self, node: Option<Node<'g>>, site: Site, tree: &Tree, set: Option<&BTreeSet<String>>) {
+    fn read_all(&mut self, node: Option<Node<'g>>, site: Site, tree: &YamlTree, set: Option<&BTreeSet<String>>) {
         for Expression { paths, .. } in self.graph.expressions(tree) {
             for path in &paths {
                 if self.type_of(node, site, path).is_none() {
@@ -475,13 +475,13 @@ impl<'g> Judge<'g> {
                 Some(_) => Site::Before,
                 None => Site::Hook,
             };
-            let empty = Tree { span: 0..0, node: Value::Map(Vec::new()) };
+            let empty = YamlTree { span: 0..0, node: Value::Map(Vec::new()) };
             let params = get(action, "params").unwrap_or(&empty);
             self.give(node, site, params, &callee.params.clone(), true);
         }
     }
 
-    fn give(&mut self, node: Option<Node<'g>>, site: Site, term: &Tree, target: &Type, needed: bool) {
+    fn give(&mut self, node: Option<Node<'g>>, site: Site, term: &YamlTree, target: &Type, needed: bool) {
         match (&term.node, &target.kind) {
             (Value::Map(given), Kind::Object(asked)) => return self.give_fields(node, site, given, asked),
             (Value::Map(given), Kind::Map(values)) => {
@@ -507,14 +507,14 @@ impl<'g> Judge<'g> {
     }
 
     /// Whether a template reads a key of which every way here has shown that it is not null.
-    fn is_something(&self, node: Option<Node<'g>>, term: &Tree) -> bool {
+    fn is_something(&self, node: Option<Node<'g>>, term: &YamlTree) -> bool {
         let Some(set) = node.and_then(|node| self.before[self.index[node.name()]].as_ref()) else { return false };
         let expressions = self.graph.expressions(term);
         let mut keys = expressions.iter().flat_map(|one| &one.paths).filter(|path| path.parts.len() == 2);
         keys.any(|path| path.key().is_some_and(|key| set.contains(&something(key))))
     }
 
-    fn give_fields(&mut self, node: Option<Node<'g>>, site: Site, given: &[(Key, Tree)], asked: &[Field]) {
+    fn give_fields(&mut self, node: Option<Node<'g>>, site: Site, given: &[(TreeKey, YamlTree)], asked: &[Field]) {
         for (key, term) in given.iter().filter(|(_, term)| term.node != Value::Null) {
             match asked.iter().find(|field| field.name == key.name) {
                 Some(field) => self.give(node, site, term, &field.ty, field.needed),
@@ -566,7 +566,7 @@ impl<'g> Judge<'g> {
         let nodes = self.nodes.clone();
         let of_nodes = nodes.iter().filter_map(|node| node.get("action"));
         let of_hooks = self.graph.hooks().iter().filter_map(|hook| get(hook, "action"));
-        let actions: Vec<&Tree> = of_nodes.chain(of_hooks).collect();
+        let actions: Vec<&YamlTree> = of_nodes.chain(of_hooks).collect();
         let inner = actions.iter().filter_map(|action| self.callees.get(called(action)?)).flat_map(|one| &one.needs);
         let inner: Vec<(String, bool)> = inner.map(|capability| (capability.clone(), true)).collect();
         let needed: Vec<(String, bool)> = actions.into_iter().filter_map(capability).chain(inner).collect();
@@ -593,7 +593,7 @@ impl<'g> Judge<'g> {
     }
 
     /// Returns what is known of a value with templates.
-    fn type_of_term(&self, node: Option<Node<'g>>, site: Site, term: &Tree) -> Type {
+    fn type_of_term(&self, node: Option<Node<'g>>, site: Site, term: &YamlTree) -> Type {
         match &term.node {
             Value::String(text) if text.contains("${") => match self.graph.expressions(term).as_slice() {
                 [one] if one.is_whole => {
@@ -610,7 +610,7 @@ impl<'g> Judge<'g> {
                 Type::of(Kind::List(Box::new(element.fold(Type { kind: Kind::Never, nullable: false }, Type::join))))
             }
             Value::Map(map) => {
-                let field = |(key, term): &(Key, Tree)| Field {
+                let field = |(key, term): &(TreeKey, YamlTree)| Field {
                     name: key.name.clone(),
                     ty: self.type_of_term(node, site, term),
                     needed: true,
@@ -686,7 +686,7 @@ fn is_set(key: &str, set: Option<&BTreeSet<String>>) -> bool {
 }
 
 /// Decides a condition about one value; `None` where it looks at others too.
-fn holds(condition: &Tree, path: &str, case: &Value) -> Option<bool> {
+fn holds(condition: &YamlTree, path: &str, case: &Value) -> Option<bool> {
     if let Some(all) = get(condition, "all") {
         let all: Vec<Option<bool>> = items(all).iter().map(|inner| holds(inner, path, case)).collect();
         return if all.contains(&Some(false)) { Some(false) } else { all.iter().all(Option::is_some).then_some(true) };
@@ -722,7 +722,7 @@ fn holds(condition: &Tree, path: &str, case: &Value) -> Option<bool> {
 }
 
 /// Returns the capability that an action needs, and whether that is all of it or only how it begins.
-fn capability(action: &Tree) -> Option<(String, bool)> {
+fn capability(action: &YamlTree) -> Option<(String, bool)> {
     let word = |name: &str, default: &'static str| get(action, name).and_then(text_of).unwrap_or(default).to_owned();
     let verb = match word("primary", "execute").as_str() {
         "search" | "load" => "fetch".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graph_compiler::tree::{Key, Tree};
+use graph_compiler::tree::{TreeKey, YamlTree};
 
 use super::model::{Callees, Graph, fields, parse};
 
@@ -120,7 +120,7 @@ impl Mill<'_> {
     }
 
     /// Adds a mutant in which a field of a mapping is missing. The text stays YAML.
-    pub(crate) fn drop_field(&mut self, map: &Tree, name: &str, names: &[&str], around: &[usize], is_wrong: bool) {
+    pub(crate) fn drop_field(&mut self, map: &YamlTree, name: &str, names: &[&str], around: &[usize], is_wrong: bool) {
         let list = fields(map);
         let Some(at) = list.iter().position(|(key, _)| key.name == name) else { return };
         let spans: Vec<Range<usize>> =
@@ -129,14 +129,14 @@ impl Mill<'_> {
     }
 
     /// Adds a mutant in which an element of a list is missing.
-    pub(crate) fn drop_item(&mut self, list: &Tree, at: usize, names: &[&str], around: &[usize], is_wrong: bool) {
+    pub(crate) fn drop_item(&mut self, list: &YamlTree, at: usize, names: &[&str], around: &[usize], is_wrong: bool) {
         let spans: Vec<Range<usize>> = super::model::items(list).iter().map(|item| item.span.clone()).collect();
         self.drop_part(list, &spans, at, names, around, is_wrong);
     }
 
     fn drop_part(
         &mut self,
-        whole: &Tree,
+        whole: &YamlTree,
         parts: &[Range<usize>],
         at: usize,
         names: &[&str],
@@ -154,7 +154,7 @@ impl Mill<'_> {
     }
 
     /// Returns what to cut so that a mapping or list loses one part.
-    fn span_of_part(&self, whole: &Tree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
+    fn span_of_part(&self, whole: &YamlTree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
         let text = &self.graph.text;
         let own = &parts[at];
         if let Some(next) = parts.get(at + 1) {
@@ -171,7 +171,7 @@ impl Mill<'_> {
     }
 
     /// Slips in the name of a key.
-    pub(crate) fn slip_key(&mut self, key: &Key, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
+    pub(crate) fn slip_key(&mut self, key: &TreeKey, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
         if self.raw(&key.span) == key.name {
             let slipped = self.random.slip(&key.name, is_taken);
             self.edit(&[(key.span.clone(), slipped)], names, &[], is_wrong);
@@ -179,13 +179,19 @@ impl Mill<'_> {
     }
 
     /// Returns where a word stands in the text of a value.
-    pub(crate) fn word(&self, tree: &Tree, word: &str) -> Option<Range<usize>> {
+    pub(crate) fn word(&self, tree: &YamlTree, word: &str) -> Option<Range<usize>> {
         let at = self.raw(&tree.span).find(word)? + tree.span.start;
         Some(at..at + word.len())
     }
 
     /// Slips in a value that is one word.
-    pub(crate) fn slip_word(&mut self, tree: &Tree, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
+    pub(crate) fn slip_word(
+        &mut self,
+        tree: &YamlTree,
+        is_taken: impl Fn(&str) -> bool,
+        names: &[&str],
+        is_wrong: bool,
+    ) {
         let Some(word) = super::model::text_of(tree).filter(|word| !word.is_empty()) else { return };
         if let Some(span) = self.word(tree, word) {
             let slipped = self.random.slip(word, is_taken);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use graph_compiler::diagnostic::Diagnostics;
-use graph_compiler::source::Source;
-use graph_compiler::tree::{self, Key, Node as Value, Tree};
+use graph_compiler::source::SourceFile;
+use graph_compiler::tree::{self, TreeKey, TreeNode as Value, YamlTree};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ impl Type {
     }
 
     /// Reads a schema that is known to be one.
-    pub(crate) fn of_schema(schema: &Tree) -> Self {
+    pub(crate) fn of_schema(schema: &YamlTree) -> Self {
         let names: Vec<String> = match get(schema, "type").map(|tree| &tree.node) {
             Some(Value::String(name)) => vec![name.clone()],
             Some(Value::List(list)) => list.iter().filter_map(|tree| text_of(tree).map(str::to_owned)).collect(),
@@ -77,10 +77,10 @@ impl Type {
         Self { kind, nullable: names.len() > 1 }
     }
 
-    fn object(schema: &Tree, properties: &Tree) -> Kind {
+    fn object(schema: &YamlTree, properties: &YamlTree) -> Kind {
         let required: Vec<&str> =
             get(schema, "required").map(items).unwrap_or_default().iter().filter_map(text_of).collect();
-        let field = |(key, tree): &(Key, Tree)| {
+        let field = |(key, tree): &(TreeKey, YamlTree)| {
             let (is_required, has_default) = (required.contains(&key.name.as_str()), get(tree, "default").is_some());
             let mut ty = Self::of_schema(tree);
             ty.nullable |= !is_required && !has_default;
@@ -90,7 +90,7 @@ impl Type {
     }
 
     /// Returns the type of a value as it is.
-    pub(crate) fn of_literal(tree: &Tree) -> Self {
+    pub(crate) fn of_literal(tree: &YamlTree) -> Self {
         Self::of(match &tree.node {
             Value::Null => Kind::Never,
             Value::Boolean(_) => Kind::Boolean,
@@ -161,22 +161,22 @@ impl Type {
 }
 
 /// Returns a field of a mapping; one without a value is as one that is not there.
-pub(crate) fn get<'t>(tree: &'t Tree, name: &str) -> Option<&'t Tree> {
+pub(crate) fn get<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
     fields(tree).iter().find(|(key, value)| key.name == name && value.node != Value::Null).map(|(_, value)| value)
 }
 
 /// Returns the fields of a mapping.
-pub(crate) fn fields(tree: &Tree) -> &[(Key, Tree)] {
+pub(crate) fn fields(tree: &YamlTree) -> &[(TreeKey, YamlTree)] {
     if let Value::Map(fields) = &tree.node { fields } else { &[] }
 }
 
 /// Returns the elements of a list.
-pub(crate) fn items(tree: &Tree) -> &[Tree] {
+pub(crate) fn items(tree: &YamlTree) -> &[YamlTree] {
     if let Value::List(items) = &tree.node { items } else { &[] }
 }
 
 /// Returns the text that a value is.
-pub(crate) fn text_of(tree: &Tree) -> Option<&str> {
+pub(crate) fn text_of(tree: &YamlTree) -> Option<&str> {
     if let Value::String(text) = &tree.node { Some(text) } else { None }
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Callee {
 
 impl Callee {
     /// Reads a contract.
-    pub(crate) fn of_contract(contract: &Tree) -> Self {
+    pub(crate) fn of_contract(contract: &YamlTree) -> Self {
         let of = |name: &str| get(contract, name).map(Type::of_schema);
         Self {
             params: of("config_schema").unwrap_or_else(|| Type::of(Kind::Object(Vec::new()))),
@@ -231,9 +231,9 @@ impl Callee {
 pub(crate) type Callees = BTreeMap<String, Callee>;
 
 /// Reads a text as YAML.
-pub(crate) fn parse(text: &str) -> Option<Tree> {
+pub(crate) fn parse(text: &str) -> Option<YamlTree> {
     let mut diagnostics = Diagnostics::new();
-    let file = tree::parse(&Source::new("mutant", "mutant", text), &mut diagnostics)?;
+    let file = tree::parse(&SourceFile::new("mutant", "mutant", text), &mut diagnostics)?;
     diagnostics.is_empty().then_some(file.root)
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn parse(text: &str) -> Option<Tree> {
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) text: String,
-    pub(crate) root: Tree,
+    pub(crate) root: YamlTree,
 }
 
 impl Graph {
@@ -260,7 +260,7 @@ impl Graph {
     }
 
     /// Returns a setting of `config`.
-    pub(crate) fn config(&self, name: &str) -> Option<&Tree> {
+    pub(crate) fn config(&self, name: &str) -> Option<&YamlTree> {
         get(&self.root, "config").and_then(|config| get(config, name))
     }
 
@@ -273,18 +273,18 @@ impl Graph {
         self.config("nodes").map(fields).unwrap_or_default().iter().map(|(key, tree)| Node { key, tree }).collect()
     }
 
-    pub(crate) fn hooks(&self) -> &[Tree] {
+    pub(crate) fn hooks(&self) -> &[YamlTree] {
         self.config("hooks").map(items).unwrap_or_default()
     }
 
     /// Returns all expressions below a value.
-    pub(crate) fn expressions(&self, tree: &Tree) -> Vec<Expression> {
+    pub(crate) fn expressions(&self, tree: &YamlTree) -> Vec<Expression> {
         let mut found = Vec::new();
         self.collect(tree, &mut found);
         found
     }
 
-    fn collect(&self, tree: &Tree, found: &mut Vec<Expression>) {
+    fn collect(&self, tree: &YamlTree, found: &mut Vec<Expression>) {
         match &tree.node {
             Value::String(text) => found.extend(self.expressions_of(tree, text)),
             Value::List(list) => list.iter().for_each(|tree| self.collect(tree, found)),
@@ -294,7 +294,7 @@ impl Graph {
     }
 
     /// Finds the expressions of one text. Texts of the corpus have no escapes inside `${…}`, so places are easy to tell.
-    fn expressions_of(&self, tree: &Tree, text: &str) -> Vec<Expression> {
+    fn expressions_of(&self, tree: &YamlTree, text: &str) -> Vec<Expression> {
         let raw = &self.text[tree.span.clone()];
         let (mut found, mut from) = (Vec::new(), 0);
         while let Some(at) = raw[from..].find("${").map(|at| from + at) {
@@ -356,8 +356,8 @@ impl Path {
 /// A node of a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'g> {
-    pub(crate) key: &'g Key,
-    pub(crate) tree: &'g Tree,
+    pub(crate) key: &'g TreeKey,
+    pub(crate) tree: &'g YamlTree,
 }
 
 impl<'g> Node<'g> {
@@ -365,7 +365,7 @@ impl<'g> Node<'g> {
         &self.key.name
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&'g Tree> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'g YamlTree> {
         get(self.tree, name)
     }
 
@@ -376,7 +376,7 @@ impl<'g> Node<'g> {
     /// Returns the edges: the whole of each, its target and its condition.
     pub(crate) fn edges(&self) -> Vec<Edge<'g>> {
         match self.get("next") {
-            Some(to @ Tree { node: Value::String(_), .. }) => vec![Edge { to: Some(to), when: None }],
+            Some(to @ YamlTree { node: Value::String(_), .. }) => vec![Edge { to: Some(to), when: None }],
             Some(list) => {
                 items(list).iter().map(|edge| Edge { to: get(edge, "to"), when: get(edge, "when") }).collect()
             }
@@ -384,7 +384,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    pub(crate) fn assign(&self) -> &'g [(Key, Tree)] {
+    pub(crate) fn assign(&self) -> &'g [(TreeKey, YamlTree)] {
         self.get("assign").map(fields).unwrap_or_default()
     }
 
@@ -400,7 +400,7 @@ impl<'g> Node<'g> {
 }
 
 /// Returns the id of the tool or graph that an action executes, where it is known.
-pub(crate) fn called(action: &Tree) -> Option<&str> {
+pub(crate) fn called(action: &YamlTree) -> Option<&str> {
     let is = |name: &str, word: &str| get(action, name).and_then(text_of).is_none_or(|text| text == word);
     let id = get(action, "item_id").and_then(text_of)?;
     (is("primary", "execute") && is("item_type", "tool") && !id.contains("${")).then_some(id)
@@ -409,8 +409,8 @@ pub(crate) fn called(action: &Tree) -> Option<&str> {
 /// An edge.
 #[derive(Clone, Copy)]
 pub(crate) struct Edge<'g> {
-    pub(crate) to: Option<&'g Tree>,
-    pub(crate) when: Option<&'g Tree>,
+    pub(crate) to: Option<&'g YamlTree>,
+    pub(crate) when: Option<&'g YamlTree>,
 }
 
 impl<'g> Edge<'g> {
@@ -420,7 +420,7 @@ impl<'g> Edge<'g> {
 }
 
 /// Calls `visit` with each comparison of a condition.
-pub(crate) fn comparisons<'g>(condition: &'g Tree, visit: &mut impl FnMut(&'g Tree)) {
+pub(crate) fn comparisons<'g>(condition: &'g YamlTree, visit: &mut impl FnMut(&'g YamlTree)) {
     if get(condition, "path").is_some() {
         visit(condition);
     }
@@ -433,6 +433,6 @@ pub(crate) fn comparisons<'g>(condition: &'g Tree, visit: &mut impl FnMut(&'g Tr
 }
 
 /// Returns the operator of a comparison.
-pub(crate) fn operator(test: &Tree) -> &str {
+pub(crate) fn operator(test: &YamlTree) -> &str {
     get(test, "op").or_else(|| get(test, "operator")).and_then(text_of).unwrap_or("eq")
 }

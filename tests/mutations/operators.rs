@@ -1,6 +1,6 @@
 //! The kinds of mistakes that mutants have, and of each when it changes the meaning of a graph.
 
-use graph_compiler::tree::{Key, Node as Value, Tree};
+use graph_compiler::tree::{TreeKey, TreeNode as Value, YamlTree};
 
 use super::mill::Mill;
 use super::model::{Kind, Node, Type, called, comparisons, fields, get, items, operator, text_of};
@@ -99,7 +99,7 @@ pub(crate) const OF_CONTRACTS: &[Operator] = &[
     always("contract: `tool_type` misspelt", 1, tool_type_slips),
 ];
 
-type Comparison<'g> = (&'g Tree, &'g str);
+type Comparison<'g> = (&'g YamlTree, &'g str);
 
 /// The comparisons of the edges, each with the name of its node, and of hooks.
 fn tests<'g>(mill: &Mill<'g>) -> Vec<Comparison<'g>> {
@@ -116,13 +116,13 @@ fn tests<'g>(mill: &Mill<'g>) -> Vec<Comparison<'g>> {
 }
 
 /// The actions of nodes and hooks.
-fn actions<'g>(mill: &Mill<'g>) -> Vec<&'g Tree> {
+fn actions<'g>(mill: &Mill<'g>) -> Vec<&'g YamlTree> {
     let nodes = mill.graph.nodes().into_iter().filter_map(|node| node.get("action"));
     nodes.chain(mill.graph.hooks().iter().filter_map(|hook| get(hook, "action"))).collect()
 }
 
 /// The targets of edges and of failures.
-fn targets<'g>(mill: &Mill<'g>) -> Vec<(&'g Tree, Node<'g>)> {
+fn targets<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, Node<'g>)> {
     let mut targets = Vec::new();
     for node in mill.graph.nodes() {
         targets.extend(node.edges().iter().filter_map(|edge| edge.to).map(|to| (to, node)));
@@ -163,7 +163,7 @@ fn start_slips(mill: &mut Mill<'_>) {
 }
 
 /// The lists of edges.
-fn lists<'g>(mill: &Mill<'g>) -> Vec<(&'g Tree, Node<'g>)> {
+fn lists<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, Node<'g>)> {
     let lists = mill.graph.nodes().into_iter().filter_map(|node| Some((node.get("next")?, node)));
     lists.filter(|(next, _)| matches!(next.node, Value::List(_))).collect()
 }
@@ -347,7 +347,7 @@ fn operator_other(mill: &mut Mill<'_>) {
 }
 
 /// Writes a value of another type.
-fn other_type(value: &Tree, raw: &str) -> Option<String> {
+fn other_type(value: &YamlTree, raw: &str) -> Option<String> {
     Some(match &value.node {
         Value::Number(_) => format!("\"{raw}\""),
         Value::Boolean(_) => format!("\"{raw}\""),
@@ -398,8 +398,8 @@ fn first_value_dropped(mill: &mut Mill<'_>) {
 }
 
 /// Calls `visit` with each schema of the inputs, the inner ones too.
-fn schemas<'g>(mill: &Mill<'g>, visit: &mut impl FnMut(&'g Tree)) {
-    fn inner<'g>(schema: &'g Tree, visit: &mut impl FnMut(&'g Tree)) {
+fn schemas<'g>(mill: &Mill<'g>, visit: &mut impl FnMut(&'g YamlTree)) {
+    fn inner<'g>(schema: &'g YamlTree, visit: &mut impl FnMut(&'g YamlTree)) {
         visit(schema);
         get(schema, "properties").map(fields).unwrap_or_default().iter().for_each(|(_, schema)| inner(schema, visit));
         if let Some(items) = get(schema, "items") {
@@ -412,7 +412,7 @@ fn schemas<'g>(mill: &Mill<'g>, visit: &mut impl FnMut(&'g Tree)) {
 }
 
 /// The properties of the inputs, inner ones too: the object's schema, the name, the property's schema.
-fn properties<'g>(mill: &Mill<'g>) -> Vec<(&'g Tree, &'g Key, &'g Tree)> {
+fn properties<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, &'g TreeKey, &'g YamlTree)> {
     let mut all = Vec::new();
     schemas(mill, &mut |schema| {
         let properties = get(schema, "properties").map(fields).unwrap_or_default();
@@ -437,7 +437,7 @@ fn required_dropped(mill: &mut Mill<'_>) {
     }
 }
 
-fn is_required(schema: &Tree, name: &str) -> bool {
+fn is_required(schema: &YamlTree, name: &str) -> bool {
     get(schema, "required").map(items).unwrap_or_default().iter().any(|item| text_of(item) == Some(name))
 }
 
@@ -484,7 +484,7 @@ fn member_renamed(mill: &mut Mill<'_>) {
     }
 }
 
-fn permissions<'g>(mill: &Mill<'g>) -> &'g [Tree] {
+fn permissions<'g>(mill: &Mill<'g>) -> &'g [YamlTree] {
     get(&mill.graph.root, "permissions").map(items).unwrap_or_default()
 }
 
@@ -497,7 +497,7 @@ fn permission_dropped(mill: &mut Mill<'_>) {
 }
 
 /// The id of the tool that a permission is about.
-fn tool_of(permission: &Tree) -> String {
+fn tool_of(permission: &YamlTree) -> String {
     let text = text_of(permission).unwrap_or_default();
     text.splitn(4, '.').nth(3).unwrap_or_default().replace('.', "/")
 }
@@ -543,7 +543,7 @@ fn item_other(mill: &mut Mill<'_>) {
 }
 
 /// The parameters of calls whose callee is known: the action, the parameter's name, value, and what it is to be.
-fn params<'g>(mill: &Mill<'g>) -> Vec<(&'g Tree, &'g Key, &'g Tree, Type)> {
+fn params<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, &'g TreeKey, &'g YamlTree, Type)> {
     let mut all = Vec::new();
     for action in actions(mill) {
         let Some(callee) = called(action).and_then(|id| mill.callees.get(id)) else { continue };
@@ -603,9 +603,10 @@ fn param_word_slips(mill: &mut Mill<'_>) {
 }
 
 /// The keys that the format gives names to.
-fn format_keys<'g>(mill: &Mill<'g>) -> Vec<&'g Key> {
-    let mut keys: Vec<&'g Key> = Vec::new();
-    let mut add = |tree: Option<&'g Tree>| keys.extend(tree.map(fields).unwrap_or_default().iter().map(|(key, _)| key));
+fn format_keys<'g>(mill: &Mill<'g>) -> Vec<&'g TreeKey> {
+    let mut keys: Vec<&'g TreeKey> = Vec::new();
+    let mut add =
+        |tree: Option<&'g YamlTree>| keys.extend(tree.map(fields).unwrap_or_default().iter().map(|(key, _)| key));
     add(Some(&mill.graph.root));
     add(get(&mill.graph.root, "config"));
     add(get(&mill.graph.root, "limits"));
@@ -636,7 +637,7 @@ fn format_slips(mill: &mut Mill<'_>) {
 }
 
 fn word_slips(mill: &mut Mill<'_>) {
-    let mut words: Vec<&Tree> = Vec::new();
+    let mut words: Vec<&YamlTree> = Vec::new();
     words.extend(["tool_type", "executor_id"].iter().filter_map(|name| get(&mill.graph.root, name)));
     words.extend(["on_error", "on_max_steps", "on_no_match"].iter().filter_map(|name| mill.graph.config(name)));
     for node in mill.graph.nodes() {
@@ -656,7 +657,7 @@ fn word_slips(mill: &mut Mill<'_>) {
 }
 
 fn out_of_range(mill: &mut Mill<'_>) {
-    let mut numbers: Vec<&Tree> = Vec::new();
+    let mut numbers: Vec<&YamlTree> = Vec::new();
     numbers.extend(["max_steps", "max_concurrency"].iter().filter_map(|name| mill.graph.config(name)));
     for node in mill.graph.nodes() {
         let retry = node.get("retry");
@@ -669,7 +670,7 @@ fn out_of_range(mill: &mut Mill<'_>) {
 }
 
 fn duration_broken(mill: &mut Mill<'_>) {
-    let mut durations: Vec<&Tree> = Vec::new();
+    let mut durations: Vec<&YamlTree> = Vec::new();
     durations.extend(get(&mill.graph.root, "limits").and_then(|limits| get(limits, "timeout")));
     for node in mill.graph.nodes() {
         durations.extend(node.get("timeout"));

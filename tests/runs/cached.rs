@@ -44,7 +44,7 @@ impl Tools for Counted {
     fn perform<'a>(
         &'a self,
         _: &'a Call,
-        tool: &'a graph_compiler::graph::Tool,
+        tool: &'a graph_compiler::graph::TypedTool,
         params: Map<String, Value>,
     ) -> Performing<'a> {
         let answer = if tool.id == "test/row" {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use graph_compiler::graph::Tool;
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::graph::TypedTool;
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::record::{Entry, Record, Sealed, Visit};
@@ -38,7 +38,7 @@ struct Answers {
 }
 
 impl Tools for Answers {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         let mut chance = Chance::of(&format!("{} {}", self.way, call.idempotency_key()));
         let before = {
             let mut made = self.made.lock().unwrap();
@@ -125,21 +125,23 @@ fn value(ty: &Type, chance: &mut Chance, size: Size) -> Value {
         return Value::Null;
     }
     match &ty.kind {
-        Kind::Never => Value::Null,
-        Kind::Boolean => json!(chance.below(2) == 0),
-        Kind::Integer => json!([0, 1, 2, 5, 10, 30, 100, 2026, 250_000][usize::try_from(chance.below(9)).unwrap()]),
-        Kind::Number => json!(chance.below(1000) as f64 / 8.0),
-        Kind::String => json!(
+        TypeKind::Never => Value::Null,
+        TypeKind::Boolean => json!(chance.below(2) == 0),
+        TypeKind::Integer => json!([0, 1, 2, 5, 10, 30, 100, 2026, 250_000][usize::try_from(chance.below(9)).unwrap()]),
+        TypeKind::Number => json!(chance.below(1000) as f64 / 8.0),
+        TypeKind::String => json!(
             format!("{:x}", chance.below(u64::MAX)).repeat(length / 6).chars().take(length.max(12)).collect::<String>()
         ),
-        Kind::Enum(words) => json!(words[usize::try_from(chance.below(words.len() as u64)).unwrap()]),
-        Kind::List(inner) => (0..chance.below(most)).map(|_| value(inner, chance, size)).collect(),
-        Kind::Map(inner) => ["a", "b"].map(|name| (name.to_owned(), value(inner, chance, size))).into_iter().collect(),
-        Kind::Object(fields) => {
-            let field = |field: &Field| (field.name.clone(), value(&field.ty, chance, size));
+        TypeKind::Enum(words) => json!(words[usize::try_from(chance.below(words.len() as u64)).unwrap()]),
+        TypeKind::List(inner) => (0..chance.below(most)).map(|_| value(inner, chance, size)).collect(),
+        TypeKind::Map(inner) => {
+            ["a", "b"].map(|name| (name.to_owned(), value(inner, chance, size))).into_iter().collect()
+        }
+        TypeKind::Object(fields) => {
+            let field = |field: &TypedField| (field.name.clone(), value(&field.ty, chance, size));
             fields.iter().map(field).collect()
         }
-        Kind::Any => json!({"text": "any", "n": chance.below(9)}),
+        TypeKind::Any => json!({"text": "any", "n": chance.below(9)}),
     }
 }
 
@@ -305,11 +307,11 @@ impl Subject {
         let library = Library::open(&tree.path(""), Answers { way, made: Arc::clone(&made) });
         let graph = library.graph(&tree.path(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         let mut chance = Chance::of(&format!("{name} {way}"));
-        let mut draw = |field: &Field| match &field.ty.kind {
-            Kind::String => json!(TEXTS[usize::try_from(chance.below(TEXTS.len() as u64)).unwrap()]),
+        let mut draw = |field: &TypedField| match &field.ty.kind {
+            TypeKind::String => json!(TEXTS[usize::try_from(chance.below(TEXTS.len() as u64)).unwrap()]),
             _ => value(&field.ty, &mut chance, Size { length: 6, most: 4 }),
         };
-        let fields: Vec<Field> = graph.outline().inputs.clone().unwrap_or_default();
+        let fields: Vec<TypedField> = graph.outline().inputs.clone().unwrap_or_default();
         let mut inputs: Map<String, Value> = fields.iter().map(|field| (field.name.clone(), draw(field))).collect();
         // What schemas ask for besides types is met by chance: the field that does not fit is drawn again.
         for attempt in 0.. {

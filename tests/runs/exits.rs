@@ -41,7 +41,7 @@ fn exits(outline: &Outline) -> Vec<(String, String)> {
     let fields = |name: &str| {
         let ty = outline.output_at(name).unwrap();
         match &ty.kind {
-            graph_compiler::types::Kind::Object(fields) => {
+            graph_compiler::types::TypeKind::Object(fields) => {
                 let fields = fields.iter().map(|field| format!("{}: {}", field.name, field.ty));
                 fields.collect::<Vec<_>>().join(", ")
             }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::{ActionError, Call, Durability, Map, Runtime, SecretKey, Store, Value};
 use serde_json::json;
@@ -182,7 +182,7 @@ impl<N: Fn(At, &Call)> Work<N> {
 }
 
 impl<N: Fn(At, &Call) + Send + Sync + 'static> Tools for Work<N> {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         Box::pin(async move {
             (self.note)(At::Began, call);
             let key = call.idempotency_key();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_editor::{Document, json_schema};
 
 /// How many nodes the graph has.
@@ -41,7 +41,7 @@ fn graph() -> String {
 fn editor(criterion: &mut Criterion) {
     let project = Project::open(Path::new("/nonexistent"), Path::new("/nonexistent/graphs"));
     let text = graph();
-    let open = |text: &str| Document::open(&project, Source::new("graphs/large.yaml", "graphs/large.yaml", text));
+    let open = |text: &str| Document::open(&project, SourceFile::new("graphs/large.yaml", "graphs/large.yaml", text));
     let read = text.rfind("state.key_").expect("the last node reads a key");
     criterion.bench_function("open a graph of 1,000 nodes and ask for a type", |bencher| {
         bencher.iter(|| black_box(open(&text).type_at(read)));
@@ -58,7 +58,7 @@ fn editor(criterion: &mut Criterion) {
     criterion.bench_function("complete a path", |bencher| {
         bencher.iter(|| black_box(document.completions(&project, read + "state.".len())));
     });
-    let source: &Arc<Source> = document.source();
+    let source: &Arc<SourceFile> = document.source();
     criterion.bench_function("make the schema of a graph", |bencher| {
         bencher.iter(|| black_box(json_schema::of_graph(&project, source)));
     });

@@ -2,7 +2,7 @@
 
 use graph_compiler::project::Project;
 use graph_compiler::source::Span;
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_compiler::vocabulary::{NODE_TYPES, SCHEMA_TYPES};
 use graph_compiler::{Site, TypesAt};
 use graph_model::operator::Operator;
@@ -10,7 +10,7 @@ use graph_model::path::{Path, Root};
 use graph_model::program::{Event, ItemType, Verb};
 
 use crate::document::Document;
-use crate::reading::{At, Thing};
+use crate::reading::{EditorPlace, Thing};
 use crate::symbol::SymbolKind;
 
 /// Something that can be written at a place.
@@ -41,7 +41,7 @@ pub enum CompletionKind {
     Word,
 }
 
-type Candidate = (String, CompletionKind, Option<String>);
+type CompletionCandidate = (String, CompletionKind, Option<String>);
 
 impl Document {
     /// Returns what can be written at a byte of the text: paths in templates and conditions, nodes that an edge may lead to, ids
@@ -62,7 +62,7 @@ impl Document {
     }
 
     /// Completes a path inside `${…}`; with it, how many bytes are written already.
-    fn in_template(&self, before: &str, offset: usize) -> Option<(Vec<Candidate>, usize)> {
+    fn in_template(&self, before: &str, offset: usize) -> Option<(Vec<CompletionCandidate>, usize)> {
         let open = before.rfind("${").filter(|open| !before[*open..].contains('}'))?;
         if before[..open].ends_with('$') {
             return None;
@@ -72,18 +72,20 @@ impl Document {
     }
 
     /// Returns what can be read at a place; where that is not known, what can be read in the node behind its call.
-    fn place(&self, offset: usize) -> At {
+    fn place(&self, offset: usize) -> EditorPlace {
         let holds = |span: &Span| span.start <= offset && offset <= span.end;
         let regions = self.reading.regions.iter().filter(|region| holds(&region.span));
         match regions.min_by_key(|region| region.span.len()) {
             Some(region) => region.place.clone(),
-            None => {
-                At { node: self.reading.node_at(offset).map(str::to_owned), site: Some(Site::Next), locals: Vec::new() }
-            }
+            None => EditorPlace {
+                node: self.reading.node_at(offset).map(str::to_owned),
+                site: Some(Site::Next),
+                locals: Vec::new(),
+            },
         }
     }
 
-    fn path(&self, written: &str, place: &At, is_template: bool) -> (Vec<Candidate>, usize) {
+    fn path(&self, written: &str, place: &EditorPlace, is_template: bool) -> (Vec<CompletionCandidate>, usize) {
         let part = |name: &str, ty: Option<&Type>| (name.to_owned(), CompletionKind::Part, ty.map(ToString::to_string));
         let Some((way, last)) = written.rsplit_once('.') else {
             let hook = place.site == Some(Site::Hook);
@@ -107,7 +109,7 @@ impl Document {
                 return Some(vec![part("number", None), part("previous", None)]);
             }
             match types.of_path(place.node.as_deref(), place.site?, &path)?.kind {
-                Kind::Object(fields) => {
+                TypeKind::Object(fields) => {
                     Some(fields.iter().map(|field| part(&field.name, Some(&field.ty))).collect::<Vec<_>>())
                 }
                 _ => None,
@@ -117,7 +119,7 @@ impl Document {
     }
 
     /// Completes what stands behind the name of a field, or that name.
-    fn of_field(&self, project: &Project, before: &str, offset: usize) -> Option<(Vec<Candidate>, usize)> {
+    fn of_field(&self, project: &Project, before: &str, offset: usize) -> Option<(Vec<CompletionCandidate>, usize)> {
         let begins = before.rfind([' ', '\t', '{', ',', '[', '"', '\'', ':']).map_or(0, |at| at + 1);
         let written = &before[begins..];
         let front = before[..begins].trim_end_matches(['"', '\'']).trim_end();
@@ -125,7 +127,7 @@ impl Document {
             return Some((self.parameters(before, offset)?, written.len()));
         };
         let name = front.rsplit([' ', '\t', '{', ',', '"', '\'']).next().unwrap_or_default();
-        let words = |words: &[&str]| -> Vec<Candidate> {
+        let words = |words: &[&str]| -> Vec<CompletionCandidate> {
             words.iter().map(|word| ((*word).to_owned(), CompletionKind::Word, None)).collect()
         };
         let candidates = match name {
@@ -150,7 +152,7 @@ impl Document {
     }
 
     /// Completes a parameter's name, on a line of its own below `params:`.
-    fn parameters(&self, before: &str, offset: usize) -> Option<Vec<Candidate>> {
+    fn parameters(&self, before: &str, offset: usize) -> Option<Vec<CompletionCandidate>> {
         let indent = |line: &str| line.len() - line.trim_start().len();
         if before.trim_start().contains([' ', '{', '[', '"', '\'', '#']) {
             return None;
@@ -165,8 +167,8 @@ impl Document {
             Thing::Item(id) if mark.place.node.as_deref() == node => Some(id.as_str()),
             _ => None,
         })?;
-        let Kind::Object(fields) = self.params(item)?.kind else { return None };
-        let candidate = |field: Field| (field.name, CompletionKind::Parameter, Some(field.ty.to_string()));
+        let TypeKind::Object(fields) = self.params(item)?.kind else { return None };
+        let candidate = |field: TypedField| (field.name, CompletionKind::Parameter, Some(field.ty.to_string()));
         Some(fields.into_iter().map(candidate).collect())
     }
 }

@@ -9,14 +9,14 @@ use graph_compiler::definition::{self, Definition, SchemaKind};
 use graph_compiler::diagnostic::{Diagnostic, Diagnostics};
 use graph_compiler::items::Items;
 use graph_compiler::project::{Project, Unfinished};
-use graph_compiler::source::{Source, Span};
+use graph_compiler::source::{SourceFile, Span};
 use graph_compiler::tree;
 use graph_compiler::types::Type;
 use graph_model::name::ItemId;
 use graph_model::path::Root;
 
 use crate::fields::{field, fields};
-use crate::reading::{Mark, Reading, Thing};
+use crate::reading::{FileReading, NameMark, Thing};
 use crate::symbol::Symbol;
 
 /// A graph's file, or a tool's contract, that is open in an editor.
@@ -24,9 +24,9 @@ use crate::symbol::Symbol;
 /// Everything is about the text with which it was opened. A changed text is opened anew.
 #[derive(Debug)]
 pub struct Document {
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<SourceFile>,
     diagnostics: Vec<Diagnostic>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: FileReading,
     pub(crate) definition: Option<Definition>,
     pub(crate) items: Items,
     graphs: BTreeMap<ItemId, PathBuf>,
@@ -47,7 +47,7 @@ pub struct Hover {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Location {
     /// The file.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceFile>,
     /// The bytes of its text; the beginning where the file as a whole is meant.
     pub span: Span,
 }
@@ -57,19 +57,19 @@ impl Document {
     ///
     /// A text that is not signed is read as well as one that is; so are contracts, and, in a project that is
     /// [for review](Project::for_review), other graphs.
-    pub fn open(project: &Project, source: Arc<Source>) -> Self {
+    pub fn open(project: &Project, source: Arc<SourceFile>) -> Self {
         let Unfinished { diagnostics, read, definition: known } = project.review_unfinished(&source);
         let mut document = Self {
             diagnostics,
-            reading: Reading::default(),
+            reading: FileReading::default(),
             definition: None,
             items: Items::default(),
             graphs: BTreeMap::new(),
             source,
         };
         let Some((read, file)) = read else { return document };
-        document.reading = Reading::of(&read, &file.root);
-        let ids: Vec<ItemId> = document.reading.marks.iter().filter_map(Mark::item).collect();
+        document.reading = FileReading::of(&read, &file.root);
+        let ids: Vec<ItemId> = document.reading.marks.iter().filter_map(NameMark::item).collect();
         let ids: BTreeSet<&ItemId> = ids.iter().collect();
         document.graphs = project.graphs_of(&ids);
         match known {
@@ -104,7 +104,7 @@ impl Document {
     }
 
     /// Returns the text.
-    pub fn source(&self) -> &Arc<Source> {
+    pub fn source(&self) -> &Arc<SourceFile> {
         &self.source
     }
 
@@ -139,12 +139,12 @@ impl Document {
             Thing::Parameter { item, name } => self.parameter(item, name).into_iter().collect(),
             Thing::Path if mark.path.as_ref().is_some_and(|path| path.root == Root::Result) => {
                 let is_call =
-                    |other: &&Mark| matches!(other.thing, Thing::Item(_)) && other.place.node == mark.place.node;
+                    |other: &&NameMark| matches!(other.thing, Thing::Item(_)) && other.place.node == mark.place.node;
                 self.reading.marks.iter().find(is_call).map(|call| self.here(call)).into_iter().collect()
             }
             Thing::Path | Thing::Word(_) | Thing::Other { .. } => Vec::new(),
             thing => {
-                let declares = |other: &&Mark| other.declares && other.thing == *thing;
+                let declares = |other: &&NameMark| other.declares && other.thing == *thing;
                 self.reading.marks.iter().filter(declares).map(|mark| self.here(mark)).collect()
             }
         }
@@ -164,20 +164,20 @@ impl Document {
     }
 
     /// Returns the smallest thing at a byte of the text; the end of a name still belongs to it.
-    fn mark_at(&self, offset: usize) -> Option<&Mark> {
-        let holds = |mark: &&Mark| mark.span.start <= offset && offset <= mark.span.end;
+    fn mark_at(&self, offset: usize) -> Option<&NameMark> {
+        let holds = |mark: &&NameMark| mark.span.start <= offset && offset <= mark.span.end;
         self.reading.marks.iter().filter(holds).min_by_key(|mark| mark.span.len())
     }
 
-    fn here(&self, mark: &Mark) -> Location {
+    fn here(&self, mark: &NameMark) -> Location {
         Location { source: Arc::clone(&self.source), span: mark.span.clone() }
     }
 
     /// Returns the file of a tool or graph, where it has one.
-    fn item_file(&self, id: &str) -> Option<Arc<Source>> {
+    fn item_file(&self, id: &str) -> Option<Arc<SourceFile>> {
         let id = ItemId::new(id).ok()?;
         if let Some(path) = self.graphs.get(&id) {
-            return Source::read(path, &self.items.graphs.get(&id)?.file).ok();
+            return SourceFile::read(path, &self.items.graphs.get(&id)?.file).ok();
         }
         let contract = self.items.contracts.get(&id)?;
         contract.source.path.is_file().then(|| Arc::clone(&contract.source))

@@ -1,16 +1,16 @@
 //! The fields of mappings in a file.
 
-use graph_compiler::tree::{Key, Node, Tree};
+use graph_compiler::tree::{TreeKey, TreeNode, YamlTree};
 
 /// Returns the fields of a mapping; none of anything else.
-pub(crate) fn fields(tree: &Tree) -> &[(Key, Tree)] {
+pub(crate) fn fields(tree: &YamlTree) -> &[(TreeKey, YamlTree)] {
     match &tree.node {
-        Node::Map(fields) => fields,
+        TreeNode::Map(fields) => fields,
         _ => &[],
     }
 }
 
 /// Returns the value of a field, if the value is a mapping and has it.
-pub(crate) fn field<'t>(tree: &'t Tree, name: &str) -> Option<&'t Tree> {
+pub(crate) fn field<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
     fields(tree).iter().find(|(key, _)| key.name == name).map(|(_, value)| value)
 }

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use graph_compiler::definition::{Contract, ContractKind, SchemaKind};
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_compiler::{Site, TypesAt};
 use graph_model::name::ItemId;
 use graph_model::path::{Path, Root};
 
 use crate::document::Document;
-use crate::reading::{Mark, Thing};
+use crate::reading::{NameMark, Thing};
 use crate::symbol::SymbolKind;
 
 /// How many fields of an object are shown.
@@ -17,8 +17,8 @@ const MOST_FIELDS: usize = 24;
 
 impl Document {
     /// Says what a mark is about, and the type of it, where there is one.
-    pub(crate) fn shown(&self, mark: &Mark, types: Option<&TypesAt<'_>>) -> Option<(String, Option<Type>)> {
-        let at = |mark: &Mark| {
+    pub(crate) fn shown(&self, mark: &NameMark, types: Option<&TypesAt<'_>>) -> Option<(String, Option<Type>)> {
+        let at = |mark: &NameMark| {
             let (types, path) = (types?, mark.path.as_ref()?);
             types.of_path(mark.place.node.as_deref(), mark.place.site?, path)
         };
@@ -122,7 +122,7 @@ impl Document {
             return Some(text + ", of which no contract says more");
         }
         let params = self.params(id.as_str())?;
-        if let Kind::Object(fields) = &params.kind {
+        if let TypeKind::Object(fields) = &params.kind {
             text += if fields.is_empty() { "\n\nIt takes no parameters." } else { "\n\nIt takes" };
             text += &list(fields);
         }
@@ -155,9 +155,9 @@ impl Document {
     }
 }
 
-fn field_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Field> {
+fn field_of<'t>(ty: &'t Type, name: &str) -> Option<&'t TypedField> {
     match &ty.kind {
-        Kind::Object(fields) => fields.iter().find(|field| field.name == name),
+        TypeKind::Object(fields) => fields.iter().find(|field| field.name == name),
         _ => None,
     }
 }
@@ -176,13 +176,13 @@ fn typed(name: &str, ty: &Type) -> String {
 /// Lists the fields of an object, or of the objects in a list.
 fn parts(ty: &Type) -> String {
     match &ty.kind {
-        Kind::Object(fields) => list(fields),
-        Kind::List(items) | Kind::Map(items) if matches!(items.kind, Kind::Object(_)) => parts(items),
+        TypeKind::Object(fields) => list(fields),
+        TypeKind::List(items) | TypeKind::Map(items) if matches!(items.kind, TypeKind::Object(_)) => parts(items),
         _ => String::new(),
     }
 }
 
-fn list(fields: &[Field]) -> String {
+fn list(fields: &[TypedField]) -> String {
     let mut text = String::from(if fields.is_empty() { "" } else { "\n" });
     for field in fields.iter().take(MOST_FIELDS) {
         text += &format!("\n- {}, {}", code(&field.name), field.ty);
@@ -203,12 +203,12 @@ fn list(fields: &[Field]) -> String {
 }
 
 /// Returns a default, if it is not to be kept from those who look.
-fn shown_default(field: &Field) -> Option<&graph_model::value::Value> {
+fn shown_default(field: &TypedField) -> Option<&graph_model::value::Value> {
     field.default.as_ref().filter(|_| !field.ty.has_secret())
 }
 
 /// Says what a field is for, and what stands where it is not given.
-fn about(field: &Field) -> String {
+fn about(field: &TypedField) -> String {
     let mut text = String::new();
     if let Some(description) = &field.description {
         text += &format!("\n\n{description}");

@@ -1,12 +1,12 @@
 //! What an editor asks of a state graph: what is wrong, what is in it, what stands at a place and what it has to do with others.
 //!
 //! A [`Document`] is a text as its author has it by now: unsigned, unfinished, wrong. What can be read of it is answered for. A
-//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`Position`].
+//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`TextPosition`].
 //!
 //! ```
 //! use graph_editor::Document;
 //! use graph_compiler::project::Project;
-//! use graph_compiler::source::Source;
+//! use graph_compiler::source::SourceFile;
 //! use std::path::Path;
 //!
 //! let text = "tool_type: graph
@@ -17,7 +17,7 @@
 //!     done: { type: return, output: '${state.total}' }
 //! ";
 //! let project = Project::open(Path::new("."), Path::new("graphs"));
-//! let document = Document::open(&project, Source::new("graphs/g.yaml", "graphs/g.yaml", text));
+//! let document = Document::open(&project, SourceFile::new("graphs/g.yaml", "graphs/g.yaml", text));
 //!
 //! let read = text.find("state.total").unwrap();
 //! assert_eq!(document.type_at(read).unwrap().markdown, "`state.total` is an integer\n\nset by `count` on line 5");
@@ -43,5 +43,5 @@ mod texts;
 
 pub use completion::{Completion, CompletionKind};
 pub use document::{Document, Hover, Location};
-pub use position::Position;
+pub use position::TextPosition;
 pub use symbol::{Symbol, SymbolKind};

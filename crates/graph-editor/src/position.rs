@@ -1,29 +1,29 @@
 //! Places as editors count them.
 
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 
 /// A place in a text as the Language Server Protocol counts it: lines from 0, and within the line units of UTF-16 from 0.
 ///
 /// ```
-/// use graph_editor::Position;
-/// use graph_compiler::source::Source;
+/// use graph_editor::TextPosition;
+/// use graph_compiler::source::SourceFile;
 ///
-/// let source = Source::new("g.yaml", "g.yaml", "a: 1\nb: 𝄞 c\n");
-/// let position = Position::of(&source, source.text.find('c').unwrap());
+/// let source = SourceFile::new("g.yaml", "g.yaml", "a: 1\nb: 𝄞 c\n");
+/// let position = TextPosition::of(&source, source.text.find('c').unwrap());
 /// assert_eq!((position.line, position.character), (1, 6));
 /// assert_eq!(position.offset_in(&source), source.text.find('c').unwrap());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct TextPosition {
     /// The line, from 0.
     pub line: u32,
     /// The units of UTF-16 before it in its line.
     pub character: u32,
 }
 
-impl Position {
+impl TextPosition {
     /// Returns the place of a byte; of one inside a character, that of the character; behind the end, that of the end.
-    pub fn of(source: &Source, offset: usize) -> Self {
+    pub fn of(source: &SourceFile, offset: usize) -> Self {
         let at = source.text.floor_char_boundary(offset.min(source.text.len()));
         let (line, _) = source.position(at);
         let before = &source.text[source.line_start(line)..at];
@@ -33,8 +33,8 @@ impl Position {
 
     /// Returns the byte at the place; behind the end of the line, the line's end; behind the last line, the text's end.
     ///
-    /// A [`Source`] has LF line ends only. That makes no difference to a `Position`, whose line never holds its end.
-    pub fn offset_in(self, source: &Source) -> usize {
+    /// A [`SourceFile`] has LF line ends only. That makes no difference to a `TextPosition`, whose line never holds its end.
+    pub fn offset_in(self, source: &SourceFile) -> usize {
         let start = source.line_start(usize::try_from(self.line).unwrap_or(usize::MAX).saturating_add(1));
         let line = source.text[start..].split('\n').next().unwrap_or_default();
         let mut units = 0;
@@ -56,13 +56,13 @@ mod tests {
 
     #[test]
     fn characters_beyond_the_basic_plane_count_twice_and_accents_once() {
-        let source = Source::new("g.yaml", "g.yaml", "é: 𝄞x\n\nlast");
-        let place = |text: &str| Position::of(&source, source.text.find(text).unwrap());
-        assert_eq!(place(":"), Position { line: 0, character: 1 });
-        assert_eq!(place("𝄞"), Position { line: 0, character: 3 });
-        assert_eq!(place("x"), Position { line: 0, character: 5 });
-        assert_eq!(place("last"), Position { line: 2, character: 0 });
-        let offset = |line, character| Position { line, character }.offset_in(&source);
+        let source = SourceFile::new("g.yaml", "g.yaml", "é: 𝄞x\n\nlast");
+        let place = |text: &str| TextPosition::of(&source, source.text.find(text).unwrap());
+        assert_eq!(place(":"), TextPosition { line: 0, character: 1 });
+        assert_eq!(place("𝄞"), TextPosition { line: 0, character: 3 });
+        assert_eq!(place("x"), TextPosition { line: 0, character: 5 });
+        assert_eq!(place("last"), TextPosition { line: 2, character: 0 });
+        let offset = |line, character| TextPosition { line, character }.offset_in(&source);
         assert_eq!(offset(0, 4), source.text.find('𝄞').unwrap(), "between the halves of a character is before it");
         assert_eq!(offset(0, 99), source.text.find('\n').unwrap());
         assert_eq!(offset(1, 3), source.text.find("\n\n").unwrap() + 1);
@@ -73,9 +73,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_place_is_found_again(text in "([a-c\n]|é|𝄞|\r\n){0,20}", at in 0..60_usize) {
-            let source = Source::new("g.yaml", "g.yaml", &text);
+            let source = SourceFile::new("g.yaml", "g.yaml", &text);
             let offset = source.text.floor_char_boundary(at.min(source.text.len()));
-            prop_assert_eq!(Position::of(&source, at).offset_in(&source), offset);
+            prop_assert_eq!(TextPosition::of(&source, at).offset_in(&source), offset);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use graph_compiler::Site;
 use graph_compiler::definition::locate;
-use graph_compiler::source::{Source, Span};
-use graph_compiler::tree::{Key, Node, Tree};
+use graph_compiler::source::{SourceFile, Span};
+use graph_compiler::tree::{TreeKey, TreeNode, YamlTree};
 use graph_compiler::vocabulary::ITEM;
 use graph_model::name::ItemId;
 use graph_model::path::{Path, Root};
@@ -59,17 +59,17 @@ pub(crate) enum Thing {
 
 /// A name where it stands.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct NameMark {
     pub(crate) span: Span,
     pub(crate) thing: Thing,
     /// Whether it is here that the thing gets its name, or a value.
     pub(crate) declares: bool,
     /// The path that reads the thing, where one does.
     pub(crate) path: Option<Path>,
-    pub(crate) place: At,
+    pub(crate) place: EditorPlace,
 }
 
-impl Mark {
+impl NameMark {
     /// Returns the id of the item that is named.
     pub(crate) fn item(&self) -> Option<ItemId> {
         match &self.thing {
@@ -81,7 +81,7 @@ impl Mark {
 
 /// Where something stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct At {
+pub(crate) struct EditorPlace {
     /// The node.
     pub(crate) node: Option<String>,
     /// Where in the node, for what can be read there.
@@ -94,23 +94,23 @@ pub(crate) struct At {
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) span: Span,
-    pub(crate) place: At,
+    pub(crate) place: EditorPlace,
 }
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct FileReading {
     pub(crate) symbols: Vec<Symbol>,
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<NameMark>,
     pub(crate) regions: Vec<Region>,
     /// The nodes, and where each begins.
     pub(crate) nodes: Vec<(String, usize)>,
 }
 
-impl Reading {
+impl FileReading {
     /// Reads the values of a file.
-    pub(crate) fn of(source: &Arc<Source>, root: &Tree) -> Self {
-        let mut reader = Reader { source, reading: Self::default() };
+    pub(crate) fn of(source: &Arc<SourceFile>, root: &YamlTree) -> Self {
+        let mut reader = SymbolReader { source, reading: Self::default() };
         reader.file(root);
         reader.reading
     }
@@ -121,45 +121,45 @@ impl Reading {
     }
 }
 
-struct Reader<'s> {
-    source: &'s Arc<Source>,
-    reading: Reading,
+struct SymbolReader<'s> {
+    source: &'s Arc<SourceFile>,
+    reading: FileReading,
 }
 
 /// The whole of a field: its name and its value.
-fn whole(key: &Key, value: &Tree) -> Span {
+fn whole(key: &TreeKey, value: &YamlTree) -> Span {
     key.span.start..value.span.end.max(key.span.end)
 }
 
-fn text(tree: &Tree) -> Option<&str> {
+fn text(tree: &YamlTree) -> Option<&str> {
     match &tree.node {
-        Node::String(text) => Some(text),
+        TreeNode::String(text) => Some(text),
         _ => None,
     }
 }
 
-fn key_of<'t>(tree: &'t Tree, name: &str) -> Option<&'t (Key, Tree)> {
+fn key_of<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t (TreeKey, YamlTree)> {
     fields(tree).iter().find(|(key, _)| key.name == name)
 }
 
-fn items(tree: &Tree) -> &[Tree] {
+fn items(tree: &YamlTree) -> &[YamlTree] {
     match &tree.node {
-        Node::List(list) => list,
+        TreeNode::List(list) => list,
         _ => &[],
     }
 }
 
-impl Reader<'_> {
-    fn mark(&mut self, span: &Span, thing: Thing, declares: bool, place: &At) {
-        self.reading.marks.push(Mark { span: span.clone(), thing, declares, path: None, place: place.clone() });
+impl SymbolReader<'_> {
+    fn mark(&mut self, span: &Span, thing: Thing, declares: bool, place: &EditorPlace) {
+        self.reading.marks.push(NameMark { span: span.clone(), thing, declares, path: None, place: place.clone() });
     }
 
-    fn region(&mut self, span: &Span, place: &At) {
+    fn region(&mut self, span: &Span, place: &EditorPlace) {
         self.reading.regions.push(Region { span: span.clone(), place: place.clone() });
     }
 
     /// Marks the fields of a mapping that the format describes.
-    fn words(&mut self, tree: &Tree, of: impl Fn(&str) -> Option<&'static str>, place: &At) {
+    fn words(&mut self, tree: &YamlTree, of: impl Fn(&str) -> Option<&'static str>, place: &EditorPlace) {
         for (key, _) in fields(tree) {
             if let Some(text) = of(&key.name) {
                 self.mark(&key.span, Thing::Word(text), false, place);
@@ -167,8 +167,8 @@ impl Reader<'_> {
         }
     }
 
-    fn file(&mut self, root: &Tree) {
-        let nowhere = At::default();
+    fn file(&mut self, root: &YamlTree) {
+        let nowhere = EditorPlace::default();
         self.words(root, |field| texts::of("Top level", field), &nowhere);
         let inputs = field(root, "config_schema").and_then(|schema| field(schema, "properties"));
         for (key, schema) in inputs.map_or(&[][..], fields) {
@@ -198,17 +198,20 @@ impl Reader<'_> {
     }
 
     /// Marks the name of a node that something leads to.
-    fn target(&mut self, tree: &Tree, place: &At) {
+    fn target(&mut self, tree: &YamlTree, place: &EditorPlace) {
         if let Some(name) = text(tree) {
             self.mark(&tree.span, Thing::Node(name.to_owned()), false, place);
         }
     }
 
-    fn hook(&mut self, tree: &Tree) {
+    fn hook(&mut self, tree: &YamlTree) {
         let event = field(tree, "event").and_then(text);
         let names = event.and_then(Event::named).map_or(&[][..], Event::names);
-        let place =
-            At { node: None, site: Some(Site::Hook), locals: names.iter().map(|name| (*name).to_owned()).collect() };
+        let place = EditorPlace {
+            node: None,
+            site: Some(Site::Hook),
+            locals: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
         self.words(tree, |field| texts::of("Hooks", field), &place);
         self.region(&tree.span, &place);
         let id = key_of(tree, "id").filter(|(_, id)| text(id).is_some_and(|text| !text.is_empty()));
@@ -228,9 +231,9 @@ impl Reader<'_> {
         }
     }
 
-    fn node(&mut self, key: &Key, tree: &Tree) -> Symbol {
-        let place = |site| At { node: Some(key.name.clone()), site: Some(site), locals: Vec::new() };
-        let nowhere = At { node: Some(key.name.clone()), ..At::default() };
+    fn node(&mut self, key: &TreeKey, tree: &YamlTree) -> Symbol {
+        let place = |site| EditorPlace { node: Some(key.name.clone()), site: Some(site), locals: Vec::new() };
+        let nowhere = EditorPlace { node: Some(key.name.clone()), ..EditorPlace::default() };
         self.mark(&key.span, Thing::Node(key.name.clone()), true, &nowhere);
         let kind = field(tree, "type").and_then(text).unwrap_or("action");
         self.words(tree, |field| texts::of_node(kind, field), &nowhere);
@@ -279,7 +282,7 @@ impl Reader<'_> {
     }
 
     /// Reads where a node leads.
-    fn edges(&mut self, node: &Tree, place: &At) -> Vec<Symbol> {
+    fn edges(&mut self, node: &YamlTree, place: &EditorPlace) -> Vec<Symbol> {
         let mut edges = Vec::new();
         for name in ["next", "on_error"] {
             let Some((key, value)) = key_of(node, name) else { continue };
@@ -308,7 +311,7 @@ impl Reader<'_> {
         edges
     }
 
-    fn call(&mut self, action: &Tree, place: &At) {
+    fn call(&mut self, action: &YamlTree, place: &EditorPlace) {
         self.words(action, |field| texts::of("action", field), place);
         self.region(&action.span, place);
         let id = field(action, "item_id").and_then(|tree| Some((tree, text(tree)?)));
@@ -337,7 +340,7 @@ impl Reader<'_> {
         }
     }
 
-    fn condition(&mut self, tree: &Tree, place: &At) {
+    fn condition(&mut self, tree: &YamlTree, place: &EditorPlace) {
         self.words(tree, |field| texts::of("condition", field), place);
         self.region(&tree.span, place);
         if let Some(path) = field(tree, "path")
@@ -359,11 +362,11 @@ impl Reader<'_> {
     }
 
     /// Reads values with templates in their texts.
-    fn values(&mut self, tree: &Tree, place: &At) {
+    fn values(&mut self, tree: &YamlTree, place: &EditorPlace) {
         match &tree.node {
-            Node::List(list) => list.iter().for_each(|item| self.values(item, place)),
-            Node::Map(fields) => fields.iter().for_each(|(_, value)| self.values(value, place)),
-            Node::String(text) => {
+            TreeNode::List(list) => list.iter().for_each(|item| self.values(item, place)),
+            TreeNode::Map(fields) => fields.iter().for_each(|(_, value)| self.values(value, place)),
+            TreeNode::String(text) => {
                 let locals: Vec<&str> = place.locals.iter().map(String::as_str).collect();
                 let Ok(template) = Template::parse_in(text, &locals) else { return };
                 for expression in template.expressions() {
@@ -377,7 +380,7 @@ impl Reader<'_> {
     }
 
     /// Marks a path by what it begins with.
-    fn path(&mut self, span: Span, path: Path, place: &At) {
+    fn path(&mut self, span: Span, path: Path, place: &EditorPlace) {
         let first = || path.segments.first().cloned();
         let thing = match path.root {
             Root::State => first().map(Thing::Key),
@@ -391,6 +394,6 @@ impl Reader<'_> {
             Root::Result | Root::Now | Root::Timestamp | Root::Visit => None,
         };
         let (thing, place) = (thing.unwrap_or(Thing::Path), place.clone());
-        self.reading.marks.push(Mark { span, thing, declares: false, path: Some(path), place });
+        self.reading.marks.push(NameMark { span, thing, declares: false, path: Some(path), place });
     }
 }

@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
-use graph_editor::{Completion, Document, Location, Position, Symbol, SymbolKind};
+use graph_compiler::source::SourceFile;
+use graph_editor::{Completion, Document, Location, Symbol, SymbolKind, TextPosition};
 use proptest::prelude::*;
 use support::sign;
 use tree::Tree;
@@ -97,7 +97,7 @@ impl Shop {
     }
 
     fn open(&self, text: &str) -> Document {
-        Document::open(&self.project, Source::new(self.tree.path("sell.yaml"), "graphs/sell.yaml", text))
+        Document::open(&self.project, SourceFile::new(self.tree.path("sell.yaml"), "graphs/sell.yaml", text))
     }
 }
 
@@ -346,7 +346,7 @@ fn a_contract_is_checked_as_one_and_shows_its_parameters() {
     let open = |text: &str| {
         Document::open(
             &shop.project,
-            Source::new(shop.tree.path("tools/shop/charge.yaml"), "graphs/tools/shop/charge.yaml", text),
+            SourceFile::new(shop.tree.path("tools/shop/charge.yaml"), "graphs/tools/shop/charge.yaml", text),
         )
     };
     let document = open(&sign(CONTRACT));
@@ -367,8 +367,8 @@ fn places_are_found_in_lines_with_characters_beyond_ascii() {
     let text = GRAPH.replace("article: tea", "article: \"𝄞é ${inputs.limit}\"");
     let document = shop.open(&text);
     let at = find(&text, "𝄞é ${|inputs.limit");
-    let position = Position::of(document.source(), at);
-    assert_eq!(position, Position { line: 22, character: 34 });
+    let position = TextPosition::of(document.source(), at);
+    assert_eq!(position, TextPosition { line: 22, character: 34 });
     assert_eq!(document.type_at(position.offset_in(document.source())).unwrap().span, at..at + "inputs.limit".len());
 }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
-use graph_compiler::tree::{File, Node, Tree as Yaml, parse};
+use graph_compiler::source::SourceFile;
+use graph_compiler::tree::{TreeNode, YamlFile, YamlTree as Yaml, parse};
 use graph_editor::json_schema;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
@@ -54,11 +54,11 @@ fn validator(schema: &serde_json::Value) -> Validator {
     jsonschema::draft7::new(schema).unwrap()
 }
 
-fn read(path: &Path) -> Arc<Source> {
-    Source::read(path, &path.file_name().unwrap().to_string_lossy()).unwrap()
+fn read(path: &Path) -> Arc<SourceFile> {
+    SourceFile::read(path, &path.file_name().unwrap().to_string_lossy()).unwrap()
 }
 
-fn yaml(source: &Arc<Source>) -> Option<File> {
+fn yaml(source: &Arc<SourceFile>) -> Option<YamlFile> {
     parse(source, &mut Diagnostics::new())
 }
 
@@ -190,22 +190,22 @@ fn the_schemas_are_themselves_as_draft_07_asks() {
 }
 
 /// Returns the lines that an error of the schema points at.
-fn lines_of(error: &ValidationError<'_>, source: &Source, yaml: &Yaml, lines: &mut BTreeSet<usize>) {
+fn lines_of(error: &ValidationError<'_>, source: &SourceFile, yaml: &Yaml, lines: &mut BTreeSet<usize>) {
     let pointer = error.instance_path().to_string();
     let line = |at: usize| source.position(at).0;
     let keys = |at: &Yaml| match &at.node {
-        Node::Map(fields) => fields.iter().map(|(key, _)| (key.name.clone(), line(key.span.start))).collect(),
+        TreeNode::Map(fields) => fields.iter().map(|(key, _)| (key.name.clone(), line(key.span.start))).collect(),
         _ => Vec::new(),
     };
     let (mut at, mut begins, mut around) = (yaml, line(yaml.span.start), Vec::new());
     for part in pointer.split('/').skip(1) {
         let part = part.replace("~1", "/").replace("~0", "~");
         (at, begins, around) = match &at.node {
-            Node::List(list) => {
+            TreeNode::List(list) => {
                 let item = &list[part.parse::<usize>().unwrap()];
                 (item, line(item.span.start), Vec::new())
             }
-            Node::Map(fields) => {
+            TreeNode::Map(fields) => {
                 let (key, value) = fields.iter().find(|(key, _)| key.name == part).unwrap();
                 (value, line(key.span.start), keys(at))
             }
@@ -231,7 +231,7 @@ fn lines_of(error: &ValidationError<'_>, source: &Source, yaml: &Yaml, lines: &m
             lines.insert(begins);
             context.iter().flatten().for_each(|inner| lines_of(inner, source, yaml, lines));
         }
-        _ if matches!(at.node, Node::List(_) | Node::Map(_)) => {
+        _ if matches!(at.node, TreeNode::List(_) | TreeNode::Map(_)) => {
             lines.insert(begins);
         }
         _ => lines.extend(begins..=line(at.span.end)),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_compiler::project::Project;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_editor::json_schema;
 
 use super::replace;
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &SchemaArguments) -> CommandResult {
         json_schema::of_tree(&Project::open(&working, &path))
     } else {
         let name = arguments.path.display().to_string();
-        let source = Source::read(&path, &name).map_err(|problem| Error::new(problem.message.clone()))?;
+        let source = SourceFile::read(&path, &name).map_err(|problem| Error::new(problem.message.clone()))?;
         json_schema::of_graph(&Project::around(&working, &path), &source)
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| Error::new(error.to_string()))?;

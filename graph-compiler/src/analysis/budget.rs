@@ -1,5 +1,6 @@
 //! What a run can come to at most.
 
+use graph_definition::definition::{ForeachDefinition, NodeKind, Reaction, TermKind};
 use graph_model::path::Root;
 use graph_model::program::{CONTROL, Event, OnMaxSteps};
 use graph_model::template::Template;
@@ -8,7 +9,6 @@ use graph_model::value::Value;
 use super::control_flow::ControlFlow;
 use super::coverage::Coverage;
 use super::model::Model;
-use crate::definition::{Foreach, NodeKind, Reaction, TermKind};
 use crate::graph::Budget;
 
 /// How often a call is tried again by default where its node does not say.
@@ -157,7 +157,7 @@ fn retries_by_hooks(model: &Model<'_>) -> u64 {
 }
 
 /// Returns how many elements a foreach goes over; `None` where that is not known.
-fn items(model: &Model<'_>, each: &Foreach) -> Option<u64> {
+fn items(model: &Model<'_>, each: &ForeachDefinition) -> Option<u64> {
     match &each.over.kind {
         TermKind::List(list) => Some(list.len() as u64),
         TermKind::Literal(Value::Array(list)) => Some(list.len() as u64),

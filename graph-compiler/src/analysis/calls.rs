@@ -1,19 +1,21 @@
 //! What nodes and hooks call, and what they need to be allowed to.
 
+use graph_definition::definition::{
+    CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction,
+};
+use graph_definition::hash::HashSet;
 use graph_model::capability::Capability;
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
 use super::provided;
 use super::reads::Site;
-use crate::definition::{Call, Contract, Definition, HookDefinition, Item, NodeDefinition, NodeKind, Reaction};
-use crate::hash::HashSet;
 use crate::items::{Items, Nested};
 use crate::types::Type;
 
 /// By what calls are told apart: what is done, with what kind of item, and its id, empty where that is not known.
 pub(crate) type ToolKey<'d> = (Verb, ItemType, &'d str);
 
-pub(crate) fn tool_key(call: &Call) -> ToolKey<'_> {
+pub(crate) fn tool_key(call: &CallDefinition) -> ToolKey<'_> {
     (call.verb, call.item_type, call.id().map_or("", |id| id.as_str()))
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct CalledTool<'d> {
 
 impl<'d> CalledTool<'d> {
     /// Gathers what is known of what a call calls.
-    pub(crate) fn new(call: &'d Call, items: &'d Items) -> Self {
+    pub(crate) fn new(call: &'d CallDefinition, items: &'d Items) -> Self {
         let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
         let id = call.id().filter(|_| is_tool);
         let graph = id.and_then(|id| items.graphs.get(id));
@@ -70,14 +72,14 @@ pub(crate) enum Need {
 }
 
 /// Returns what a call needs.
-pub(crate) fn need(call: &Call) -> Need {
+pub(crate) fn need(call: &CallDefinition) -> Need {
     let capability = |id| Need::Capability(Capability::new(call.verb, call.item_type, id));
     match &call.item.value {
-        Item::Named(id) if id.as_str().starts_with(INTERNAL) => Need::Nothing,
-        Item::Named(id) => capability(Some(id)),
-        Item::Found => capability(None),
-        Item::Computed(_) if call.beginning().starts_with(INTERNAL) => Need::Nothing,
-        Item::Computed(_) => {
+        CalledItem::Named(id) if id.as_str().starts_with(INTERNAL) => Need::Nothing,
+        CalledItem::Named(id) => capability(Some(id)),
+        CalledItem::Found => capability(None),
+        CalledItem::Computed(_) if call.beginning().starts_with(INTERNAL) => Need::Nothing,
+        CalledItem::Computed(_) => {
             let kind = Capability::new(call.verb, call.item_type, None);
             Need::Beginning(format!("{kind}.{}", call.beginning().replace('/', ".")))
         }
@@ -134,7 +136,7 @@ impl Caller<'_> {
 }
 
 /// Returns what nodes and hooks call, in the order of the file.
-pub(crate) fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &Call)> {
+pub(crate) fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &CallDefinition)> {
     let nodes = definition.nodes.iter().enumerate();
     let hooks = definition.hooks.iter().enumerate().filter_map(|(at, hook)| match &hook.reaction {
         Reaction::Call(call) => Some((Caller::Hook(at, hook), call)),

@@ -1,10 +1,11 @@
 //! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a path can be.
 
+use graph_definition::hash::{HashMap, HashSet};
+
 use super::components::strongly_connected;
 use super::coverage::{Coverage, Followed};
 use super::edges::edges;
 use super::model::Model;
-use crate::hash::{HashMap, HashSet};
 
 /// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
 const MOST_LATE: usize = 64;

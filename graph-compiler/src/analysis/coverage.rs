@@ -9,6 +9,7 @@ pub(crate) mod domain;
 use std::borrow::Cow;
 use std::cell::LazyCell;
 
+use graph_definition::definition::{EdgeDefinition, RouteDefinition, TestDefinition, compiled};
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
@@ -18,7 +19,6 @@ use graph_model::value::Value;
 use super::guards;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use crate::definition::{Edge, Route, Test, compiled};
 use domain::{Case, Decision, Domain, KnownValues};
 
 /// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
@@ -58,7 +58,7 @@ pub(crate) fn analyse<'d>(env: TypeEnv<'_, 'd>) -> Vec<Option<Coverage<'d>>> {
 /// Works out what the conditions of a node's edges come to; `is_cyclic` says of nodes whether their edges lead back to them in
 /// the end, whatever their conditions say.
 fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) -> bool) -> Option<Coverage<'d>> {
-    let Route::First(list) = env.model.definition.nodes[node].next() else { return None };
+    let RouteDefinition::First(list) = env.model.definition.nodes[node].next() else { return None };
     let table = Table::of(env, node, &list.edges, is_cyclic)?;
     let verdicts = table.judge();
     let followed = Followed {
@@ -75,7 +75,7 @@ fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) 
 pub(crate) struct Table<'d> {
     pub(crate) paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
     /// The comparisons: which one, its path, and how it comes out in each case of that.
-    pub(crate) tests: Vec<(&'d Test, usize, Vec<Decision>)>,
+    pub(crate) tests: Vec<(&'d TestDefinition, usize, Vec<Decision>)>,
     /// The conditions of the edges, over the comparisons' indices.
     pub(crate) conditions: Vec<Condition<usize>>,
     /// Where the edges lead; nowhere where the run ends.
@@ -108,9 +108,14 @@ pub(crate) struct Verdict {
 
 impl<'d> Table<'d> {
     /// Looks at the edges of a node. `None` where there is nothing to decide, or too much.
-    fn of(env: TypeEnv<'_, 'd>, node: usize, edges: &'d [Edge], is_cyclic: &dyn Fn(usize) -> bool) -> Option<Self> {
-        let mut tests: Vec<&'d Test> = Vec::new();
-        let number = |test: &'d Test, tests: &mut Vec<&'d Test>| {
+    fn of(
+        env: TypeEnv<'_, 'd>,
+        node: usize,
+        edges: &'d [EdgeDefinition],
+        is_cyclic: &dyn Fn(usize) -> bool,
+    ) -> Option<Self> {
+        let mut tests: Vec<&'d TestDefinition> = Vec::new();
+        let number = |test: &'d TestDefinition, tests: &mut Vec<&'d TestDefinition>| {
             tests.push(test);
             Ok::<_, ()>(tests.len() - 1)
         };
@@ -136,7 +141,7 @@ impl<'d> Table<'d> {
             if paths.iter().any(|(known, ..)| *known == path) {
                 continue;
             }
-            let of_path: Vec<&Test> = tests.iter().filter(|test| test.path.value == *path).copied().collect();
+            let of_path: Vec<&TestDefinition> = tests.iter().filter(|test| test.path.value == *path).copied().collect();
             let ty = env.type_of_path(node, Site::Next, path);
             let nullable = ty.nullable
                 && !env.is_something(node, Site::Next, path, path.segments.len())
@@ -279,7 +284,7 @@ impl<'d> Table<'d> {
 }
 
 /// Whether a key may be nothing only because it is not set on every path, which is reported where it is read.
-fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&Test]) -> bool {
+fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&TestDefinition]) -> bool {
     let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
     let Some(key) = env.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return false };
     let can_be_null = env.types.keys.get(key).is_some_and(|key| key.ty.nullable);
@@ -317,23 +322,23 @@ fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::definition::Spanned;
     use serde_json::json;
 
     use super::*;
-    use crate::definition::Spanned;
-    use crate::types::{Kind, Type};
+    use crate::types::{Type, TypeKind};
 
-    fn test(operator: Operator, value: Value) -> Test {
+    fn test(operator: Operator, value: Value) -> TestDefinition {
         let path = Spanned { value: Path::parse("state.x").unwrap(), span: 0..0 };
-        Test { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } }
+        TestDefinition { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } }
     }
 
     /// The cases in words, and how the comparisons come out in each.
-    fn table(kind: Kind, nullable: bool, bounds: domain::Bounds, tests: &[Test]) -> Vec<String> {
+    fn table(kind: TypeKind, nullable: bool, bounds: domain::Bounds, tests: &[TestDefinition]) -> Vec<String> {
         let ty = Type { nullable, ..Type::of(kind) };
         let known = KnownValues { bounds, ..KnownValues::default() };
         let domain = Domain::cut(&ty, nullable, known, &tests.iter().collect::<Vec<_>>()).unwrap();
-        let outcome = |test: &Test, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
+        let outcome = |test: &TestDefinition, case: &Case| match domain.decide(test, case, |text| text.contains('a')) {
             Decision::Holds => '+',
             Decision::Not => '-',
             Decision::Fails => '!',
@@ -349,12 +354,12 @@ mod tests {
     fn whole_numbers_are_cut_at_the_constants_and_leave_out_what_is_between_neighbours() {
         let tests = [test(Operator::Lt, json!(3)), test(Operator::Gte, json!(4)), test(Operator::Eq, json!(3))];
         assert_eq!(
-            table(Kind::Integer, true, (None, None), &tests),
+            table(TypeKind::Integer, true, (None, None), &tests),
             ["--+ `3`", "-+- `4`", "+-- an integer below 3", "-+- an integer above 4", "--- nothing"]
         );
-        let between = &table(Kind::Number, false, (None, None), &tests)[3];
+        let between = &table(TypeKind::Number, false, (None, None), &tests)[3];
         assert_eq!(between, "--- a number between 3 and 4");
-        assert_eq!(table(Kind::Integer, false, (Some(json!(3)), Some(json!(4.0))), &tests), ["--+ `3`", "-+- `4`"]);
+        assert_eq!(table(TypeKind::Integer, false, (Some(json!(3)), Some(json!(4.0))), &tests), ["--+ `3`", "-+- `4`"]);
     }
 
     #[test]
@@ -362,7 +367,7 @@ mod tests {
         let two_53 = 9_007_199_254_740_992_i64;
         let tests = [test(Operator::Lte, json!(two_53)), test(Operator::Gt, json!(two_53 + 1))];
         assert_eq!(
-            table(Kind::Integer, false, (Some(json!(two_53)), Some(json!(two_53 + 1))), &tests),
+            table(TypeKind::Integer, false, (Some(json!(two_53)), Some(json!(two_53 + 1))), &tests),
             ["+- `9007199254740992`", "-- `9007199254740993`"]
         );
     }
@@ -370,10 +375,10 @@ mod tests {
     #[test]
     fn texts_are_cut_by_equality_order_and_what_is_left_open() {
         let tests = [test(Operator::Eq, json!("a")), test(Operator::In, json!(["a", "b"]))];
-        assert_eq!(table(Kind::String, false, (None, None), &tests), ["++ `a`", "-+ `b`", "-- another text"]);
+        assert_eq!(table(TypeKind::String, false, (None, None), &tests), ["++ `a`", "-+ `b`", "-- another text"]);
         let tests = [test(Operator::Gt, json!("b")), test(Operator::Regex, json!("a"))];
         assert_eq!(
-            table(Kind::String, true, (None, None), &tests),
+            table(TypeKind::String, true, (None, None), &tests),
             ["-- `b`", "-- another text", "-+ another text", "+- another text", "++ another text", "-- nothing"]
         );
     }
@@ -382,7 +387,7 @@ mod tests {
     fn of_an_unknown_value_every_kind_that_is_asked_for_is_a_case() {
         let tests = [test(Operator::Gt, json!(3)), test(Operator::Eq, json!(true))];
         assert_eq!(
-            table(Kind::Any, true, (None, None), &tests),
+            table(TypeKind::Any, true, (None, None), &tests),
             [
                 "!+ `true`",
                 "!- `false`",

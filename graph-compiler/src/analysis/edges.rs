@@ -1,10 +1,9 @@
 //! The edges of a node, as rules look at them.
 
+use graph_definition::definition::{EdgeDefinition, EdgeList, NodeDefinition, RouteDefinition, Spanned};
+use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 use graph_model::name::NodeName;
-
-use crate::definition::{Edge, EdgeList, NodeDefinition, Route, Spanned};
-use crate::hash::HashMap;
 
 /// Where a node may lead, by index.
 pub(crate) struct Onward {
@@ -30,18 +29,20 @@ pub(crate) struct EdgeView<'d> {
     /// Whether it has no condition.
     pub(crate) always: bool,
     /// The edge of a list.
-    pub(crate) edge: Option<&'d Edge>,
+    pub(crate) edge: Option<&'d EdgeDefinition>,
 }
 
 /// Returns the edges of a node, in order.
-pub(crate) fn edges<'n>(next: &'n Route) -> Vec<EdgeView<'n>> {
+pub(crate) fn edges<'n>(next: &'n RouteDefinition) -> Vec<EdgeView<'n>> {
     match next {
-        Route::End => Vec::new(),
-        Route::To(to) => vec![EdgeView { to: Some(to), always: true, edge: None }],
-        Route::Each(each) => vec![EdgeView { to: Some(&each.to), always: false, edge: None }],
-        Route::By(by) => by.to.iter().map(|(_, to)| EdgeView { to: to.as_ref(), always: false, edge: None }).collect(),
-        Route::First(EdgeList { edges, .. }) | Route::All(EdgeList { edges, .. }) => {
-            let view = |edge: &'n Edge| {
+        RouteDefinition::End => Vec::new(),
+        RouteDefinition::To(to) => vec![EdgeView { to: Some(to), always: true, edge: None }],
+        RouteDefinition::Each(each) => vec![EdgeView { to: Some(&each.to), always: false, edge: None }],
+        RouteDefinition::By(by) => {
+            by.to.iter().map(|(_, to)| EdgeView { to: to.as_ref(), always: false, edge: None }).collect()
+        }
+        RouteDefinition::First(EdgeList { edges, .. }) | RouteDefinition::All(EdgeList { edges, .. }) => {
+            let view = |edge: &'n EdgeDefinition| {
                 let always = matches!(edge.when, Condition::Always);
                 EdgeView { to: edge.to.as_ref(), always, edge: Some(edge) }
             };
@@ -51,9 +52,9 @@ pub(crate) fn edges<'n>(next: &'n Route) -> Vec<EdgeView<'n>> {
 }
 
 /// Returns the edges that can be followed: of a list of which the first is taken, those up to the first that always matches.
-pub(crate) fn followed(next: &Route) -> Vec<EdgeView<'_>> {
+pub(crate) fn followed(next: &RouteDefinition) -> Vec<EdgeView<'_>> {
     let mut edges = edges(next);
-    if !matches!(next, Route::All(_))
+    if !matches!(next, RouteDefinition::All(_))
         && let Some(last) = edges.iter().position(|edge| edge.always)
     {
         edges.truncate(last + 1);

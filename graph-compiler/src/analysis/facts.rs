@@ -1,11 +1,11 @@
 //! What the runtime is told of each node, so that it need not look for it.
 
+use graph_definition::definition::{Conduct, NodeDefinition, RouteDefinition};
 use graph_model::path::Root;
 use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
 
 use super::model::Model;
 use super::reads::Site;
-use crate::definition::{Conduct, NodeDefinition, Route};
 
 /// Returns the facts of each node.
 pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
@@ -28,7 +28,7 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
         }
     });
     for (facts, node) in all.iter_mut().zip(nodes) {
-        let is_list = matches!(node.next(), Route::End | Route::To(_) | Route::First(_));
+        let is_list = matches!(node.next(), RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::First(_));
         facts.fast = !facts.visits && is_list && node.waits_for.is_empty() && is_plain(model, node);
     }
     all

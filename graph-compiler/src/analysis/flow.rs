@@ -6,17 +6,17 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{Assignment, EdgeDefinition, EdgeList, RouteDefinition, TermDefinition, TermKind};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
 use super::guards;
-use super::joins::{Branch, Join, Joins};
+use super::joins::{JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
-use crate::definition::{Assignment, Edge, EdgeList, Route, Term, TermKind};
-use crate::hash::{HashMap, HashSet};
-use crate::types::Kind;
+use crate::types::TypeKind;
 
 /// The segment behind a path that stands for the fact that the list there is not empty. No path that is written has it.
 const NOT_EMPTY: &str = "\0";
@@ -190,7 +190,7 @@ impl Flow {
     }
 
     /// Returns what is sure at the end of a branch, whichever way it arrives at its join or ends before.
-    fn arrived(&self, model: &Model<'_>, node: usize, join: &Join, branch: &Branch) -> Option<Set> {
+    fn arrived(&self, model: &Model<'_>, node: usize, join: &NodeJoin, branch: &JoinedBranch) -> Option<Set> {
         let direct = (branch.first == node).then_some((join.fan, Some(branch.edge)));
         let inside = join.of.iter().filter(|&&source| branch.region[source]).map(|&source| (source, None));
         let mut sure: Option<Set> = None;
@@ -349,7 +349,7 @@ impl Flow {
         }
         let mut proven: Vec<(usize, usize, usize)> = Vec::new();
         for (node, definition) in model.definition.nodes.iter().enumerate() {
-            let Route::First(EdgeList { edges, .. }) = definition.next() else { continue };
+            let RouteDefinition::First(EdgeList { edges, .. }) = definition.next() else { continue };
             if edges.len() > MOST_EDGES {
                 continue;
             }
@@ -386,9 +386,9 @@ impl Flow {
     /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
         let (edges, is_first) = match model.definition.nodes[node].next() {
-            Route::First(list) => (&list.edges, true),
-            Route::All(list) => (&list.edges, false),
-            Route::End | Route::To(_) | Route::Each(_) | Route::By(_) => {
+            RouteDefinition::First(list) => (&list.edges, true),
+            RouteDefinition::All(list) => (&list.edges, false),
+            RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::Each(_) | RouteDefinition::By(_) => {
                 return Gains { passed: Vec::new(), edges: vec![(0, Vec::new()); model.successors(node).count()] };
             }
         };
@@ -411,7 +411,7 @@ impl Flow {
     }
 
     /// Returns the facts that an edge's condition proves if it holds, or if it does not.
-    fn proven_by(&mut self, model: &Model<'_>, node: usize, edge: &Edge, holds: bool) -> Vec<usize> {
+    fn proven_by(&mut self, model: &Model<'_>, node: usize, edge: &EdgeDefinition, holds: bool) -> Vec<usize> {
         let proven = guards::proven(&edge.when, holds);
         // What only a failure tells of is there because the node has failed.
         let failed = proven.iter().any(|path| model.is_of_failure(node, path)).then_some(self.keys);
@@ -617,7 +617,7 @@ fn touches(model: &Model<'_>, node: usize) -> Vec<usize> {
 }
 
 /// Returns the path that an assignment copies, if it does nothing else.
-fn copied(term: &Term) -> Option<&Path> {
+fn copied(term: &TermDefinition) -> Option<&Path> {
     let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else { return None };
     match expression.paths.as_slice() {
         [path] => Some(path),
@@ -626,7 +626,7 @@ fn copied(term: &Term) -> Option<&Path> {
 }
 
 /// Whether the value that a node's assignment writes is never null.
-fn is_something(model: &Model<'_>, node: usize, at: usize, term: &Term) -> bool {
+fn is_something(model: &Model<'_>, node: usize, at: usize, term: &TermDefinition) -> bool {
     match &term.kind {
         TermKind::Unreadable => false,
         TermKind::Literal(value) => !value.is_null(),
@@ -641,7 +641,7 @@ fn is_something(model: &Model<'_>, node: usize, at: usize, term: &Term) -> bool 
                 let result = model.result_at(node, Site::Assign(at)).map(Cow::into_owned);
                 let value =
                     result.and_then(|result| segments.iter().try_fold(result, |value, part| value.step(part).ok()));
-                value.is_some_and(|value| !value.nullable && !matches!(value.kind, Kind::Any | Kind::Never))
+                value.is_some_and(|value| !value.nullable && !matches!(value.kind, TypeKind::Any | TypeKind::Never))
             }
             _ => false,
         },

@@ -1,15 +1,14 @@
 //! What a condition proves: which paths lead to something where it holds, and where it does not.
 
+use graph_definition::definition::{EdgeDefinition, TestDefinition};
+use graph_definition::hash::HashSet;
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
 use graph_model::value::Value;
 
-use crate::definition::{Edge, Test};
-use crate::hash::HashSet;
-
 /// Returns the paths that are not null if the condition holds, or if it does not.
-pub(crate) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+pub(crate) fn proven(condition: &Condition<TestDefinition>, holds: bool) -> Vec<&Path> {
     match (condition, holds) {
         (Condition::Always, _) => Vec::new(),
         (Condition::Not(inner), _) => proven(inner, !holds),
@@ -30,7 +29,7 @@ pub(crate) fn proven(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
 }
 
 /// Returns the paths at which there is not an empty list if the condition holds, or if it does not. There may be nothing at all.
-pub(crate) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> {
+pub(crate) fn not_empty(condition: &Condition<TestDefinition>, holds: bool) -> Vec<&Path> {
     let is_empty = |value: &Value| matches!(value, Value::Array(list) if list.is_empty());
     decided(condition, holds)
         .into_iter()
@@ -46,7 +45,7 @@ pub(crate) fn not_empty(condition: &Condition<Test>, holds: bool) -> Vec<&Path> 
 }
 
 /// Returns the comparisons of which it is known how they came out if the condition holds, or if it does not.
-pub(crate) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, bool)> {
+pub(crate) fn decided(condition: &Condition<TestDefinition>, holds: bool) -> Vec<(&TestDefinition, bool)> {
     match (condition, holds) {
         (Condition::Always, _) => Vec::new(),
         (Condition::Not(inner), _) => decided(inner, !holds),
@@ -63,7 +62,7 @@ pub(crate) fn decided(condition: &Condition<Test>, holds: bool) -> Vec<(&Test, b
 }
 
 /// Whether one of `paths` is not null if the condition holds, or if it does not; which one may be open.
-pub(crate) fn proves_one(condition: &Condition<Test>, holds: bool, paths: &[Path]) -> bool {
+pub(crate) fn proves_one(condition: &Condition<TestDefinition>, holds: bool, paths: &[Path]) -> bool {
     match (condition, holds) {
         (Condition::Always, _) => false,
         (Condition::Not(inner), _) => proves_one(inner, !holds, paths),
@@ -82,7 +81,7 @@ pub(crate) fn proves_one(condition: &Condition<Test>, holds: bool, paths: &[Path
     }
 }
 
-fn proven_by_test(test: &Test, holds: bool) -> bool {
+fn proven_by_test(test: &TestDefinition, holds: bool) -> bool {
     let null = test.value.value.is_null();
     match test.operator {
         Operator::Exists => holds,
@@ -99,7 +98,7 @@ fn proven_by_test(test: &Test, holds: bool) -> bool {
 }
 
 /// Whether a comparison asks only if there is a value, so that it may well look at a key that is not set.
-pub(crate) fn asks_for_null(test: &Test) -> bool {
+pub(crate) fn asks_for_null(test: &TestDefinition) -> bool {
     match test.operator {
         Operator::Exists => true,
         Operator::Eq | Operator::Ne => test.value.value.is_null(),
@@ -109,7 +108,7 @@ pub(crate) fn asks_for_null(test: &Test) -> bool {
 }
 
 /// Returns the comparisons of which it is known how they came out where an edge of a list is followed.
-pub(crate) fn decided_on_edge(edges: &[Edge], edge: usize) -> Vec<(&Test, bool)> {
+pub(crate) fn decided_on_edge(edges: &[EdgeDefinition], edge: usize) -> Vec<(&TestDefinition, bool)> {
     let before = edges[..edge].iter().flat_map(|edge| decided(&edge.when, false));
     before.chain(decided(&edges[edge].when, true)).collect()
 }
@@ -117,9 +116,9 @@ pub(crate) fn decided_on_edge(edges: &[Edge], edge: usize) -> Vec<(&Test, bool)>
 /// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those in
 /// `known`, and what the tests before it prove.
 pub(crate) fn walk<'c>(
-    condition: &'c Condition<Test>,
+    condition: &'c Condition<TestDefinition>,
     known: &mut Vec<&'c Path>,
-    visit: &mut impl FnMut(&'c Test, &[&'c Path]),
+    visit: &mut impl FnMut(&'c TestDefinition, &[&'c Path]),
 ) {
     let length = known.len();
     match condition {
@@ -140,18 +139,18 @@ pub(crate) fn walk<'c>(
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::definition::Spanned;
     use graph_model::path::Path;
     use serde_json::json;
 
     use super::*;
-    use crate::definition::Spanned;
 
-    fn test(path: &str, operator: Operator, value: Value) -> Condition<Test> {
+    fn test(path: &str, operator: Operator, value: Value) -> Condition<TestDefinition> {
         let path = Spanned { value: Path::parse(path).unwrap(), span: 0..0 };
-        Condition::Test(Test { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } })
+        Condition::Test(TestDefinition { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } })
     }
 
-    fn shown(condition: &Condition<Test>, holds: bool) -> Vec<String> {
+    fn shown(condition: &Condition<TestDefinition>, holds: bool) -> Vec<String> {
         proven(condition, holds).into_iter().map(ToString::to_string).collect()
     }
 

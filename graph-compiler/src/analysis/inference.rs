@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use graph_definition::definition::{ForeachDefinition, NodeKind, TermDefinition, TermKind};
+use graph_definition::source::Span;
 use graph_model::path::Root;
 use graph_model::template::Template;
 
@@ -10,21 +12,20 @@ use super::losses::{self, loses};
 use super::model::Model;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use super::types::Types;
-use crate::definition::{Foreach, NodeKind, Term, TermKind};
-use crate::source::Span;
+use super::types::StateTypes;
 use crate::types::Type;
 
 /// Something that writes a key: a node and its assignment, or its `collect`.
-type Writer = (usize, Option<usize>);
+type KeyWriter = (usize, Option<usize>);
 
 /// Learns the types of keys until nothing new is learned. Types only grow, and not beyond `any`, so this ends.
 ///
 /// The writers are looked at in the order of the file, again and again; from the second time on, only those that read a key
 /// whose type has grown.
-pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> Types {
-    let mut types = Types::new(model);
-    let (mut writers, mut readers): (Vec<Writer>, Vec<Vec<usize>>) = (Vec::new(), vec![Vec::new(); types.keys.len()]);
+pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
+    let mut types = StateTypes::new(model);
+    let (mut writers, mut readers): (Vec<KeyWriter>, Vec<Vec<usize>>) =
+        (Vec::new(), vec![Vec::new(); types.keys.len()]);
     // Those that read the state as a whole: they take of it whether there is a secret in it.
     let mut readers_of_all = Vec::new();
     for (at, node) in model.definition.nodes.iter().enumerate() {
@@ -48,7 +49,7 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> Types {
             }
             writers.push((at, Some(index)));
         }
-        if matches!(&node.kind, NodeKind::Foreach(Foreach { collect: Some(_), .. })) {
+        if matches!(&node.kind, NodeKind::Foreach(ForeachDefinition { collect: Some(_), .. })) {
             writers.push((at, None));
         }
     }
@@ -74,7 +75,7 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> Types {
 }
 
 /// Learns what one writer says; returns the key and whether that had a secret before, if its type has grown.
-fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut Types, (at, index): Writer) -> Option<(usize, bool)> {
+fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut StateTypes, (at, index): KeyWriter) -> Option<(usize, bool)> {
     let env = TypeEnv { model, flow, types };
     let node = &model.definition.nodes[at];
     let assignment = index.map(|index| (index, &node.assign()[index]));
@@ -83,7 +84,7 @@ fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut Types, (at, index): Wr
             let learned = alternatives(env, at, Site::Assign(index), &assignment.value);
             (assignment.key.value.as_str(), &assignment.value.span, learned)
         }
-        (None, NodeKind::Foreach(Foreach { collect: Some(key), .. })) => {
+        (None, NodeKind::Foreach(ForeachDefinition { collect: Some(key), .. })) => {
             (key.value.as_str(), &key.span, vec![model.collected(at)])
         }
         (None, _) => return None,
@@ -112,7 +113,7 @@ fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut Types, (at, index): Wr
 }
 
 /// Adds what a key may be; says whether that is new.
-fn learn(types: &mut Types, key: usize, ty: Type, span: &Span) -> bool {
+fn learn(types: &mut StateTypes, key: usize, ty: Type, span: &Span) -> bool {
     let known = &types.keys[key].ty;
     let joined = known.clone().join(ty.clone());
     let is_new = joined != *known;
@@ -124,7 +125,7 @@ fn learn(types: &mut Types, key: usize, ty: Type, span: &Span) -> bool {
 }
 
 /// Returns the types that a value may have: of `a || b`, that of each path by itself.
-fn alternatives(env: TypeEnv<'_, '_>, node: usize, site: Site, term: &Term) -> Vec<Type> {
+fn alternatives(env: TypeEnv<'_, '_>, node: usize, site: Site, term: &TermDefinition) -> Vec<Type> {
     let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
         return vec![env.type_of_term(node, site, term)];
     };

@@ -3,37 +3,37 @@
 //! A node that leads along all of its edges, or to a node for each element of a list, begins branches. A node with `waits_for`
 //! joins the branches of the innermost fan-out that all of its sources are inside of.
 
+use graph_definition::definition::RouteDefinition;
 use graph_model::condition::Condition;
 
 use super::model::Model;
-use crate::definition::Route;
 
 /// The joins of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     /// For each node, how it waits. Empty where no node of the graph does.
-    joins: Vec<Option<Join>>,
+    joins: Vec<Option<NodeJoin>>,
     /// For each node, the keys that nodes of other branches may write while it is at work. Empty where there are no branches.
     beside: Vec<Vec<usize>>,
 }
 
 /// How a node waits for branches.
 #[derive(Debug)]
-pub(crate) struct Join {
+pub(crate) struct NodeJoin {
     /// The nodes whose edges lead to it.
     pub(crate) of: Vec<usize>,
     /// The node whose fan-out it joins.
     pub(crate) fan: usize,
     /// Whether every branch reaches it or ends before.
     pub(crate) closes: bool,
-    pub(crate) branches: Vec<Branch>,
+    pub(crate) branches: Vec<JoinedBranch>,
     /// The keys that the branches may write.
     pub(crate) touches: Vec<usize>,
 }
 
 /// A branch of a fan-out that may lead to a join.
 #[derive(Debug)]
-pub(crate) struct Branch {
+pub(crate) struct JoinedBranch {
     /// Which edge of the fan-out begins it, among those that are followed.
     pub(crate) edge: usize,
     /// The node that it begins with; the join itself where it has none.
@@ -52,13 +52,13 @@ impl Joins {
     /// Finds the joins of a graph. `touches` are the keys that each node may write.
     pub(crate) fn find(model: &Model<'_>, touches: &[Vec<usize>]) -> Self {
         let nodes = &model.definition.nodes;
-        let begins = |route: &Route| matches!(route, Route::All(_) | Route::Each(_));
+        let begins = |route: &RouteDefinition| matches!(route, RouteDefinition::All(_) | RouteDefinition::Each(_));
         if !nodes.iter().any(|node| begins(node.next()) || !node.waits_for.is_empty()) {
             return Self::default();
         }
         let fans: Vec<bool> = nodes.iter().map(|node| begins(node.next())).collect();
         let finder = Finder { model, touches, stacks: stacks(model, &fans), fans };
-        let mut joins: Vec<Option<Join>> = (0..nodes.len()).map(|node| finder.join(node)).collect();
+        let mut joins: Vec<Option<NodeJoin>> = (0..nodes.len()).map(|node| finder.join(node)).collect();
         let closing: Vec<Option<usize>> = (0..nodes.len()).map(|fan| finder.closing(fan)).collect();
         for (at, join) in joins.iter_mut().enumerate() {
             let Some(join) = join else { continue };
@@ -74,12 +74,12 @@ impl Joins {
     }
 
     /// Returns how a node waits.
-    pub(crate) fn of(&self, node: usize) -> Option<&Join> {
+    pub(crate) fn of(&self, node: usize) -> Option<&NodeJoin> {
         self.joins.get(node)?.as_ref()
     }
 
     /// Returns every join with its node.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Join)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &NodeJoin)> {
         self.joins.iter().enumerate().filter_map(|(node, join)| Some((node, join.as_ref()?)))
     }
 
@@ -174,7 +174,7 @@ impl Finder<'_, '_> {
     }
 
     /// Finds how a node waits. What is sure of its branches is worked out when all joins are known.
-    fn join(&self, node: usize) -> Option<Join> {
+    fn join(&self, node: usize) -> Option<NodeJoin> {
         let fan = self.fan_of(node)?;
         let regions: Vec<Vec<bool>> =
             self.model.successors(fan).map(|first| self.region(first, |next| next == node)).collect();
@@ -184,8 +184,8 @@ impl Finder<'_, '_> {
             self.touched(regions)
         };
         // Branches of a list are of one edge, and each is beside others of the same nodes.
-        let is_list = matches!(self.model.definition.nodes[fan].next(), Route::Each(_));
-        let branch = |(edge, first): (usize, usize)| Branch {
+        let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
+        let branch = |(edge, first): (usize, usize)| JoinedBranch {
             edge,
             first,
             is_sure: sure[edge],
@@ -193,7 +193,7 @@ impl Finder<'_, '_> {
             region: regions[edge].clone(),
             beside: touched(&|other| is_list || other != edge),
         };
-        Some(Join {
+        Some(NodeJoin {
             of: self.sources(node),
             fan,
             closes: false,
@@ -205,7 +205,7 @@ impl Finder<'_, '_> {
     /// Says of each followed edge of a fan-out whether it is always taken.
     fn is_begun(&self, fan: usize) -> Vec<bool> {
         match self.model.definition.nodes[fan].next() {
-            Route::All(list) => {
+            RouteDefinition::All(list) => {
                 let is_always = |edge: usize| matches!(list.edges[edge].when, Condition::Always);
                 self.model.edge_indices(fan).map(is_always).collect()
             }
@@ -286,7 +286,7 @@ impl Finder<'_, '_> {
             let Some(depth) = self.stacks[fan].as_ref().map(Vec::len) else { continue };
             let is_out = |node: usize| self.stacks[node].as_ref().is_none_or(|stack| stack.len() <= depth);
             let regions: Vec<Vec<bool>> = self.model.successors(fan).map(|first| self.region(first, is_out)).collect();
-            let is_list = matches!(self.model.definition.nodes[fan].next(), Route::Each(_));
+            let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
             for (at, region) in regions.iter().enumerate() {
                 let others = regions.iter().enumerate().filter(|(other, _)| is_list || *other != at);
                 let keys = self.touched(others.map(|(_, region)| region));
@@ -304,14 +304,15 @@ mod tests {
     use std::collections::{BTreeSet, HashSet};
     use std::fmt::Write as _;
 
+    use graph_definition::definition::{self, Definition, NodeKind};
+    use graph_definition::diagnostic::Diagnostics;
+    use graph_definition::source::SourceFile;
+    use graph_definition::tree;
+
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
     use super::*;
-    use crate::definition::{self, Definition, NodeKind};
-    use crate::diagnostic::Diagnostics;
     use crate::items::Items;
-    use crate::source::Source;
-    use crate::tree;
 
     const KEYS: usize = 5;
 
@@ -394,7 +395,7 @@ mod tests {
                 writeln!(text, "        - {{ {} }}", fields.join(", ")).unwrap();
             }
         }
-        let source = Source::new("test/joins.yaml", "test/joins.yaml", &text);
+        let source = SourceFile::new("test/joins.yaml", "test/joins.yaml", &text);
         let file = tree::parse(&source, &mut Diagnostics::new()).unwrap();
         let mut definition = definition::parse_unfinished(&source, &file).unwrap();
         assert_eq!(definition.nodes.len(), gates.len(), "{text}");
@@ -402,8 +403,10 @@ mod tests {
         for (at, node) in definition.nodes.iter_mut().enumerate() {
             let NodeKind::Gate(gate) = &mut node.kind else { panic!("{text}") };
             if gates[at].is_fan {
-                let Route::First(edges) = std::mem::replace(&mut gate.next, Route::End) else { panic!("{text}") };
-                gate.next = Route::All(edges);
+                let RouteDefinition::First(edges) = std::mem::replace(&mut gate.next, RouteDefinition::End) else {
+                    panic!("{text}")
+                };
+                gate.next = RouteDefinition::All(edges);
             }
             if gates[at].waits {
                 let leads = |gate: &Gate| gate.edges.iter().any(|(to, _)| *to == Some(at));

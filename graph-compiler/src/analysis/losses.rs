@@ -1,16 +1,16 @@
 //! Where values of two known types meet and nothing is known of the result.
 
+use graph_definition::definition::{TermDefinition, TermKind, locate};
+use graph_definition::hash::HashMap;
 use graph_model::template::Template;
 
 use super::reads::Site;
 use super::type_env::TypeEnv;
 use super::types::Loss;
-use crate::definition::{Term, TermKind, locate};
-use crate::hash::HashMap;
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
 /// Looks for lists with elements of several types, and for fallbacks of another type.
-pub(crate) fn inside(env: TypeEnv<'_, '_>, (node, site): (usize, Site), term: &Term, losses: &mut Vec<Loss>) {
+pub(crate) fn inside(env: TypeEnv<'_, '_>, (node, site): (usize, Site), term: &TermDefinition, losses: &mut Vec<Loss>) {
     match &term.kind {
         TermKind::List(list) => {
             list.iter().for_each(|term| inside(env, (node, site), term, losses));
@@ -54,16 +54,16 @@ fn first_loss<T>(mut types: impl Iterator<Item = (T, Type)>) -> Option<(T, Type,
 /// Whether two types that say something meet in one that says less than either.
 pub(crate) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     match (&one.kind, &two.kind, &joined.kind) {
-        (Kind::Any, ..) | (_, Kind::Any, _) => false,
-        (_, _, Kind::Any) => true,
-        (Kind::List(one), Kind::List(two), Kind::List(joined))
-        | (Kind::Map(one), Kind::Map(two), Kind::Map(joined)) => loses(one, two, joined),
+        (TypeKind::Any, ..) | (_, TypeKind::Any, _) => false,
+        (_, _, TypeKind::Any) => true,
+        (TypeKind::List(one), TypeKind::List(two), TypeKind::List(joined))
+        | (TypeKind::Map(one), TypeKind::Map(two), TypeKind::Map(joined)) => loses(one, two, joined),
         // An object among maps is one more map: all its fields are values.
-        (Kind::Object(fields), Kind::Map(values), _) | (Kind::Map(values), Kind::Object(fields), _) => {
+        (TypeKind::Object(fields), TypeKind::Map(values), _) | (TypeKind::Map(values), TypeKind::Object(fields), _) => {
             let values = std::iter::once(((), (**values).clone()));
             first_loss(values.chain(fields.iter().map(|field| ((), field.ty.clone())))).is_some()
         }
-        (Kind::Object(ones), Kind::Object(twos), Kind::Object(joined)) => {
+        (TypeKind::Object(ones), TypeKind::Object(twos), TypeKind::Object(joined)) => {
             let (ones, twos) = (by_name(ones), by_name(twos));
             joined.iter().any(|field| match (ones.get(&*field.name), twos.get(&*field.name)) {
                 (Some(one), Some(two)) => loses(one, two, &field.ty),
@@ -74,7 +74,7 @@ pub(crate) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     }
 }
 
-fn by_name(fields: &[Field]) -> HashMap<&str, &Type> {
+fn by_name(fields: &[TypedField]) -> HashMap<&str, &Type> {
     fields.iter().map(|field| (field.name.as_str(), &field.ty)).collect()
 }
 

@@ -32,21 +32,22 @@ pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
 
-use crate::items::Items;
+use graph_definition::definition::Definition;
+
 use calls::CalledTool;
 use control_flow::ControlFlow;
 use coverage::Coverage;
 use flow::Flow;
 use model::Model;
 use type_env::TypeEnv;
-use types::Types;
+use types::StateTypes;
 
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::definition::Definition;
-use crate::graph::{Inner, Key, Outline, Tool};
-use crate::types::{Kind, Type};
+use crate::graph::{InnerGraph, Outline, TypedKey, TypedTool};
+use crate::items::Items;
+use crate::types::{Type, TypeKind};
 
 /// The results of all passes, for rules and lints.
 pub(crate) struct Analysis<'d> {
@@ -55,7 +56,7 @@ pub(crate) struct Analysis<'d> {
     /// What is sure before each node.
     pub(crate) flow: Flow,
     /// The types of the state's keys.
-    pub(crate) types: Types,
+    pub(crate) types: StateTypes,
     /// For each node, what its conditions come to; `None` where they say nothing, or too much.
     pub(crate) coverage: Vec<Option<Coverage<'d>>>,
     /// Where the conditions let nodes lead.
@@ -82,10 +83,10 @@ impl<'d> Analysis<'d> {
     pub(crate) fn outline(&self) -> Outline {
         let definition = self.model.definition;
         let fields = |ty: &Type| match &ty.kind {
-            Kind::Object(fields) => Some(fields.clone()),
+            TypeKind::Object(fields) => Some(fields.clone()),
             _ => None,
         };
-        let tool = |tool: &CalledTool<'_>| Tool {
+        let tool = |tool: &CalledTool<'_>| TypedTool {
             id: tool.key.2.to_owned(),
             verb: tool.key.0,
             item: tool.key.1,
@@ -106,11 +107,11 @@ impl<'d> Analysis<'d> {
             version: definition.version.clone(),
             description: definition.description.clone(),
             inputs: fields(&self.model.inputs),
-            keys: self.types.keys.iter().map(|key| Key { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
+            keys: self.types.keys.iter().map(|key| TypedKey { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
             tools: self.model.tools.iter().map(tool).collect(),
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
-            inner: self.model.items.inner.iter().map(Inner::clone).collect(),
+            inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
             budget: budget::budget(&self.model, &self.coverage, &self.control_flow),
         }
     }

@@ -2,6 +2,12 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{
+    CallDefinition, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned, ValueSchema,
+};
+use graph_definition::diagnostic::SourcePlace;
+use graph_definition::hash::{HashMap, HashSet};
+use graph_definition::source::Span;
 use graph_model::capability::Pattern;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
@@ -11,13 +17,9 @@ use super::calls::{CalledTool, Caller, Need, calls, need, tool_key};
 use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
-use super::reads::{Read, Site, reads};
-use crate::definition::{Call, Definition, NodeDefinition, NodeKind, Route, Schema, Spanned};
-use crate::diagnostic::Place;
-use crate::hash::{HashMap, HashSet};
+use super::reads::{PathRead, Site, reads};
 use crate::items::Items;
-use crate::source::Span;
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
 /// A definition whose names are resolved.
 pub(crate) struct Model<'d> {
@@ -62,7 +64,7 @@ impl<'d> Model<'d> {
         let (tools, tools_by_place) = called_tools(definition, items);
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
         let inputs_by_name = match &inputs.kind {
-            Kind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
+            TypeKind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
             _ => HashMap::default(),
         };
         let (keys, keys_by_name) = state_keys(definition);
@@ -86,8 +88,8 @@ impl<'d> Model<'d> {
     }
 
     /// Returns an input, where the graph declares its inputs and it is one of them.
-    pub(crate) fn input(&self, name: &str) -> Option<&Field> {
-        let Kind::Object(fields) = &self.inputs.kind else { return None };
+    pub(crate) fn input(&self, name: &str) -> Option<&TypedField> {
+        let TypeKind::Object(fields) = &self.inputs.kind else { return None };
         fields.get(*self.inputs_by_name.get(name)?)
     }
 
@@ -102,11 +104,11 @@ impl<'d> Model<'d> {
     }
 
     /// Calls `visit` with each path that the graph reads.
-    pub(crate) fn reads(&self, visit: &mut impl FnMut(Read<'d>)) {
+    pub(crate) fn reads(&self, visit: &mut impl FnMut(PathRead<'d>)) {
         reads(self.definition, visit);
     }
 
-    pub(crate) fn place(&self, span: &Span) -> Place {
+    pub(crate) fn place(&self, span: &Span) -> SourcePlace {
         self.definition.place(span)
     }
 
@@ -166,12 +168,12 @@ impl<'d> Model<'d> {
         let edges = followed(next);
         let ends_without_match = self.definition.settings.on_no_match == OnNoMatch::Return || edges.is_empty();
         match next {
-            Route::End => true,
-            Route::To(_) => false,
+            RouteDefinition::End => true,
+            RouteDefinition::To(_) => false,
             // An empty list begins no branch, and a join is visited all the same.
-            Route::Each(_) => false,
-            Route::By(by) => by.to.iter().any(|(_, to)| to.is_none()),
-            Route::First(_) | Route::All(_) => {
+            RouteDefinition::Each(_) => false,
+            RouteDefinition::By(by) => by.to.iter().any(|(_, to)| to.is_none()),
+            RouteDefinition::First(_) | RouteDefinition::All(_) => {
                 edges.iter().any(|edge| edge.to.is_none())
                     || (ends_without_match && !edges.iter().any(|edge| edge.always))
             }
@@ -184,16 +186,16 @@ impl<'d> Model<'d> {
     }
 
     /// Returns what nodes and hooks call, in the order of the file.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d Call)> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d CallDefinition)> {
         calls(self.definition)
     }
 
-    pub(crate) fn tool_index(&self, call: &Call) -> usize {
+    pub(crate) fn tool_index(&self, call: &CallDefinition) -> usize {
         let place = self.tools_by_place.binary_search_by_key(&call.span.start, |(start, _)| *start);
         self.tools_by_place[place.expect("every call was gathered")].1
     }
 
-    pub(crate) fn tool(&self, call: &Call) -> &CalledTool<'d> {
+    pub(crate) fn tool(&self, call: &CallDefinition) -> &CalledTool<'d> {
         &self.tools[self.tool_index(call)]
     }
 
@@ -235,7 +237,7 @@ impl<'d> Model<'d> {
     }
 
     /// Returns the schema of the input that a path leads to.
-    pub(crate) fn schema_of_input(&self, path: &Path) -> Option<&'d Schema> {
+    pub(crate) fn schema_of_input(&self, path: &Path) -> Option<&'d ValueSchema> {
         let inputs = self.definition.inputs.as_ref().filter(|_| path.root == Root::Inputs)?;
         path.segments.iter().try_fold(inputs, |schema, segment| self.definition.property(schema, segment))
     }
@@ -269,7 +271,7 @@ impl<'d> Model<'d> {
             _ if failures_stay => or_failure(result),
             _ => result.clone(),
         };
-        Type::of(Kind::List(Box::new(element)))
+        Type::of(TypeKind::List(Box::new(element)))
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a run returns: at each node where it can end, and wherever that is.
 
+use graph_definition::definition::{NodeDefinition, NodeKind, Return};
+
 use super::control_flow::ControlFlow;
 use super::model::Model;
 use super::provided::field;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use crate::definition::{NodeDefinition, NodeKind, Return};
-use crate::graph::{Exit, Key};
-use crate::types::{Kind, Type, join_all};
+use crate::graph::{Exit, TypedKey};
+use crate::types::{Type, TypeKind, join_all};
 
 /// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
 /// enough: they must leave a case open.
@@ -52,7 +53,7 @@ pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
         }
         ends.extend(entered.into_iter().map(|at| state(env, at, Site::Params)));
     }
-    let is_object = |ty: &Type| matches!(ty.kind, Kind::Object(_)) && !ty.nullable;
+    let is_object = |ty: &Type| matches!(ty.kind, TypeKind::Object(_)) && !ty.nullable;
     if !ends.is_empty() && ends.iter().all(is_object) {
         join_all(ends)
     } else {
@@ -70,6 +71,6 @@ fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
 
 /// Returns the state at a place as an object: keys that are set on every path there are plain.
 fn state(env: TypeEnv<'_, '_>, at: usize, site: Site) -> Type {
-    let key = |key: &Key| field(&key.name, env.type_of_key(at, site, &key.name));
-    Type::of(Kind::Object(env.types.keys.iter().map(key).collect()))
+    let key = |key: &TypedKey| field(&key.name, env.type_of_key(at, site, &key.name));
+    Type::of(TypeKind::Object(env.types.keys.iter().map(key).collect()))
 }

@@ -1,44 +1,44 @@
 //! The types of values that the runtime itself makes.
 
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
-pub(crate) fn field(name: &str, ty: Type) -> Field {
-    Field { name: name.into(), ty, default: None, description: None }
+pub(crate) fn field(name: &str, ty: Type) -> TypedField {
+    TypedField { name: name.into(), ty, default: None, description: None }
 }
 
 /// Returns what `state._last_error` is.
 pub(crate) fn last_error() -> Type {
-    let text = |name| field(name, Type::of(Kind::String));
-    Type::of(Kind::Object(vec![text("node"), text("error")])).or_null()
+    let text = |name| field(name, Type::of(TypeKind::String));
+    Type::of(TypeKind::Object(vec![text("node"), text("error")])).or_null()
 }
 
 /// Returns what `state._retries` is (R136).
 pub(crate) fn retries() -> Type {
-    Type::of(Kind::Map(Box::new(Type::of(Kind::Integer))))
+    Type::of(TypeKind::Map(Box::new(Type::of(TypeKind::Integer))))
 }
 
 /// Returns what `result` is in the edges of a node that may have failed: the tool's result, or status and error (R125).
 pub(crate) fn or_failure(result: &Type) -> Type {
-    let text = |name| field(name, Type::of(Kind::String));
-    let failure = Type::of(Kind::Object(vec![text("status"), text("error")]));
+    let text = |name| field(name, Type::of(TypeKind::String));
+    let failure = Type::of(TypeKind::Object(vec![text("status"), text("error")]));
     match &result.kind {
-        Kind::Object(_) => result.clone().join(failure),
+        TypeKind::Object(_) => result.clone().join(failure),
         _ => Type::any_of(result.has_secret()),
     }
 }
 
 /// Returns what the run of a graph is for the node that nests it, where the graph returns `output` (R188).
 pub(crate) fn run_of(output: &Type) -> Type {
-    let (any, text) = (|| Box::new(Type::any()), || Type::of(Kind::String));
-    Type::of(Kind::Object(vec![
-        field("success", Type::of(Kind::Boolean)),
+    let (any, text) = (|| Box::new(Type::any()), || Type::of(TypeKind::String));
+    Type::of(TypeKind::Object(vec![
+        field("success", Type::of(TypeKind::Boolean)),
         field("status", text()),
         field("graph_run_id", text()),
-        field("steps", Type::of(Kind::Integer)),
-        field("state", Type::of(Kind::Map(any()))),
+        field("steps", Type::of(TypeKind::Integer)),
+        field("state", Type::of(TypeKind::Map(any()))),
         field("output", output.clone().or_null()),
         field("error", text().or_null()),
         field("node", text().or_null()),
-        field("errors", Type::of(Kind::List(any())).or_null()),
+        field("errors", Type::of(TypeKind::List(any())).or_null()),
     ]))
 }

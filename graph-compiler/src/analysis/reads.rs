@@ -1,12 +1,12 @@
 //! What a graph reads, and where.
 
-use graph_model::path::Path;
-
-use crate::definition::{
-    Call, Definition, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Spanned, Term, Test, locate,
+use graph_definition::definition::{
+    CallDefinition, Definition, EdgeList, HookDefinition, NodeDefinition, Reaction, RouteDefinition, Spanned,
+    TermDefinition, TestDefinition, locate,
 };
-use crate::diagnostic::Place;
-use crate::source::Span;
+use graph_definition::diagnostic::SourcePlace;
+use graph_definition::source::Span;
+use graph_model::path::Path;
 
 /// Where in a node an expression stands; it decides what `result` and other names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl ProgramPoint {
 }
 
 /// A path that is read somewhere.
-pub(crate) struct Read<'d> {
+pub(crate) struct PathRead<'d> {
     /// The node, or the hook where it stands in one.
     pub(crate) node: usize,
     pub(crate) site: Site,
@@ -79,12 +79,12 @@ pub(crate) struct Read<'d> {
 enum Stands<'d> {
     At(&'d Span),
     /// In a part of a value's text.
-    In(&'d Term, &'d str, &'d Span),
+    In(&'d TermDefinition, &'d str, &'d Span),
 }
 
-impl<'d> Read<'d> {
+impl<'d> PathRead<'d> {
     /// What a comparison of a node's edges reads, or of a hook's condition.
-    pub(crate) fn of_test(node: usize, site: Site, test: &'d Test) -> Self {
+    pub(crate) fn of_test(node: usize, site: Site, test: &'d TestDefinition) -> Self {
         Self::of_path(node, site, &test.path)
     }
 
@@ -96,7 +96,7 @@ impl<'d> Read<'d> {
     }
 
     /// Returns where the path stands.
-    pub(crate) fn place(&self, definition: &Definition) -> Place {
+    pub(crate) fn place(&self, definition: &Definition) -> SourcePlace {
         match self.stands {
             Stands::At(span) => definition.place(span),
             Stands::In(term, text, part) => definition.place(&locate(definition.source(), &term.span, text, part)),
@@ -105,16 +105,16 @@ impl<'d> Read<'d> {
 }
 
 /// Calls `visit` with each path that the graph reads.
-pub(crate) fn reads<'d>(definition: &'d Definition, visit: &mut impl FnMut(Read<'d>)) {
+pub(crate) fn reads<'d>(definition: &'d Definition, visit: &mut impl FnMut(PathRead<'d>)) {
     for (at, node) in definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
             reads_of(at, site, term, visit);
         }
         for test in tests(node) {
-            visit(Read::of_test(at, Site::Next, test));
+            visit(PathRead::of_test(at, Site::Next, test));
         }
-        if let Route::By(by) = node.next() {
-            visit(Read::of_path(at, Site::Next, &by.by));
+        if let RouteDefinition::By(by) = node.next() {
+            visit(PathRead::of_path(at, Site::Next, &by.by));
         }
     }
     for (at, hook) in definition.hooks.iter().enumerate() {
@@ -122,25 +122,25 @@ pub(crate) fn reads<'d>(definition: &'d Definition, visit: &mut impl FnMut(Read<
             reads_of(at, Site::Hook, term, visit);
         }
         hook.condition.tests(&mut |test| {
-            visit(Read::of_test(at, Site::Hook, test));
+            visit(PathRead::of_test(at, Site::Hook, test));
         });
     }
 }
 
-fn reads_of<'d>(node: usize, site: Site, term: &'d Term, visit: &mut impl FnMut(Read<'d>)) {
+fn reads_of<'d>(node: usize, site: Site, term: &'d TermDefinition, visit: &mut impl FnMut(PathRead<'d>)) {
     term.templates(&mut |term, template, text| {
         for expression in template.expressions() {
             for (at, (path, range)) in expression.paths.iter().zip(&expression.ranges).enumerate() {
                 let has_fallback = at + 1 < expression.paths.len();
                 let alternatives = expression.paths.as_slice();
-                visit(Read { node, site, path, stands: Stands::In(term, text, range), has_fallback, alternatives });
+                visit(PathRead { node, site, path, stands: Stands::In(term, text, range), has_fallback, alternatives });
             }
         }
     });
 }
 
 /// Returns the values with templates that a hook has.
-pub(crate) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
+pub(crate) fn hook_terms(hook: &HookDefinition) -> Vec<&TermDefinition> {
     match &hook.reaction {
         Reaction::Steer(params) => vec![params],
         Reaction::Call(call) => vec![&call.params],
@@ -148,9 +148,9 @@ pub(crate) fn hook_terms(hook: &HookDefinition) -> Vec<&Term> {
 }
 
 /// Returns the values with templates that a node has, each with its place.
-pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
+pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n TermDefinition)> {
     let mut terms = Vec::new();
-    let mut call = |site, call: &'n Call| {
+    let mut call = |site, call: &'n CallDefinition| {
         terms.extend(call.computed().map(|(term, _)| (site, term)));
         terms.push((site, &call.params));
     };
@@ -161,16 +161,16 @@ pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n Term)> {
     terms.extend(node.output().map(|term| (Site::Output, term)));
     let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
     terms.extend(assign);
-    if let Route::Each(each) = node.next() {
+    if let RouteDefinition::Each(each) = node.next() {
         terms.push((Site::Next, &each.over));
     }
     terms
 }
 
 /// Returns the comparisons in the edges of a node.
-pub(crate) fn tests(node: &NodeDefinition) -> Vec<&Test> {
+pub(crate) fn tests(node: &NodeDefinition) -> Vec<&TestDefinition> {
     let mut tests = Vec::new();
-    if let Route::First(EdgeList { edges, .. }) | Route::All(EdgeList { edges, .. }) = node.next() {
+    if let RouteDefinition::First(EdgeList { edges, .. }) | RouteDefinition::All(EdgeList { edges, .. }) = node.next() {
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
     }
     tests

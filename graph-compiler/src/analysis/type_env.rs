@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use graph_definition::definition::{CallDefinition, NodeKind, Spanned, TermDefinition, TermKind};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::template::{Expression, Piece, Template};
@@ -11,9 +12,8 @@ use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
 use super::reads::Site;
-use super::types::{Types, least_by_schema, least_of_term};
-use crate::definition::{Call, NodeKind, Spanned, Term, TermKind};
-use crate::types::{Kind, Type, join_all};
+use super::types::{StateTypes, least_by_schema, least_of_term};
+use crate::types::{Type, TypeKind, join_all};
 
 /// The types of paths and terms, by the place at which they stand.
 ///
@@ -22,25 +22,26 @@ use crate::types::{Kind, Type, join_all};
 pub(crate) struct TypeEnv<'a, 'd> {
     pub(crate) model: &'a Model<'d>,
     pub(crate) flow: &'a Flow,
-    pub(crate) types: &'a Types,
+    pub(crate) types: &'a StateTypes,
 }
 
 impl<'a, 'd> TypeEnv<'a, 'd> {
     /// Returns what is known of the value at a path.
     pub(crate) fn type_of_path(&self, node: usize, site: Site, path: &Path) -> Type {
         let (root, segments) = match path.root {
-            Root::Now => return Type::of(Kind::String),
-            Root::Timestamp => return Type::of(Kind::Integer),
+            Root::Now => return Type::of(TypeKind::String),
+            Root::Timestamp => return Type::of(TypeKind::Integer),
             // There may be many inputs.
             Root::Inputs => match path.segments.split_first() {
-                Some((name, rest)) if matches!(self.model.inputs.kind, Kind::Object(_)) => match self.model.input(name)
-                {
-                    Some(field) if field.ty.nullable && self.is_something(node, site, path, 1) => {
-                        (Cow::Owned(field.ty.clone().not_null()), rest)
+                Some((name, rest)) if matches!(self.model.inputs.kind, TypeKind::Object(_)) => {
+                    match self.model.input(name) {
+                        Some(field) if field.ty.nullable && self.is_something(node, site, path, 1) => {
+                            (Cow::Owned(field.ty.clone().not_null()), rest)
+                        }
+                        Some(field) => (Cow::Borrowed(&field.ty), rest),
+                        None => return Type::any(),
                     }
-                    Some(field) => (Cow::Borrowed(&field.ty), rest),
-                    None => return Type::any(),
-                },
+                }
                 _ => (Cow::Borrowed(&self.model.inputs), path.segments.as_slice()),
             },
             Root::Result => match self.model.result_at(node, site) {
@@ -53,14 +54,14 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 Some((field, rest)) if field == "previous" => {
                     (Cow::Owned(self.model.previous_at(node).unwrap_or_else(|_| Type::any())), rest)
                 }
-                Some((field, _)) if field == "number" => return Type::of(Kind::Integer),
+                Some((field, _)) if field == "number" => return Type::of(TypeKind::Integer),
                 _ => return Type::any(),
             },
             Root::State => match path.segments.split_first() {
                 Some((key, rest)) => (Cow::Owned(self.type_of_key(node, site, key)), rest),
                 None => {
                     let has_secret = self.types.keys.iter().any(|key| key.ty.has_secret());
-                    return Type::of(Kind::Map(Box::new(Type::any_of(has_secret))));
+                    return Type::of(TypeKind::Map(Box::new(Type::any_of(has_secret))));
                 }
             },
         };
@@ -69,7 +70,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             // A part that no value has is reported by its own rule. When the graph runs, it is null. Were it any value here, a key
             // that is assigned a part of itself, which another node gives it, would lose its type.
             let Ok(mut part) = ty.step(segment) else { return Type::null() };
-            if let (Kind::List(items), false) = (&ty.kind, ty.nullable)
+            if let (TypeKind::List(items), false) = (&ty.kind, ty.nullable)
                 && self.has_element(node, site, path, done)
             {
                 part.nullable = items.nullable;
@@ -89,7 +90,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
 
     /// Takes from the fields of the value at a path the null that a condition on the way to here rules out.
     fn narrow(&self, node: usize, site: Site, path: &mut Path, ty: &mut Type) {
-        let Kind::Object(fields) = &mut ty.kind else { return };
+        let TypeKind::Object(fields) = &mut ty.kind else { return };
         for field in fields {
             path.segments.push(field.name.clone());
             if field.ty.nullable && self.is_something(node, site, path, path.segments.len()) {
@@ -159,7 +160,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
     /// Returns what is known of the value at a path where the state key or input that it begins with is there.
     fn type_where_set(&self, path: &Path) -> Type {
         let (first, rest) = match (path.root, path.segments.split_first()) {
-            (Root::Now | Root::Timestamp, _) => return Type::of(Kind::String),
+            (Root::Now | Root::Timestamp, _) => return Type::of(TypeKind::String),
             (Root::Inputs, Some((name, rest))) => match self.model.input(name) {
                 Some(field) => (field.ty.clone().not_null(), rest),
                 None => return Type::any().or_null(),
@@ -176,13 +177,13 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
     }
 
     /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.
-    pub(crate) fn ids(&self, node: usize, site: Site, call: &Call) -> Option<Vec<String>> {
+    pub(crate) fn ids(&self, node: usize, site: Site, call: &CallDefinition) -> Option<Vec<String>> {
         const MOST_IDS: usize = 64;
         let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
         let words = |expression: &Expression| {
             let [path] = expression.paths.as_slice() else { return None };
             match self.type_of_path(node, site, path).kind {
-                Kind::Enum(words) => Some(words),
+                TypeKind::Enum(words) => Some(words),
                 _ => None,
             }
         };
@@ -209,15 +210,15 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return Type::any() };
         let over = self.type_of_term(node, Site::Over, &each.over);
         match over.kind {
-            Kind::List(items) => *items,
+            TypeKind::List(items) => *items,
             // What is not known yet, or null, which is no item at all.
-            Kind::Never => Type::never(),
+            TypeKind::Never => Type::never(),
             _ => Type::any_of(over.has_secret()),
         }
     }
 
     /// Returns what is known of a value with templates.
-    pub(crate) fn type_of_term(&self, node: usize, site: Site, term: &Term) -> Type {
+    pub(crate) fn type_of_term(&self, node: usize, site: Site, term: &TermDefinition) -> Type {
         match &term.kind {
             TermKind::Unreadable => Type::any(),
             TermKind::Literal(value) => Type::of_value(value),
@@ -240,15 +241,16 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 let mut paths = template.expressions().flat_map(|expression| &expression.paths);
                 // A text with a secret in it is one.
                 let secret = paths.any(|path| self.type_of_path(node, site, path).has_secret());
-                Type { secret, ..Type::of(Kind::String) }
+                Type { secret, ..Type::of(TypeKind::String) }
             }
-            TermKind::List(list) => {
-                Type::of(Kind::List(Box::new(join_all(list.iter().map(|term| self.type_of_term(node, site, term))))))
-            }
+            TermKind::List(list) => Type::of(TypeKind::List(Box::new(join_all(
+                list.iter().map(|term| self.type_of_term(node, site, term)),
+            )))),
             TermKind::Object(fields) => {
-                let field =
-                    |(key, term): &(Spanned<String>, Term)| field(&key.value, self.type_of_term(node, site, term));
-                Type::of(Kind::Object(fields.iter().map(field).collect()))
+                let field = |(key, term): &(Spanned<String>, TermDefinition)| {
+                    field(&key.value, self.type_of_term(node, site, term))
+                };
+                Type::of(TypeKind::Object(fields.iter().map(field).collect()))
             }
         }
     }

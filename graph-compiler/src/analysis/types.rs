@@ -1,14 +1,14 @@
 //! The types of the state's keys, as inference learns them.
 
+use graph_definition::definition::{Definition, ForeachDefinition, NodeKind, SchemaKind, TermDefinition, TermKind};
+use graph_definition::hash::HashMap;
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
 use super::model::{Model, StateKey};
-use crate::definition::{Definition, Foreach, NodeKind, SchemaKind, Term, TermKind};
-use crate::graph::Key;
-use crate::hash::HashMap;
-use crate::source::Span;
+use crate::graph::TypedKey;
 use crate::types::Type;
 
 /// Values of two known types that meet inside a term, where nothing is known of the result.
@@ -20,9 +20,9 @@ pub(crate) struct Loss {
 }
 
 /// What is known of the values of the state's keys.
-pub(crate) struct Types {
+pub(crate) struct StateTypes {
     /// What the keys of the state are; null where nothing was learned yet.
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<TypedKey>,
     /// For each key, all values that it can have, where all that is written to it stands in the graph.
     pub(crate) values: Vec<Option<Vec<Value>>>,
     /// For each key, how many elements it has at least where it is a list.
@@ -34,11 +34,11 @@ pub(crate) struct Types {
     pub(crate) inner_losses: HashMap<usize, Loss>,
 }
 
-impl Types {
+impl StateTypes {
     /// Returns what the first values of the keys and the literals that are assigned to them say.
     pub(crate) fn new(model: &Model<'_>) -> Self {
         let definition = model.definition;
-        let key = |key: &StateKey<'_>| Key {
+        let key = |key: &StateKey<'_>| TypedKey {
             name: key.name.to_owned(),
             ty: key.initial.map_or_else(Type::never, Type::of_value),
             initial: key.initial.cloned(),
@@ -65,7 +65,7 @@ impl Types {
                 types.add_value(key, value);
                 types.add_least(key, least_of_term(definition, &assignment.value));
             }
-            if let NodeKind::Foreach(Foreach { collect: Some(key), over, .. }) = &node.kind {
+            if let NodeKind::Foreach(ForeachDefinition { collect: Some(key), over, .. }) = &node.kind {
                 let key = model.key(key.value.as_str());
                 types.add_value(key, None);
                 types.add_least(key, least_of_term(definition, over));
@@ -95,7 +95,7 @@ impl Types {
 }
 
 /// Returns how many elements a list has at least that a term makes.
-pub(crate) fn least_of_term(definition: &Definition, term: &Term) -> u64 {
+pub(crate) fn least_of_term(definition: &Definition, term: &TermDefinition) -> u64 {
     match &term.kind {
         TermKind::List(list) => list.len() as u64,
         TermKind::Literal(Value::Array(list)) => list.len() as u64,

@@ -1,5 +1,6 @@
 //! The types of what stands at a place, for who shows them to an author.
 
+use graph_definition::definition::Definition;
 use graph_model::path::{Path, Root};
 
 use super::flow::Flow;
@@ -7,9 +8,8 @@ use super::inference;
 use super::model::Model;
 use super::reads::Site;
 use super::type_env::TypeEnv;
-use super::types::Types;
-use crate::definition::Definition;
-use crate::graph::Key;
+use super::types::StateTypes;
+use crate::graph::TypedKey;
 use crate::items::Items;
 use crate::types::Type;
 
@@ -17,7 +17,7 @@ use crate::types::Type;
 pub struct TypesAt<'d> {
     model: Model<'d>,
     flow: Flow,
-    types: Types,
+    types: StateTypes,
 }
 
 impl<'d> TypesAt<'d> {
@@ -53,7 +53,7 @@ impl<'d> TypesAt<'d> {
     }
 
     /// Returns the keys of the state, those with a first value first.
-    pub fn keys(&self) -> &[Key] {
+    pub fn keys(&self) -> &[TypedKey] {
         &self.types.keys
     }
 

@@ -1,15 +1,15 @@
 //! State keys that are read are set on every path to where they are read.
 
+use graph_definition::definition::{EdgeList, RouteDefinition};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
+use graph_definition::hash::HashSet;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
 use super::correlated::Correlated;
 use crate::analysis::Analysis;
 use crate::analysis::guards;
-use crate::analysis::reads::{Read, Site};
-use crate::definition::{EdgeList, Route};
-use crate::diagnostic::{Diagnostic, Diagnostics, code};
-use crate::hash::HashSet;
+use crate::analysis::reads::{PathRead, Site};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Of a graph with holes it is not known what is on the ways.
@@ -18,7 +18,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
     let correlated = Correlated::new(analysis);
     let mut said = HashSet::default();
-    let mut check = |read: &Read<'_>| {
+    let mut check = |read: &PathRead<'_>| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
         let Some(key) = analysis.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return };
         // One report for a key that is missed several times in a node: the mending is one.
@@ -47,12 +47,12 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
     });
     for (node, definition) in analysis.model.definition.nodes.iter().enumerate() {
-        let Route::First(EdgeList { edges, .. }) = definition.next() else { continue };
+        let RouteDefinition::First(EdgeList { edges, .. }) = definition.next() else { continue };
         let mut known: Vec<&Path> = Vec::new();
         for edge in edges {
             guards::walk(&edge.when, &mut known, &mut |test, known| {
                 let path = &test.path.value;
-                let read = Read::of_test(node, Site::Next, test);
+                let read = PathRead::of_test(node, Site::Next, test);
                 if path.root != Root::State || guards::asks_for_null(test) {
                     return;
                 }
@@ -83,7 +83,7 @@ struct Missed<'n> {
 fn path_without(
     analysis: &Analysis<'_>,
     correlated: &Correlated<'_, '_>,
-    read: &Read<'_>,
+    read: &PathRead<'_>,
     key: usize,
 ) -> Option<Vec<usize>> {
     let state = read.alternatives.iter().filter(|path| path.root == Root::State);
@@ -96,7 +96,7 @@ fn path_without(
     analysis.flow.path_without(&analysis.model, &keys, read.node, |node, edge| correlated.is_closed(&known, node, edge))
 }
 
-fn report(analysis: &Analysis<'_>, read: &Read<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
+fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diagnostics: &mut Diagnostics) {
     let Missed { name, key, path } = missed;
     let nodes = &analysis.model.definition.nodes;
     let node = &nodes[read.node].name;
@@ -162,7 +162,7 @@ fn report(analysis: &Analysis<'_>, read: &Read<'_>, missed: Missed<'_>, diagnost
 }
 
 /// Says that what stands before the last path of an expression is missing too.
-fn note_alternatives(read: &Read<'_>, diagnostic: &mut Diagnostic) {
+fn note_alternatives(read: &PathRead<'_>, diagnostic: &mut Diagnostic) {
     let before = read.alternatives.split_last().map_or(&[][..], |(_, before)| before);
     let shown: Vec<String> = before.iter().map(|path| format!("`{path}`")).collect();
     if !shown.is_empty() {

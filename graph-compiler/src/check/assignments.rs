@@ -1,7 +1,8 @@
 //! What nodes write, and first values, leave the engine's keys alone.
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let written = analysis.model.definition.nodes.iter().flat_map(|node| node.written());

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use graph_definition::definition::{CallDefinition, NodeDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::digest::Digest;
 use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
 
 use super::index;
 use crate::analysis::Analysis;
-use crate::definition::{Call, NodeDefinition};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (node, call) in cached(analysis) {
@@ -44,7 +44,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 
 /// Returns the digests of the contracts of the tools whose results are cached, by the tools' indices.
 pub(super) fn contracts(analysis: &Analysis<'_>) -> BTreeMap<u16, String> {
-    let contract = |(_, call): (&NodeDefinition, &Call)| {
+    let contract = |(_, call): (&NodeDefinition, &CallDefinition)| {
         let contract = analysis.model.tool(call).contract?;
         Some((index(analysis.model.tool_index(call)), Digest::of(&contract.source.text).to_hex()))
     };
@@ -52,7 +52,7 @@ pub(super) fn contracts(analysis: &Analysis<'_>) -> BTreeMap<u16, String> {
 }
 
 /// Returns the nodes whose results are cached, with what they call.
-fn cached<'d>(analysis: &Analysis<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d Call)> {
+fn cached<'d>(analysis: &Analysis<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d CallDefinition)> {
     let caches = |node: &&NodeDefinition| node.conduct().is_some_and(|conduct| conduct.caches());
     analysis.model.definition.nodes.iter().filter(caches).filter_map(|node| Some((node, node.call()?)))
 }

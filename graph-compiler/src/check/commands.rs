@@ -4,6 +4,11 @@
 //! is given beside its text: in variables, on stdin, as arguments. What a command is that is known only when it runs, the
 //! runtime looks at in the same way; so it is told which values are somebody else's.
 
+use graph_definition::definition::{
+    CallDefinition, Contract, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
+};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::untrusted::Untrusted;
@@ -14,10 +19,7 @@ use super::sinks::{self, is_risky, place_of};
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::builtin;
-use crate::definition::{Call, Contract, Schema, Sink, Spanned, Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 /// The built-in tools that start programs.
 const BASH: &str = "rye/bash";
@@ -40,7 +42,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns which parts of a call's parameters somebody else chose, where the call may start a program.
-pub(super) fn untrusted(analysis: &Analysis<'_>, node: usize, site: Site, call: &Call) -> Untrusted {
+pub(super) fn untrusted(analysis: &Analysis<'_>, node: usize, site: Site, call: &CallDefinition) -> Untrusted {
     let Some((_, contract, whose)) = started(analysis, call).into_iter().next() else { return Untrusted::Nothing };
     let started = Started { given: sinks::SinkCheck { analysis, node, site, call, whole: contract.schema(), whose } };
     started.untrusted(&call.params)
@@ -53,7 +55,7 @@ enum ToolContract<'f> {
 }
 
 impl ToolContract<'_> {
-    fn schema(&self) -> &Schema {
+    fn schema(&self) -> &ValueSchema {
         match self {
             Self::Own(contract) => &contract.params,
             Self::BuiltIn(contract) => &contract.params,
@@ -62,7 +64,7 @@ impl ToolContract<'_> {
 }
 
 /// Returns the tools that start programs and that a call may be of, with how messages call them.
-fn started<'f>(analysis: &'f Analysis<'_>, call: &'f Call) -> Vec<(&'static str, ToolContract<'f>, String)> {
+fn started<'f>(analysis: &'f Analysis<'_>, call: &'f CallDefinition) -> Vec<(&'static str, ToolContract<'f>, String)> {
     let own = analysis.model.tool(call).contract.filter(|contract| contract.builtin());
     let named = call.id().zip(own).and_then(|(id, contract)| {
         let id = [BASH, EXEC].into_iter().find(|known| *known == id.as_str())?;
@@ -82,7 +84,7 @@ struct Started<'f, 'd> {
 
 impl Started<'_, '_> {
     /// Returns which parts of a value somebody else chose.
-    fn untrusted(&self, term: &Term) -> Untrusted {
+    fn untrusted(&self, term: &TermDefinition) -> Untrusted {
         match &term.kind {
             TermKind::Unreadable | TermKind::Literal(_) => Untrusted::Nothing,
             TermKind::List(list) => {
@@ -122,7 +124,7 @@ impl Started<'_, '_> {
         path.root == Root::Inputs && (declared(Sink::Shell) || declared(Sink::Program))
     }
 
-    fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
+    fn check_bash<'t>(&self, param: &dyn Fn(&str) -> Option<&'t TermDefinition>, diagnostics: &mut Diagnostics) {
         let command = param("command").map(|term| (term, self.written(term)));
         let texts = command.iter().flat_map(|(_, texts)| texts);
         let expands = |name: &str| texts.clone().all(|written| graph_shell::expands(&written.text, name));
@@ -141,7 +143,7 @@ impl Started<'_, '_> {
         }
     }
 
-    fn check_exec<'t>(&self, param: &dyn Fn(&str) -> Option<&'t Term>, diagnostics: &mut Diagnostics) {
+    fn check_exec<'t>(&self, param: &dyn Fn(&str) -> Option<&'t TermDefinition>, diagnostics: &mut Diagnostics) {
         let foreign = self.foreign(param, &|_| false, diagnostics);
         let Some(program) = param("program") else { return };
         let mut terms = vec![program];
@@ -181,7 +183,7 @@ impl Started<'_, '_> {
     /// Returns which values beside the command somebody else chose; says where one of them has a name that means something.
     fn foreign<'t>(
         &self,
-        param: &dyn Fn(&str) -> Option<&'t Term>,
+        param: &dyn Fn(&str) -> Option<&'t TermDefinition>,
         expands: &dyn Fn(&str) -> bool,
         diagnostics: &mut Diagnostics,
     ) -> Foreign {
@@ -207,7 +209,7 @@ impl Started<'_, '_> {
     }
 
     /// Says that the variables of `env` are not named in the graph.
-    fn report_names(&self, env: &Term, diagnostics: &mut Diagnostics) {
+    fn report_names(&self, env: &TermDefinition, diagnostics: &mut Diagnostics) {
         let Some((path, span)) = self.first_path(env) else { return };
         diagnostics
             .lint(
@@ -220,7 +222,7 @@ impl Started<'_, '_> {
     }
 
     /// Says that a variable has a name by which bash or programs decide what they do.
-    fn report_name(&self, env: &Term, name: &str, diagnostics: &mut Diagnostics) {
+    fn report_name(&self, env: &TermDefinition, name: &str, diagnostics: &mut Diagnostics) {
         let field = match &env.kind {
             TermKind::Object(fields) => fields.iter().find(|(key, _)| key.value == name).map(|(_, term)| term),
             _ => None,
@@ -239,7 +241,7 @@ impl Started<'_, '_> {
     }
 
     /// Returns the first path of a value that somebody else chose, and where it stands.
-    fn first_path<'t>(&self, term: &'t Term) -> Option<(&'t Path, Span)> {
+    fn first_path<'t>(&self, term: &'t TermDefinition) -> Option<(&'t Path, Span)> {
         let mut found = None;
         term.templates(&mut |term, template, text| {
             for expression in template.expressions() {
@@ -273,7 +275,7 @@ impl Started<'_, '_> {
         let TermKind::Object(params) = &self.given.call.params.kind else { return None };
         let (_, env) = params.iter().find(|(key, _)| key.value == "env")?;
         let TermKind::Object(fields) = &env.kind else { return None };
-        let (_, term): &(Spanned<String>, Term) = fields.iter().find(|(key, _)| key.value == name)?;
+        let (_, term): &(Spanned<String>, TermDefinition) = fields.iter().find(|(key, _)| key.value == name)?;
         match &term.kind {
             TermKind::Template { text, .. } => Some(text.clone()),
             _ => None,
@@ -282,7 +284,7 @@ impl Started<'_, '_> {
 
     /// Returns the texts that a value can be, as far as the graph writes them, with numbers in the place of what cannot be code;
     /// none where they are not known.
-    fn written<'t>(&self, term: &'t Term) -> Vec<Written<'t>> {
+    fn written<'t>(&self, term: &'t TermDefinition) -> Vec<Written<'t>> {
         let (text, pieces) = match &term.kind {
             // The text of the file has `$${` where this has `${`, so places in it are others.
             TermKind::Literal(Value::String(text)) => {
@@ -367,7 +369,7 @@ struct Written<'t> {
 fn of_type(ty: &Type) -> Untrusted {
     match &ty.kind {
         // Only declared fields reach a tool.
-        Kind::Object(fields) => {
+        TypeKind::Object(fields) => {
             Untrusted::of_parts(fields.iter().map(|field| (field.name.clone(), of_type(&field.ty))))
         }
         _ if is_risky(ty) => Untrusted::everything(),

@@ -1,13 +1,13 @@
 //! Comparisons compare what can be compared.
 
+use graph_definition::definition::TestDefinition;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::Test;
-use crate::diagnostic::{Diagnostics, code};
-use crate::types::{Kind, Type, is_member};
+use crate::types::{Type, TypeKind, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
@@ -18,7 +18,12 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(
+    analysis: &Analysis<'_>,
+    (node, site): (usize, Site),
+    test: &TestDefinition,
+    diagnostics: &mut Diagnostics,
+) {
     if test.operator == Operator::Exists && !matches!(test.value.value, Value::Null | Value::Bool(true)) {
         let path = &test.path.value;
         diagnostics
@@ -31,27 +36,27 @@ fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test,
         let place = analysis.model.place(&test.value.span);
         let diagnostic = diagnostics.error(code::NEVER_COMPARABLE, place, problem);
         diagnostic.related(analysis.model.place(&test.path.span), format!("this is {}", left.clone().not_null()));
-        if let (Kind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
+        if let (TypeKind::Enum(texts), Value::String(text)) = (&left.kind, &test.value.value) {
             diagnostic.suggest(text, texts.iter().map(String::as_str));
         }
     }
 }
 
 /// Says why a comparison can only fail or never hold.
-fn problem(left: &Type, test: &Test) -> Option<String> {
+fn problem(left: &Type, test: &TestDefinition) -> Option<String> {
     let path = &test.path.value;
     let right = Type::of_value(&test.value.value);
     let shown = left.clone().not_null();
-    let is_known = !matches!(left.kind, Kind::Any | Kind::Never);
+    let is_known = !matches!(left.kind, TypeKind::Any | TypeKind::Never);
     match test.operator {
         Operator::Exists => None,
         Operator::Eq | Operator::Ne => misfit(left, &test.value.value)
             .map(|why| format!("`{path}` is {shown}, which is never equal to {}{why}", write(&test.value.value))),
         Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
-            let right_orders = matches!(right.kind, Kind::Integer | Kind::Number | Kind::String);
+            let right_orders = matches!(right.kind, TypeKind::Integer | TypeKind::Number | TypeKind::String);
             let same = match (&left.kind, &right.kind) {
-                (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => true,
-                (Kind::String | Kind::Enum(_), Kind::String) => true,
+                (TypeKind::Integer | TypeKind::Number, TypeKind::Integer | TypeKind::Number) => true,
+                (TypeKind::String | TypeKind::Enum(_), TypeKind::String) => true,
                 _ => !is_known && right_orders,
             };
             (!same)
@@ -65,18 +70,18 @@ fn problem(left: &Type, test: &Test) -> Option<String> {
             _ => Some(format!("`in` needs a list of values, not {right}")),
         },
         Operator::Contains => match &left.kind {
-            Kind::Any | Kind::Never => None,
-            Kind::String | Kind::Enum(_) if matches!(right.kind, Kind::String) => None,
-            Kind::List(items) if never_equal(items, &test.value.value) => {
+            TypeKind::Any | TypeKind::Never => None,
+            TypeKind::String | TypeKind::Enum(_) if matches!(right.kind, TypeKind::String) => None,
+            TypeKind::List(items) if never_equal(items, &test.value.value) => {
                 Some(format!("`{path}` is {shown}, which never contains {}", write(&test.value.value)))
             }
-            Kind::List(_) => None,
+            TypeKind::List(_) => None,
             _ => Some(format!(
                 "`contains` looks for a string in a string or a value in a list, not for {right} in {shown}"
             )),
         },
         Operator::Regex => match &left.kind {
-            Kind::List(_) | Kind::Map(_) | Kind::Object(_) => {
+            TypeKind::List(_) | TypeKind::Map(_) | TypeKind::Object(_) => {
                 Some(format!("`regex` looks at a text, and `{path}` is {shown}"))
             }
             _ => None,
@@ -95,16 +100,16 @@ fn misfit(ty: &Type, value: &Value) -> Option<String> {
     let whole = |differ: bool| differ.then(String::new);
     match (&ty.kind, value) {
         // A comparison with null asks whether there is a value.
-        (Kind::Any | Kind::Never, _) | (_, Value::Null) => None,
-        (Kind::Integer | Kind::Number, Value::Number(_)) => None,
-        (Kind::Enum(texts), Value::String(_)) => whole(!is_member(value, texts)),
-        (Kind::List(items), Value::Array(list)) => {
+        (TypeKind::Any | TypeKind::Never, _) | (_, Value::Null) => None,
+        (TypeKind::Integer | TypeKind::Number, Value::Number(_)) => None,
+        (TypeKind::Enum(texts), Value::String(_)) => whole(!is_member(value, texts)),
+        (TypeKind::List(items), Value::Array(list)) => {
             list.iter().find_map(|element| misfit_inside("an element", items, element))
         }
-        (Kind::Map(values), Value::Object(map)) => {
+        (TypeKind::Map(values), Value::Object(map)) => {
             map.iter().find_map(|(name, part)| misfit_inside(&format!("`{name}`"), values, part))
         }
-        (Kind::Object(fields), Value::Object(map)) => {
+        (TypeKind::Object(fields), Value::Object(map)) => {
             let field = |name: &String| fields.iter().find(|field| field.name == *name);
             // An object has the fields of its type and no others.
             let mut parts = map.iter().filter(|(_, part)| !part.is_null());

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::duration::shown;
 
 use crate::analysis::Analysis;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let limit = analysis.model.definition.settings.timeout_ms;

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use graph_definition::definition::{EdgeList, RouteDefinition, TestDefinition, compiled};
+use graph_definition::hash::HashMap;
 use graph_model::operator::Operator;
 use graph_model::path::Root;
 use graph_model::value::{AsView, Value};
@@ -9,12 +11,10 @@ use graph_model::value::{AsView, Value};
 use crate::analysis::Analysis;
 use crate::analysis::guards;
 use crate::analysis::reads::Site;
-use crate::definition::{EdgeList, Route, Test, compiled};
-use crate::hash::HashMap;
-use crate::types::Kind;
+use crate::types::TypeKind;
 
 /// A comparison of an input, and how it came out.
-type Decided<'d> = (&'d Test, bool);
+type Decided<'d> = (&'d TestDefinition, bool);
 
 /// How many different comparisons of inputs are looked at.
 const MOST_COMPARISONS: usize = 64;
@@ -40,8 +40,8 @@ pub(super) struct Correlated<'f, 'd> {
 impl<'f, 'd> Correlated<'f, 'd> {
     pub(super) fn new(analysis: &'f Analysis<'d>) -> Self {
         let nodes = &analysis.model.definition.nodes;
-        let of_node = |(at, next): (usize, &'d Route)| -> Vec<Vec<Decided<'d>>> {
-            let Route::First(EdgeList { edges, .. }) = next else {
+        let of_node = |(at, next): (usize, &'d RouteDefinition)| -> Vec<Vec<Decided<'d>>> {
+            let RouteDefinition::First(EdgeList { edges, .. }) = next else {
                 return vec![Vec::new(); analysis.model.successors(at).count()];
             };
             if edges.len() > MOST_EDGES {
@@ -130,8 +130,8 @@ impl<'f, 'd> Correlated<'f, 'd> {
         // Of few values, each is tried.
         let ty = self.analysis.type_env().type_of_path(0, Site::Hook, &one.0.path.value);
         let mut values: Vec<Value> = match &ty.kind {
-            Kind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
-            Kind::Enum(texts) if texts.len() <= MOST_COMPARISONS => {
+            TypeKind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
+            TypeKind::Enum(texts) if texts.len() <= MOST_COMPARISONS => {
                 texts.iter().map(|text| Value::String(text.clone())).collect()
             }
             _ => return false,
@@ -151,7 +151,7 @@ fn is_same((one, holds): Decided<'_>, (other, other_holds): Decided<'_>) -> bool
 }
 
 /// Says how a comparison comes out for a value; `None` where the two cannot be compared.
-fn comes_out(test: &Test, value: &Value) -> Option<bool> {
+fn comes_out(test: &TestDefinition, value: &Value) -> Option<bool> {
     let pattern = |text: &str| {
         let regex = test.value.value.as_str().and_then(compiled);
         regex.is_some_and(|regex| regex.is_match(text))

@@ -1,5 +1,8 @@
 //! The edges of a node leave no case open, each of them can be followed, and comparisons can come out either way.
 
+use graph_definition::definition::{EdgeDefinition, EdgeList, RouteDefinition, SchemaRule, TestDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::condition::Condition;
 use graph_model::operator::Operator;
 use graph_model::path::Path;
@@ -9,14 +12,11 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::coverage::domain::Decision;
 use crate::analysis::coverage::{Coverage, Table, Verdicts};
-use crate::definition::{Edge, EdgeList, Route, Rule, Test};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate().filter(|&(at, _)| analysis.flow.is_reached(at))
     {
-        let Route::First(list) = node.next() else { continue };
+        let RouteDefinition::First(list) = node.next() else { continue };
         let Some(Coverage { table, verdicts, .. }) = &analysis.coverage[at] else { continue };
         if !same(analysis, table, verdicts, diagnostics) && !shadowed(analysis, at, list, verdicts, diagnostics) {
             uncovered(analysis, at, list, table, verdicts, diagnostics);
@@ -88,7 +88,7 @@ fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnos
 }
 
 /// Returns the rule of an input because of which it is never equal to what it is compared with.
-fn refused_by<'d>(analysis: &Analysis<'d>, test: &Test) -> Option<&'d Rule> {
+fn refused_by<'d>(analysis: &Analysis<'d>, test: &TestDefinition) -> Option<&'d SchemaRule> {
     match test.operator {
         Operator::Eq | Operator::Ne => broken_rule(analysis, &test.path.value, &test.value.value),
         _ => None,
@@ -96,7 +96,7 @@ fn refused_by<'d>(analysis: &Analysis<'d>, test: &Test) -> Option<&'d Rule> {
 }
 
 /// Returns a rule of the input at a path that a value breaks.
-fn broken_rule<'d>(analysis: &Analysis<'d>, path: &Path, value: &Value) -> Option<&'d Rule> {
+fn broken_rule<'d>(analysis: &Analysis<'d>, path: &Path, value: &Value) -> Option<&'d SchemaRule> {
     analysis.model.schema_of_input(path)?.rules.iter().find(|rule| !rule.holds(value))
 }
 
@@ -146,7 +146,7 @@ fn needless(analysis: &Analysis<'_>, node: usize, list: &EdgeList, verdicts: &Ve
     let found =
         edges.find(|(_, (edge, verdict))| verdict.is_followed && !verdict.matters && edge.description.is_none());
     let Some((at, (edge, _))) = found else { return };
-    let target = |edge: &Edge| edge.to.as_ref().map(|to| to.value.clone());
+    let target = |edge: &EdgeDefinition| edge.to.as_ref().map(|to| to.value.clone());
     let name = &analysis.model.definition.nodes[node].name;
     let leads = target(edge).map_or_else(|| "the run ends".to_owned(), |to| format!("the run goes to `{to}`"));
     let diagnostic = diagnostics.lint(

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
+use graph_definition::definition::{NodeKind, TermDefinition, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, hook_terms, terms};
-use crate::definition::{Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, Fix, code};
-use crate::types::Kind;
+use crate::types::TypeKind;
 
 /// The brackets of templates in other languages.
 const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
@@ -17,22 +17,22 @@ const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         let name = match &node.kind {
-            crate::definition::NodeKind::Foreach(each) => Some(each.name.value.as_str()),
+            NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
         for (site, term) in terms(node) {
-            let looked_at = Place { analysis, node: at, site, local: name.filter(|_| site == Site::Item) };
+            let looked_at = TextPlace { analysis, node: at, site, local: name.filter(|_| site == Site::Item) };
             looked_at.inside(term, diagnostics);
         }
     }
     for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
-        let looked_at = Place { analysis, node: at, site: Site::Hook, local: None };
+        let looked_at = TextPlace { analysis, node: at, site: Site::Hook, local: None };
         hook_terms(hook).into_iter().for_each(|term| looked_at.inside(term, diagnostics));
     }
 }
 
 /// Where a text stands.
-struct Place<'f, 'd> {
+struct TextPlace<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
@@ -41,14 +41,14 @@ struct Place<'f, 'd> {
 }
 
 /// Something in a text that is meant to be a template.
-struct Found {
+struct MeantTemplate {
     range: Range<usize>,
     /// What to write in its place.
     path: String,
 }
 
-impl Place<'_, '_> {
-    fn inside(&self, term: &Term, diagnostics: &mut Diagnostics) {
+impl TextPlace<'_, '_> {
+    fn inside(&self, term: &TermDefinition, diagnostics: &mut Diagnostics) {
         let text = match &term.kind {
             TermKind::Literal(value) => value.as_str().unwrap_or_default(),
             TermKind::Template { text, .. } => text.as_str(),
@@ -63,7 +63,7 @@ impl Place<'_, '_> {
         }
         found.sort_by_key(|one| (one.range.start, std::cmp::Reverse(one.range.end)));
         let mut end = 0;
-        for Found { range, path } in found {
+        for MeantTemplate { range, path } in found {
             if range.start < end {
                 continue;
             }
@@ -79,7 +79,7 @@ impl Place<'_, '_> {
     }
 
     /// Finds `{path}`, `{{ path }}` and `<%= path %>`.
-    fn in_brackets(&self, text: &str) -> Vec<Found> {
+    fn in_brackets(&self, text: &str) -> Vec<MeantTemplate> {
         let mut found = Vec::new();
         let bytes = text.as_bytes();
         // Most texts have no bracket: one pass finds that, where the searches below need one for each form.
@@ -101,7 +101,7 @@ impl Place<'_, '_> {
                 if !text[..at].ends_with('$')
                     && let Some(path) = takes(inside)
                 {
-                    found.push(Found { range, path });
+                    found.push(MeantTemplate { range, path });
                 }
                 from = at + open.len();
             }
@@ -115,22 +115,22 @@ impl Place<'_, '_> {
     }
 
     /// Finds `$inputs.name`, as shells and other languages write it.
-    fn with_dollar(&self, text: &str) -> Vec<Found> {
+    fn with_dollar(&self, text: &str) -> Vec<MeantTemplate> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let at_dollar = text.match_indices('$').filter(|(at, _)| !text[..*at].ends_with(['$', '\\']));
         let found = at_dollar.filter_map(|(at, _)| {
             let words = &text[at + 1..];
             let words = words[..words.find(|c: char| !is_part(c)).unwrap_or(words.len())].trim_end_matches('.');
             let path = self.path(words).filter(|_| self.is_there(words))?;
-            Some(Found { range: at..at + 1 + words.len(), path })
+            Some(MeantTemplate { range: at..at + 1 + words.len(), path })
         });
         found.collect()
     }
 
     /// Takes a whole text for a path that lost its brackets.
-    fn bare(&self, text: &str) -> Option<Found> {
+    fn bare(&self, text: &str) -> Option<MeantTemplate> {
         let path = self.path(text).filter(|_| self.is_there(text))?;
-        Some(Found { range: 0..text.len(), path })
+        Some(MeantTemplate { range: 0..text.len(), path })
     }
 
     /// Returns a path with parts, if the words are one.
@@ -160,7 +160,7 @@ impl Place<'_, '_> {
                 .analysis
                 .model
                 .result_at(self.node, self.site)
-                .is_some_and(|result| matches!(result.kind, Kind::Object(_)) && result.step(part).is_ok()),
+                .is_some_and(|result| matches!(result.kind, TypeKind::Object(_)) && result.step(part).is_ok()),
             _ => false,
         }
     }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use graph_definition::definition::CallDefinition;
+use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::Caller;
-use crate::definition::Call;
-use crate::diagnostic::{Diagnostics, Fix, code};
 use crate::expand::module_name;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let own = analysis.model.definition.source();
     let stem = own.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let mut modules: BTreeMap<String, &str> = BTreeMap::from([(module_name(stem), own.name.as_str())]);
-    let executed = |(_, call): (_, &'_ Call)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+    let executed = |(_, call): (_, &'_ CallDefinition)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
     for (_, call) in analysis.model.calls().filter(|call| executed(*call)) {
         if let Some(files) = call.id().and_then(|id| analysis.model.items.ambiguous.get(id)) {
             let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();

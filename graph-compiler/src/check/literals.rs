@@ -4,12 +4,12 @@
 
 use std::path::{Component, Path};
 
+use graph_definition::definition::{Spanned, TermDefinition, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::definition::{Spanned, Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
 
 /// The headers that belong to the connection, which `rye/http/request` sets itself.
 const OF_THE_CONNECTION: [&str; 11] = [
@@ -53,7 +53,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 
 type Refuse<'r> = dyn FnMut(&Span, String, &str) + 'r;
 
-fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_parameter(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     match (tool, name, &term.kind) {
         ("rye/bash" | "rye/exec" | "rye/http/request", "timeout", TermKind::Literal(Value::Number(number)))
             if number.as_f64().is_some_and(|seconds| seconds <= 0.0) =>
@@ -71,7 +71,7 @@ fn check_parameter(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>)
 }
 
 /// Checks a parameter of the tools that start programs.
-fn check_command(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_command(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     match (tool, name, &term.kind) {
         (_, "output_limit", TermKind::Literal(Value::Number(number)))
             if number.as_i64().is_some_and(|bytes| bytes <= 0) =>
@@ -124,7 +124,7 @@ fn check_command(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
 }
 
 /// Checks a parameter of the tools for files.
-fn check_file(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_file(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     match (tool, name, &term.kind) {
         (
             "rye/file-system/read" | "rye/file-system/write" | "rye/file-system/list",
@@ -145,7 +145,7 @@ fn check_file(tool: &str, name: &str, term: &Term, refuse: &mut Refuse<'_>) {
 }
 
 /// Checks a parameter of the tool for requests.
-fn check_request(name: &str, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_request(name: &str, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     match (name, &term.kind) {
         ("url", TermKind::Literal(Value::String(text))) => {
             if let Some(why) = refused_address(text) {
@@ -168,11 +168,11 @@ fn check_request(name: &str, term: &Term, refuse: &mut Refuse<'_>) {
     }
 }
 
-fn is_null(term: &Term) -> bool {
+fn is_null(term: &TermDefinition) -> bool {
     matches!(&term.kind, TermKind::Literal(Value::Null))
 }
 
-fn check_exit_code(term: &Term, refuse: &mut Refuse<'_>) {
+fn check_exit_code(term: &TermDefinition, refuse: &mut Refuse<'_>) {
     if let TermKind::Literal(Value::Number(number)) = &term.kind
         && let Some(code) = number.as_i64().filter(|code| !(0..=255).contains(code))
     {
@@ -188,7 +188,7 @@ fn refuse_exit_code(span: &Span, code: i64, refuse: &mut Refuse<'_>) {
     );
 }
 
-fn check_variable(key: &Spanned<String>, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_variable(key: &Spanned<String>, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     let name = key.value.as_str();
     if name.is_empty() || name.contains(['=', '\0']) {
         refuse(
@@ -246,7 +246,7 @@ fn refused_address(text: &str) -> Option<&'static str> {
     None
 }
 
-fn check_header(key: &Spanned<String>, term: &Term, refuse: &mut Refuse<'_>) {
+fn check_header(key: &Spanned<String>, term: &TermDefinition, refuse: &mut Refuse<'_>) {
     let name = key.value.to_ascii_lowercase();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_token) {

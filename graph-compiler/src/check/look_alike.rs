@@ -1,11 +1,12 @@
 //! No two names of a graph look the same.
 
+use graph_definition::characters::{bare, has_marks, shown, skeleton};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashMap;
+use graph_definition::source::Span;
+
 use crate::analysis::Analysis;
-use crate::characters::{bare, has_marks, shown, skeleton};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashMap;
-use crate::source::Span;
-use crate::types::Kind;
+use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
@@ -15,7 +16,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let written = definition.nodes.iter().flat_map(|node| node.written());
     let keys = initial.chain(written).map(|key| (key.value.as_str(), key.span.clone()));
     check_names(analysis, "state key", keys.collect(), diagnostics);
-    if let (Some(schema), Kind::Object(_)) = (&definition.inputs, &analysis.model.inputs.kind) {
+    if let (Some(schema), TypeKind::Object(_)) = (&definition.inputs, &analysis.model.inputs.kind) {
         let inputs = schema.properties().map(|property| (property.name.value.as_str(), property.name.span.clone()));
         check_names(analysis, "input", inputs.collect(), diagnostics);
     }

@@ -1,5 +1,8 @@
 //! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest path.
 
+use graph_definition::definition::{Assignment, EdgeList, NodeKind, RouteDefinition, TermKind, TestDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, RETRIES};
 use graph_model::template::Template;
@@ -7,9 +10,6 @@ use graph_model::template::Template;
 use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::control_flow::ControlFlow;
-use crate::definition::{Assignment, EdgeList, NodeKind, Route, TermKind, Test};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::{HashMap, HashSet};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     depth(analysis, diagnostics);
@@ -136,13 +136,15 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
         (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(key.as_str()),
         _ => true,
     };
-    let mut tests: Vec<&Test> = Vec::new();
+    let mut tests: Vec<&TestDefinition> = Vec::new();
     for &node in &exits {
         // A failure may always come.
         if analysis.model.error_successor(node).is_some_and(|next| !inside(next)) {
             return;
         }
-        let Route::First(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else { return };
+        let RouteDefinition::First(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else {
+            return;
+        };
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
         // What goes round on another path may come to this way out later.
         if flow.is_cyclic_without(component, &[node]) {

@@ -1,13 +1,13 @@
 //! Patterns and parts of texts tell some texts from others.
 
+use graph_definition::definition::{FoundIn, SchemaKind, TestDefinition, ValueSchema, found_in};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::{FoundIn, Schema, SchemaKind, Test, found_in};
-use crate::diagnostic::{Diagnostics, code};
-use crate::types::Kind;
+use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
@@ -21,14 +21,19 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(
+    analysis: &Analysis<'_>,
+    (node, site): (usize, Site),
+    test: &TestDefinition,
+    diagnostics: &mut Diagnostics,
+) {
     let Value::String(text) = &test.value.value else { return };
     let path = &test.path.value;
     let (found, what) = match test.operator {
         Operator::Regex => (found_in(text), "pattern"),
         // A list can have an empty text as an element.
         Operator::Contains if text.is_empty() => match analysis.type_env().type_of_path(node, site, path).kind {
-            Kind::String | Kind::Enum(_) => (FoundIn::Every, "text"),
+            TypeKind::String | TypeKind::Enum(_) => (FoundIn::Every, "text"),
             _ => return,
         },
         _ => return,
@@ -50,7 +55,7 @@ fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test,
 }
 
 /// Looks at the patterns of the inputs.
-fn check_schema(analysis: &Analysis<'_>, schema: &Schema, diagnostics: &mut Diagnostics) {
+fn check_schema(analysis: &Analysis<'_>, schema: &ValueSchema, diagnostics: &mut Diagnostics) {
     for rule in schema.rules.iter().filter(|rule| rule.keyword == "pattern") {
         let found = rule.value.as_str().map_or(FoundIn::Some, found_in);
         let (message, help) = match found {

@@ -41,6 +41,13 @@ mod words;
 
 use std::sync::Arc;
 
+use graph_definition::code::Level;
+use graph_definition::definition::{
+    Conduct, Contract, Definition, EdgeDefinition, EdgeList, HookDefinition, NodeDefinition, Reaction, RouteDefinition,
+    Spanned, ValueSchema, program_condition,
+};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
+use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
 use graph_model::program::{self, Body, Each, Hook, ItemType, NodeFacts, Performer, Settings, Verb};
@@ -49,26 +56,19 @@ use graph_model::untrusted::Untrusted;
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Caller, needs};
 use crate::analysis::facts;
-use crate::analysis::joins::Join;
+use crate::analysis::joins::NodeJoin;
 use crate::analysis::reads::Site;
-use crate::code::Level;
-use crate::definition::{
-    Conduct, Contract, Definition, Edge, EdgeList, HookDefinition, NodeDefinition, Reaction, Route, Schema, Spanned,
-    condition,
-};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity, code};
-use crate::graph::{Graph, Node, Outline, Tool};
+use crate::graph::{CheckedGraph, CheckedNode, Outline, TypedTool};
 use crate::items::Items;
 use crate::levels::Levels;
-use crate::types::{self, Type};
-use crate::verify::{Origin, Verified};
+use crate::types::{Type, TypeKind};
 
 /// What came of checking.
 pub struct Checked {
     /// The types, as far as they are known; of a graph with mistakes too.
     pub outline: Outline,
     /// The graph, if there was no mistake and it is wanted.
-    pub graph: Option<Graph>,
+    pub graph: Option<CheckedGraph>,
 }
 
 /// What a text is checked for.
@@ -80,10 +80,10 @@ pub enum Wanted {
     Findings,
 }
 
-type Rule = fn(&Analysis<'_>, &mut Diagnostics);
+type CheckRule = fn(&Analysis<'_>, &mut Diagnostics);
 
 /// The rules, in the order in which their findings make sense to a reader of the code; findings are sorted by place.
-const RULES: &[Rule] = &[
+const RULES: &[CheckRule] = &[
     start::check,
     targets::check,
     shadowed::check,
@@ -108,7 +108,7 @@ const RULES: &[Rule] = &[
 
 /// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they
 /// would only say what follows from that.
-const LINTS: &[Rule] = &[
+const LINTS: &[CheckRule] = &[
     assigned::check,
     parameters::check_missing,
     literals::check,
@@ -151,7 +151,7 @@ pub fn check(
     levels.apply(diagnostics);
     let outline = analysis.outline();
     let graph = match &definition.origin {
-        Origin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
+        DefinitionOrigin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
             Some(build(&analysis, verified, outline.clone(), levels))
         }
         _ => None,
@@ -160,9 +160,9 @@ pub fn check(
 }
 
 /// Returns what is known of a call of a tool with a contract, where only a run knows that the tool is called.
-pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
+pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
     let result = contract.result.as_ref();
-    Tool {
+    TypedTool {
         id: id.to_string(),
         verb: Verb::Execute,
         item: ItemType::Tool,
@@ -174,7 +174,7 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
         module: None,
         description: contract.description.clone(),
         params: match Type::of_schema(&contract.params).kind {
-            types::Kind::Object(fields) => Some(fields),
+            TypeKind::Object(fields) => Some(fields),
             _ => None,
         },
         result: result.map_or_else(Type::any, Type::of_schema),
@@ -182,7 +182,7 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> Tool {
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
-fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels: &Levels) -> Graph {
+fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, outline: Outline, levels: &Levels) -> CheckedGraph {
     // Who lets graphs splice values into code lets them run so.
     let guards = levels.of(code::INJECTION).is_none_or(|level| level == Level::Deny);
     let definition = analysis.model.definition;
@@ -192,7 +192,7 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
     let facts = facts::of_nodes(&analysis.model);
     let nodes = definition.nodes.iter().zip(facts).enumerate();
     let nodes = nodes.map(|(at, (node, facts))| build_node(analysis, at, node, facts, guards));
-    Graph {
+    CheckedGraph {
         outline,
         source: Arc::clone(definition.source()),
         digest: verified.digest().to_hex(),
@@ -202,7 +202,7 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
         settings: Settings {
             hooks: definition.hooks.iter().map(|hook| build_hook(analysis, hook, guards)).collect(),
             required,
-            schema: definition.inputs.as_ref().and_then(Schema::beyond_types),
+            schema: definition.inputs.as_ref().and_then(ValueSchema::beyond_types),
             secrets,
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()
@@ -214,7 +214,13 @@ fn build(analysis: &Analysis<'_>, verified: &Verified, outline: Outline, levels:
     }
 }
 
-fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: NodeFacts, guards: bool) -> Node {
+fn build_node(
+    analysis: &Analysis<'_>,
+    at: usize,
+    node: &NodeDefinition,
+    facts: NodeFacts,
+    guards: bool,
+) -> CheckedNode {
     let (line, _) = analysis.model.definition.source().position(node.name.span.start);
     let tool = || index(node.call().map(|call| analysis.model.tool_index(call)).unwrap_or_default());
     let does = node.kind.to_program(tool());
@@ -259,7 +265,7 @@ fn build_node(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, facts: 
         }),
         facts: Some(facts),
     };
-    Node { name: node.name.to_string(), next, body }
+    CheckedNode { name: node.name.to_string(), next, body }
 }
 
 fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> Hook {
@@ -274,43 +280,43 @@ fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> H
     Hook {
         id: hook.id.clone(),
         event: hook.event,
-        condition: hook.written.as_ref().map(|written| condition::to_program(&hook.condition, written)),
+        condition: hook.written.as_ref().map(|written| program_condition(&hook.condition, written)),
         tool,
         params: params.to_program(),
         untrusted,
     }
 }
 
-fn route(route: &Route) -> program::Route {
+fn route(route: &RouteDefinition) -> program::Route {
     let always = |to: &Spanned<NodeName>| program::Edge { to: Some(to.to_string()), when: None, description: None };
     match route {
-        Route::End => program::Route::default(),
-        Route::To(to) => program::Route::First(vec![always(to)]),
-        Route::First(list) => program::Route::First(edges(list)),
-        Route::All(list) => program::Route::All { all: edges(list) },
-        Route::Each(each) => program::Route::Each {
+        RouteDefinition::End => program::Route::default(),
+        RouteDefinition::To(to) => program::Route::First(vec![always(to)]),
+        RouteDefinition::First(list) => program::Route::First(edges(list)),
+        RouteDefinition::All(list) => program::Route::All { all: edges(list) },
+        RouteDefinition::Each(each) => program::Route::Each {
             over: each.over.to_program(),
             name: each.name.value.clone(),
             to: each.to.to_string(),
             width: each.width,
             most: each.most,
         },
-        Route::By(by) => program::Route::By {
+        RouteDefinition::By(by) => program::Route::By {
             by: by.by.value.clone(),
             to: by.to.iter().map(|(word, to)| (word.value.clone(), to.as_ref().map(ToString::to_string))).collect(),
         },
     }
 }
 
-fn join(join: &Join) -> program::Join {
+fn join(join: &NodeJoin) -> program::Join {
     let of = join.of.iter().map(|&source| index(source)).collect();
     program::Join { of, fan: Some(index(join.fan)), closes: join.closes }
 }
 
 fn edges(list: &EdgeList) -> Vec<program::Edge> {
-    let edge = |edge: &Edge| program::Edge {
+    let edge = |edge: &EdgeDefinition| program::Edge {
         to: edge.to.as_ref().map(ToString::to_string),
-        when: edge.written.as_ref().map(|written| condition::to_program(&edge.when, written)),
+        when: edge.written.as_ref().map(|written| program_condition(&edge.when, written)),
         description: edge.description.clone(),
     };
     list.edges.iter().map(edge).collect()

@@ -1,7 +1,8 @@
 //! From every node a path leads to an end.
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Where the steps running out ends a run well, going round until then may be meant.

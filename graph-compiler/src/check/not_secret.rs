@@ -1,13 +1,13 @@
 //! What is given to a place that is meant for secrets is one, and does not stand in the file.
 
+use graph_definition::definition::{TermDefinition, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::definition::{Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 /// The ends of names of environment variables, and the names of headers, that hold secrets wherever they are used.
 const VARIABLES: [&str; 7] = ["_TOKEN", "_PASSWORD", "_PASSWD", "_SECRET", "_API_KEY", "_PRIVATE_KEY", "PGPASSWORD"];
@@ -33,7 +33,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             }
             continue;
         }
-        let Some(Type { kind: Kind::Object(fields), .. }) = &tool.params else { continue };
+        let Some(Type { kind: TypeKind::Object(fields), .. }) = &tool.params else { continue };
         let (node, site) = caller.site();
         for (key, term) in given {
             let Some(field) = fields.iter().find(|field| field.name == key.value) else { continue };
@@ -46,23 +46,23 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 fn check_value(
     analysis: &Analysis<'_>,
     place: (usize, Site),
-    term: &Term,
+    term: &TermDefinition,
     target: &Type,
     name: &str,
     diagnostics: &mut Diagnostics,
 ) {
     match (&term.kind, &target.kind) {
-        (TermKind::Object(given), Kind::Object(fields)) => {
+        (TermKind::Object(given), TypeKind::Object(fields)) => {
             for (key, term) in given {
                 if let Some(field) = fields.iter().find(|field| field.name == key.value) {
                     check_value(analysis, place, term, &field.ty, &key.value, diagnostics);
                 }
             }
         }
-        (TermKind::Object(given), Kind::Map(values)) => {
+        (TermKind::Object(given), TypeKind::Map(values)) => {
             given.iter().for_each(|(key, term)| check_value(analysis, place, term, values, &key.value, diagnostics));
         }
-        (TermKind::List(list), Kind::List(items)) => {
+        (TermKind::List(list), TypeKind::List(items)) => {
             list.iter().for_each(|term| check_value(analysis, place, term, items, name, diagnostics));
         }
         _ if !target.secret => {}
@@ -77,7 +77,7 @@ fn check_value(
             };
             let ty = analysis.type_env().type_of_term(place.0, place.1, term);
             // Of what no contract describes, nothing is known.
-            if !is_secret && !matches!(ty.kind, Kind::Any | Kind::Never) {
+            if !is_secret && !matches!(ty.kind, TypeKind::Any | TypeKind::Never) {
                 diagnostics
                     .lint(
                         code::NOT_SECRET,
@@ -93,11 +93,11 @@ fn check_value(
 }
 
 /// Whether a term is a text that stands in the file.
-fn has_text(term: &Term) -> bool {
+fn has_text(term: &TermDefinition) -> bool {
     matches!(&term.kind, TermKind::Literal(Value::String(text)) if !text.is_empty())
 }
 
-fn report_literal(analysis: &Analysis<'_>, term: &Term, name: &str, diagnostics: &mut Diagnostics) {
+fn report_literal(analysis: &Analysis<'_>, term: &TermDefinition, name: &str, diagnostics: &mut Diagnostics) {
     diagnostics
         .lint(
             code::SECRET_WRITTEN,

@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 
+use graph_definition::definition::{Spanned, TermDefinition, TermKind, locate};
+use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
@@ -9,10 +12,7 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::calls::CalledTool;
 use crate::analysis::reads::Site;
-use crate::definition::{Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, Place, code};
-use crate::source::Span;
-use crate::types::{Field, Kind, Misfit, Type, is_member};
+use crate::types::{Misfit, Type, TypeKind, TypedField, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_all(analysis, Looks::AtTypes, diagnostics);
@@ -36,7 +36,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
         let (node, site) = caller.site();
         let given = ParameterCheck { analysis, node, site, tool, looks };
         if let Some((term, _)) = call.computed() {
-            let text = Type::of(Kind::String);
+            let text = Type::of(TypeKind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
             if looks == Looks::ForNothing {
                 given.check_pieces(term, diagnostics);
@@ -45,7 +45,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
         let Some(params) = &tool.params else { continue };
         let whose = call.shown();
         match (&call.params.kind, &params.kind) {
-            (TermKind::Object(terms), Kind::Object(fields)) => {
+            (TermKind::Object(terms), TypeKind::Object(fields)) => {
                 given.check_object(terms, fields, &call.item.span, &whose, diagnostics);
             }
             _ => given.check_value(&call.params, params, &whose, false, diagnostics),
@@ -65,14 +65,14 @@ struct ParameterCheck<'f, 'd> {
 impl ParameterCheck<'_, '_> {
     fn check_object(
         &self,
-        given: &[(crate::definition::Spanned<String>, Term)],
-        fields: &[Field],
+        given: &[(Spanned<String>, TermDefinition)],
+        fields: &[TypedField],
         place: &Span,
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
         // There may be many of both.
-        let mut by_name: Vec<&Field> = fields.iter().collect();
+        let mut by_name: Vec<&TypedField> = fields.iter().collect();
         by_name.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         let field =
             |name: &str| by_name.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| by_name[at]);
@@ -128,28 +128,28 @@ impl ParameterCheck<'_, '_> {
     /// Checks a value. Where null `is_left_out`, it does not reach the tool: the parameter has a default, or it is a value of a map.
     fn check_value(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         target: &Type,
         whose: &dyn Display,
         is_left_out: bool,
         diagnostics: &mut Diagnostics,
     ) {
         match (&term.kind, &target.kind) {
-            (TermKind::Object(given), Kind::Object(fields)) => {
+            (TermKind::Object(given), TypeKind::Object(fields)) => {
                 self.check_object(given, fields, &term.span, whose, diagnostics);
             }
-            (TermKind::Object(given), Kind::Map(values)) => {
+            (TermKind::Object(given), TypeKind::Map(values)) => {
                 for (key, term) in given {
                     let whose = format_args!("`{}` in {whose}", key.value);
                     self.check_value(term, values, &whose, true, diagnostics);
                 }
             }
-            (TermKind::List(list), Kind::List(items)) => {
+            (TermKind::List(list), TypeKind::List(items)) => {
                 for term in list {
                     self.check_value(term, items, &format_args!("an element of {whose}"), false, diagnostics);
                 }
             }
-            (TermKind::Literal(value), Kind::Enum(texts)) if is_member(value, texts) => {}
+            (TermKind::Literal(value), TypeKind::Enum(texts)) if is_member(value, texts) => {}
             // Null is left out of parameters (R74).
             _ if is_null(term) && (target.nullable || is_left_out) => {}
             (TermKind::Template { text, template: Template::Whole(expression) }, _) => {
@@ -175,7 +175,7 @@ impl ParameterCheck<'_, '_> {
     /// does the expression.
     fn check_expression(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         (text, expression): (&str, &Expression),
         target: &Type,
         whose: &dyn Display,
@@ -214,7 +214,7 @@ impl ParameterCheck<'_, '_> {
         }
         let may_be_null = |(path, _, ty): &(&Path, &Span, Type)| match ty.kind {
             // The first visit has none before it; of what else is not known, the run finds out.
-            Kind::Any => is_previous(path),
+            TypeKind::Any => is_previous(path),
             _ => ty.nullable,
         };
         let is_certain = alternatives.iter().any(|(_, _, ty)| !ty.nullable)
@@ -225,16 +225,16 @@ impl ParameterCheck<'_, '_> {
     }
 
     /// Checks that no part of a computed id may be nothing: that is no id, or another's.
-    fn check_pieces(&self, term: &Term, diagnostics: &mut Diagnostics) {
+    fn check_pieces(&self, term: &TermDefinition, diagnostics: &mut Diagnostics) {
         let TermKind::Template { template: Template::Mixed(pieces), .. } = &term.kind else { return };
         for piece in pieces {
             let Piece::Expression(expression) = piece else { continue };
             let types =
                 expression.paths.iter().map(|path| self.analysis.type_env().type_of_path(self.node, self.site, path));
             let types: Vec<Type> = types.collect();
-            let is_known = types.last().is_some_and(|last| last.kind != Kind::Any);
+            let is_known = types.last().is_some_and(|last| last.kind != TypeKind::Any);
             if is_known && types.iter().all(|ty| ty.nullable) {
-                let target = Type::of(Kind::String);
+                let target = Type::of(TypeKind::String);
                 let paths: Vec<String> = expression.paths.iter().map(ToString::to_string).collect();
                 let text = format!("${{{}}}", paths.join(" || "));
                 self.report_missing(term, &text, expression, &target, &"a part of an `item_id`", diagnostics);
@@ -245,7 +245,7 @@ impl ParameterCheck<'_, '_> {
     /// Says that a value may be null where the call needs one.
     fn report_missing(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         text: &str,
         expression: &Expression,
         target: &Type,
@@ -282,7 +282,7 @@ impl ParameterCheck<'_, '_> {
     #[expect(clippy::too_many_arguments, reason = "what is said of one value")]
     fn report_type(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         span: &Span,
         ty: &Type,
         target: &Type,
@@ -299,13 +299,13 @@ impl ParameterCheck<'_, '_> {
         };
         let diagnostic = diagnostics.error(code::WRONG_TYPE, self.analysis.model.place(span), message);
         diagnostic.label(format!("this is {ty}"));
-        if let (TermKind::Literal(value), Kind::Enum(texts)) = (&term.kind, &target.kind) {
+        if let (TermKind::Literal(value), TypeKind::Enum(texts)) = (&term.kind, &target.kind) {
             diagnostic.suggest(value.as_str().unwrap_or_default(), texts.iter().map(String::as_str));
-        } else if matches!(target.kind, Kind::String) && matches!(term.kind, TermKind::Template { .. }) {
+        } else if matches!(target.kind, TypeKind::String) && matches!(term.kind, TermKind::Template { .. }) {
             diagnostic.help(
                 "a template that is one `${…}` keeps the type of what it reads; any text around it makes a string",
             );
-        } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), Kind::String)) {
+        } else if matches!((&term.kind, &target.kind), (TermKind::Literal(_), TypeKind::String)) {
             diagnostic.help("put it in quotes to make it a string");
             let text = self.analysis.model.definition.source().text.get(term.span.clone()).unwrap_or_default();
             if matches!(&term.kind, TermKind::Literal(Value::Number(_) | Value::Bool(_))) {
@@ -321,7 +321,7 @@ impl ParameterCheck<'_, '_> {
 }
 
 /// Says that a part of a value may be null where the call needs one.
-fn lacking(place: Place, lack: &Misfit, whose: &dyn Display, value: &str, diagnostics: &mut Diagnostics) {
+fn lacking(place: SourcePlace, lack: &Misfit, whose: &dyn Display, value: &str, diagnostics: &mut Diagnostics) {
     let (part, wanted, found) = (lack.part_of(whose), shown(&lack.wanted), lack.part_of(&value));
     diagnostics
         .lint(code::MAYBE_NOTHING, place, format!("{part} needs {wanted}, and {found} may be nothing"))
@@ -337,7 +337,7 @@ fn is_previous(path: &Path) -> bool {
     path.root == Root::Visit && path.segments.first().is_some_and(|part| part == "previous")
 }
 
-fn is_null(term: &Term) -> bool {
+fn is_null(term: &TermDefinition) -> bool {
     matches!(&term.kind, TermKind::Literal(value) if value.is_null())
 }
 

@@ -1,13 +1,13 @@
 //! The graph declares what it may do, and that covers what it does.
 
+use graph_definition::definition::Spanned;
+use graph_definition::diagnostic::{Diagnostics, Fix, code};
+use graph_definition::hash::HashSet;
 use graph_model::capability::{Capability, Pattern};
 use graph_model::name::ItemId;
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::{Need, need, needs};
-use crate::definition::Spanned;
-use crate::diagnostic::{Diagnostics, Fix, code};
-use crate::hash::HashSet;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
@@ -194,6 +194,8 @@ fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use graph_definition::fix::apply;
+
     use super::*;
 
     #[test]
@@ -207,7 +209,7 @@ mod tests {
             let span = text.find(['[', '-']).unwrap()..text.len();
             let fix = addition(text, &Spanned { value: vec![last], span }, "rye.c").unwrap();
             assert!(!fix.is_certain);
-            crate::fix::apply(text, &[&fix]).0
+            apply(text, &[&fix]).0
         };
         assert_eq!(added("permissions: [rye.a, rye.b]\n"), "permissions: [rye.a, rye.b, rye.c]\n");
         assert_eq!(added("permissions:\n  - rye.a\n  - rye.b\n"), "permissions:\n  - rye.a\n  - rye.b\n  - rye.c\n");

@@ -1,7 +1,8 @@
 //! No template stands where none is read: it would be a text that looks computed.
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {

@@ -1,13 +1,13 @@
 //! Paths lead to something: a declared input, a key that is set, a field that the value has.
 
+use graph_definition::definition::NodeKind;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 
 use crate::analysis::Analysis;
-use crate::analysis::reads::{Read, Site};
-use crate::definition::NodeKind;
-use crate::diagnostic::{Diagnostics, code};
-use crate::types::{Kind, Type};
+use crate::analysis::reads::{PathRead, Site};
+use crate::types::{Type, TypeKind};
 
 /// What the state that a hook sees has in it beside the graph's keys (R148).
 const STEP_COUNT: &str = "step_count";
@@ -23,8 +23,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     });
 }
 
-fn check_input(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
-    let (Some(name), Kind::Object(fields)) = (read.path.segments.first(), &analysis.model.inputs.kind) else { return };
+fn check_input(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
+    let (Some(name), TypeKind::Object(fields)) = (read.path.segments.first(), &analysis.model.inputs.kind) else {
+        return;
+    };
     if let Some(field) = analysis.model.input(name) {
         check_parts(analysis, read, &field.ty, 1, diagnostics);
         return;
@@ -39,7 +41,7 @@ fn check_input(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagn
     }
 }
 
-fn check_key(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_key(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     let Some(name) = read.path.segments.first() else { return };
     if let LAST_ERROR | RETRIES = name.as_str() {
         let ty = analysis.type_env().type_of_key(read.node, read.site, name);
@@ -65,7 +67,7 @@ fn check_key(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnos
     }
 }
 
-fn check_result(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_result(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     if let Some(result) = analysis.model.result_at(read.node, read.site) {
         return check_parts(analysis, read, &result, 0, diagnostics);
     }
@@ -85,7 +87,7 @@ fn check_result(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diag
 }
 
 /// Checks the way into an item of a foreach; what a hook is told has no known parts, but for the state.
-fn check_local(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_local(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     if let (Site::Hook, [root, key, ..]) = (read.site, read.path.segments.as_slice())
         && root == Root::State.name()
         && ![STEP_COUNT, LAST_ERROR, RETRIES].contains(&key.as_str())
@@ -102,7 +104,7 @@ fn check_local(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagn
     check_parts(analysis, read, &analysis.type_env().type_of_path(read.node, read.site, &whole), 1, diagnostics);
 }
 
-fn check_visit(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagnostics) {
+fn check_visit(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     let place = || read.place(analysis.model.definition);
     if read.site == Site::Output {
         diagnostics
@@ -111,7 +113,7 @@ fn check_visit(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagn
         return;
     }
     match read.path.segments.first().map(String::as_str) {
-        Some("number") => check_parts(analysis, read, &Type::of(Kind::Integer), 1, diagnostics),
+        Some("number") => check_parts(analysis, read, &Type::of(TypeKind::Integer), 1, diagnostics),
         Some("previous") => match analysis.model.previous_at(read.node) {
             Ok(previous) => check_parts(analysis, read, &previous, 1, diagnostics),
             Err(why) => {
@@ -135,7 +137,7 @@ fn check_visit(analysis: &Analysis<'_>, read: &Read<'_>, diagnostics: &mut Diagn
 }
 
 /// Follows the parts of a path from `ty`, the type of what its first `done` parts lead to.
-fn check_parts(analysis: &Analysis<'_>, read: &Read<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
+fn check_parts(analysis: &Analysis<'_>, read: &PathRead<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
     let mut ty = ty.clone();
     let mut way = read.path.root.name().to_owned();
     let mut parts = read.path.segments.iter().enumerate();
@@ -148,7 +150,7 @@ fn check_parts(analysis: &Analysis<'_>, read: &Read<'_>, ty: &Type, done: usize,
                 Ok(next) => ty = next,
                 Err(nothing) => {
                     let message = match nothing.fields.as_slice() {
-                        [] if matches!(ty.kind, Kind::List(_)) => {
+                        [] if matches!(ty.kind, TypeKind::List(_)) => {
                             format!("`{way}` is {ty}, and `{part}` is not an index")
                         }
                         [] => format!("`{way}` is {ty} and has no parts"),

@@ -1,11 +1,11 @@
 //! What a nested graph is given keeps the rules that its inputs have beyond their types.
 
+use graph_definition::definition::{SchemaKind, SchemaRule, TermDefinition, TermKind, ValueSchema};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::path::Path;
 use graph_model::template::Template;
 
 use crate::analysis::Analysis;
-use crate::definition::{Rule, Schema, SchemaKind, Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (_, call) in analysis.model.calls() {
@@ -24,7 +24,7 @@ struct InputCheck<'f, 'd> {
 }
 
 impl InputCheck<'_, '_> {
-    fn check(&self, term: &Term, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+    fn check(&self, term: &TermDefinition, schema: &ValueSchema, whose: &str, diagnostics: &mut Diagnostics) {
         let broken = match &term.kind {
             TermKind::Unreadable => None,
             TermKind::Literal(value) => schema.rules.iter().find(|rule| !rule.holds(value)),
@@ -48,7 +48,7 @@ impl InputCheck<'_, '_> {
         }
     }
 
-    fn inside(&self, term: &Term, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+    fn inside(&self, term: &TermDefinition, schema: &ValueSchema, whose: &str, diagnostics: &mut Diagnostics) {
         match (&term.kind, &schema.kind) {
             (TermKind::Object(given), SchemaKind::Object(properties)) => {
                 for (key, term) in given {
@@ -70,10 +70,17 @@ impl InputCheck<'_, '_> {
     }
 
     /// Compares the rules of an input with those of the input of this graph that it is given.
-    fn compare(&self, term: &Term, path: &Path, schema: &Schema, whose: &str, diagnostics: &mut Diagnostics) {
+    fn compare(
+        &self,
+        term: &TermDefinition,
+        path: &Path,
+        schema: &ValueSchema,
+        whose: &str,
+        diagnostics: &mut Diagnostics,
+    ) {
         let Some(own) = self.analysis.model.schema_of_input(path) else { return };
         let constant = own.rules.iter().find(|rule| rule.keyword == "const");
-        let breaks = |constant: &&Rule| schema.rules.iter().find(|rule| !rule.holds(&constant.value));
+        let breaks = |constant: &&SchemaRule| schema.rules.iter().find(|rule| !rule.holds(&constant.value));
         let both = constant.and_then(|constant| Some((constant, breaks(&constant)?))).or_else(|| own.excludes(schema));
         if let Some((own, rule)) = both {
             let place = self.analysis.model.place(&own.span);
@@ -85,11 +92,11 @@ impl InputCheck<'_, '_> {
 
     fn report<'r>(
         &self,
-        term: &Term,
-        rule: &Rule,
+        term: &TermDefinition,
+        rule: &SchemaRule,
         whose: &str,
         diagnostics: &'r mut Diagnostics,
-    ) -> &'r mut crate::diagnostic::Diagnostic {
+    ) -> &'r mut Diagnostic {
         let message = format!("{whose} is refused: the graph asks for `{rule}`");
         let diagnostic = diagnostics.error(code::REFUSED_INPUT, self.analysis.model.place(&term.span), message);
         diagnostic.note(format!("the graph is `{}`", self.file));

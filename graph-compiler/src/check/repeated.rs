@@ -1,7 +1,8 @@
 //! Lists of which each entry counts once name nothing twice.
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let text = &analysis.model.definition.source().text;

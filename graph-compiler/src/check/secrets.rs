@@ -2,6 +2,11 @@
 
 use std::fmt::Display;
 
+use graph_definition::definition::{
+    CallDefinition, Reaction, Spanned, TermDefinition, TermKind, TestDefinition, locate,
+};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::operator::Operator;
 use graph_model::secret::Secrets;
 use graph_model::template::Template;
@@ -9,10 +14,7 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, terms, tests};
-use crate::definition::{Call, Reaction, Spanned, Term, TermKind, Test, locate};
-use crate::diagnostic::{Diagnostics, code};
-use crate::source::Span;
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // A graph that nobody gives a secret has none to keep.
@@ -58,7 +60,12 @@ pub(super) fn of(analysis: &Analysis<'_>, output: &Type) -> Secrets {
 }
 
 /// Reports texts with a secret among other things.
-fn check_texts(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &Term, diagnostics: &mut Diagnostics) {
+fn check_texts(
+    analysis: &Analysis<'_>,
+    (node, site): (usize, Site),
+    term: &TermDefinition,
+    diagnostics: &mut Diagnostics,
+) {
     term.templates(&mut |term, template, text| {
         if let (Template::Mixed(_), Some((path, span))) = (template, first_secret(analysis, (node, site), term)) {
             let message = format!("`{path}` is a secret, and becomes a part of a text");
@@ -82,7 +89,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Returns the first path of a template that leads to a secret, and where it stands.
-fn first_secret(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &Term) -> Option<(String, Span)> {
+fn first_secret(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &TermDefinition) -> Option<(String, Span)> {
     let TermKind::Template { text, template } = &term.kind else { return None };
     let mut paths = template.expressions().flat_map(|expression| expression.paths.iter().zip(&expression.ranges));
     let (path, range) = paths.find(|(path, _)| analysis.type_env().type_of_path(node, site, path).has_secret())?;
@@ -98,7 +105,12 @@ enum Promise<'f> {
     None(&'f str),
 }
 
-fn check_call(analysis: &Analysis<'_>, (node, site): (usize, Site), call: &Call, diagnostics: &mut Diagnostics) {
+fn check_call(
+    analysis: &Analysis<'_>,
+    (node, site): (usize, Site),
+    call: &CallDefinition,
+    diagnostics: &mut Diagnostics,
+) {
     let tool = analysis.model.tool(call);
     let whose = call.shown();
     let promise = match (tool.contract, tool.graph) {
@@ -110,7 +122,7 @@ fn check_call(analysis: &Analysis<'_>, (node, site): (usize, Site), call: &Call,
     let given = SecretCheck { analysis, node, site, promise };
     if let Some((term, _)) = call.computed() {
         let given = SecretCheck { promise: Promise::None("an id is shown to everybody"), ..given };
-        given.check(term, &Type::of(Kind::String), &"the id of an item", diagnostics);
+        given.check(term, &Type::of(TypeKind::String), &"the id of an item", diagnostics);
     }
     let any = Type::any();
     given.check_params(&call.params, tool.params.as_ref().unwrap_or(&any), &whose, diagnostics);
@@ -126,9 +138,9 @@ struct SecretCheck<'f, 'd> {
 }
 
 impl SecretCheck<'_, '_> {
-    fn check_params(&self, params: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
+    fn check_params(&self, params: &TermDefinition, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&params.kind, &target.kind) {
-            (TermKind::Object(given), Kind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
+            (TermKind::Object(given), TypeKind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
             (TermKind::Object(given), _) => {
                 for (key, term) in given {
                     self.check(term, &part(target), &format_args!("`{}` of {whose}", key.value), diagnostics);
@@ -140,8 +152,8 @@ impl SecretCheck<'_, '_> {
 
     fn check_fields(
         &self,
-        given: &[(Spanned<String>, Term)],
-        fields: &[Field],
+        given: &[(Spanned<String>, TermDefinition)],
+        fields: &[TypedField],
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
@@ -153,9 +165,9 @@ impl SecretCheck<'_, '_> {
     }
 
     /// Reports secrets in a value that `target` does not take as such; `whose` is the place.
-    fn check(&self, term: &Term, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
+    fn check(&self, term: &TermDefinition, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&term.kind, &target.kind) {
-            (TermKind::Object(given), Kind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
+            (TermKind::Object(given), TypeKind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
             (TermKind::Object(given), _) => {
                 given.iter().for_each(|(_, term)| self.check(term, &part(target), whose, diagnostics));
             }
@@ -172,7 +184,7 @@ impl SecretCheck<'_, '_> {
         }
     }
 
-    fn report(&self, term: &Term, whose: &dyn Display, diagnostics: &mut Diagnostics) {
+    fn report(&self, term: &TermDefinition, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         let Some((path, span)) = first_secret(self.analysis, (self.node, self.site), term) else { return };
         let is_text = matches!(&term.kind, TermKind::Template { template: Template::Mixed(_), .. });
         let (code, message) = match is_text {
@@ -201,12 +213,17 @@ impl SecretCheck<'_, '_> {
 /// Returns what the parts of a value are taken as.
 fn part(target: &Type) -> Type {
     match &target.kind {
-        Kind::List(inner) | Kind::Map(inner) => (**inner).clone(),
+        TypeKind::List(inner) | TypeKind::Map(inner) => (**inner).clone(),
         _ => Type::any_of(target.secret),
     }
 }
 
-fn check_test(analysis: &Analysis<'_>, (node, site): (usize, Site), test: &Test, diagnostics: &mut Diagnostics) {
+fn check_test(
+    analysis: &Analysis<'_>,
+    (node, site): (usize, Site),
+    test: &TestDefinition,
+    diagnostics: &mut Diagnostics,
+) {
     let asks_whether = match test.operator {
         Operator::Exists => true,
         Operator::Eq | Operator::Ne => test.value.value == Value::Null,

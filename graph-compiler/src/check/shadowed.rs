@@ -1,8 +1,9 @@
 //! No edge stands behind one that always matches (R90).
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
 use crate::analysis::edges::edges;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {

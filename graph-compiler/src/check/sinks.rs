@@ -3,6 +3,11 @@
 //! A contract marks a parameter that its tool reads as code: `x-sink`. A template there may yield only what cannot be code,
 //! whatever the value is.
 
+use graph_definition::definition::{
+    CallDefinition, NodeKind, SchemaKind, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
+};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Expression, Template};
@@ -10,11 +15,8 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::definition::{Call, NodeKind, Schema, SchemaKind, Sink, Spanned, Term, TermKind, locate};
-use crate::diagnostic::{Diagnostics, code};
 use crate::items::Reachable;
-use crate::source::Span;
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
@@ -42,7 +44,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 const MOST_IDS: usize = 1000;
 
 /// Whether a computed id may be this one, as far as its template, the types in it and the graph's permissions say.
-pub(super) fn may_be(analysis: &Analysis<'_>, call: &Call, id: &str) -> bool {
+pub(super) fn may_be(analysis: &Analysis<'_>, call: &CallDefinition, id: &str) -> bool {
     let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
     if !is_tool || call.computed().is_none() || !id.starts_with(call.beginning()) {
         return false;
@@ -54,7 +56,7 @@ pub(super) fn may_be(analysis: &Analysis<'_>, call: &Call, id: &str) -> bool {
 }
 
 /// Returns the ids that a template yields, where all that is in it are words of enums.
-fn ids(analysis: &Analysis<'_>, call: &Call) -> Option<Vec<String>> {
+fn ids(analysis: &Analysis<'_>, call: &CallDefinition) -> Option<Vec<String>> {
     let (caller, _) = analysis.model.calls().find(|(_, one)| std::ptr::eq(*one, call))?;
     let (node, site) = caller.site();
     let (term, _) = call.computed()?;
@@ -63,7 +65,7 @@ fn ids(analysis: &Analysis<'_>, call: &Call) -> Option<Vec<String>> {
         let mut words = Vec::new();
         for path in &expression.paths {
             match analysis.type_env().type_of_path(node, site, path).kind {
-                Kind::Enum(texts) => words.extend(texts),
+                TypeKind::Enum(texts) => words.extend(texts),
                 _ => return None,
             }
         }
@@ -111,15 +113,15 @@ pub(super) struct SinkCheck<'f, 'd> {
     pub(super) analysis: &'f Analysis<'d>,
     pub(super) node: usize,
     pub(super) site: Site,
-    pub(super) call: &'f Call,
+    pub(super) call: &'f CallDefinition,
     /// All that the tool takes.
-    pub(super) whole: &'f Schema,
+    pub(super) whole: &'f ValueSchema,
     pub(super) whose: String,
 }
 
 /// A text that is read as code.
 #[derive(Clone, Copy)]
-struct Target<'t> {
+struct SinkTarget<'t> {
     sink: Sink,
     /// The parameter that it is, or is in.
     parameter: &'t str,
@@ -127,10 +129,16 @@ struct Target<'t> {
 
 impl SinkCheck<'_, '_> {
     /// Checks what stands where `schema` says what is taken; `parameter` is the one that it is in.
-    fn check(&self, term: &Term, schema: &Schema, parameter: Option<&str>, diagnostics: &mut Diagnostics) {
+    fn check(
+        &self,
+        term: &TermDefinition,
+        schema: &ValueSchema,
+        parameter: Option<&str>,
+        diagnostics: &mut Diagnostics,
+    ) {
         let name = parameter.unwrap_or_default();
         if let Some(sink) = &schema.sink {
-            let target = Target { sink: sink.value, parameter: name };
+            let target = SinkTarget { sink: sink.value, parameter: name };
             term.templates(&mut |term, template, text| {
                 for expression in template.expressions() {
                     self.check_expression(term, (template, text), expression, target, diagnostics);
@@ -157,7 +165,7 @@ impl SinkCheck<'_, '_> {
             // A value as a whole, with a text in it that is read as code.
             (TermKind::Template { text, template: template @ Template::Whole(expression) }, _) => {
                 if let Some(sink) = self.risk(expression, |ty| in_parts(ty, schema)).and_then(|_| first_sink(schema)) {
-                    let target = Target { sink, parameter: name };
+                    let target = SinkTarget { sink, parameter: name };
                     let risk = |ty: &Type| in_parts(ty, schema);
                     self.report(term, (template, text), expression, target, risk, diagnostics);
                 }
@@ -168,10 +176,10 @@ impl SinkCheck<'_, '_> {
 
     fn check_expression(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         text: (&Template, &str),
         expression: &Expression,
-        target: Target<'_>,
+        target: SinkTarget<'_>,
         diagnostics: &mut Diagnostics,
     ) {
         let is_code = |path: &Path| path.root == Root::Inputs && self.is_declared(path, target.sink);
@@ -189,7 +197,7 @@ impl SinkCheck<'_, '_> {
     pub(super) fn type_of(&self, path: &Path) -> Type {
         match path.root {
             // The time has no letters but `T` and `Z`.
-            Root::Now => Type::of(Kind::Integer),
+            Root::Now => Type::of(TypeKind::Integer),
             // The author wrote all that can stand there.
             _ if self.constants(path).is_some() => Type::never(),
             Root::Local if self.site == Site::Hook => of_event(path),
@@ -240,10 +248,10 @@ impl SinkCheck<'_, '_> {
 
     fn report(
         &self,
-        term: &Term,
+        term: &TermDefinition,
         (template, text): (&Template, &str),
         expression: &Expression,
-        target: Target<'_>,
+        target: SinkTarget<'_>,
         is_risky: impl Fn(&Type) -> bool,
         diagnostics: &mut Diagnostics,
     ) {
@@ -270,7 +278,7 @@ impl SinkCheck<'_, '_> {
     }
 
     /// Says where a value belongs that decides all there is.
-    fn help_for_whole(&self, path: &Path, target: Target<'_>) -> String {
+    fn help_for_whole(&self, path: &Path, target: SinkTarget<'_>) -> String {
         let (parameter, sink) = (target.parameter, target.sink.name());
         let help = match target.sink {
             Sink::Shell => {
@@ -290,7 +298,7 @@ impl SinkCheck<'_, '_> {
     }
 
     /// Says where the value of an expression belongs that stands in a text.
-    fn help(&self, text: &str, place: Span, path: &Path, target: Target<'_>) -> String {
+    fn help(&self, text: &str, place: Span, path: &Path, target: SinkTarget<'_>) -> String {
         let shown = &text[place.clone()];
         let takes = |name: &str| self.parameter(name).is_some();
         match target.sink {
@@ -336,15 +344,15 @@ impl SinkCheck<'_, '_> {
         }
     }
 
-    fn parameter(&self, name: &str) -> Option<&Schema> {
+    fn parameter(&self, name: &str) -> Option<&ValueSchema> {
         let SchemaKind::Object(properties) = &self.whole.kind else { return None };
         properties.iter().find(|property| property.name.value == name).map(|property| &property.schema)
     }
 
     /// Returns a parameter that takes a list of values and is not read as code.
-    fn list_beside(&self, target: Target<'_>) -> Option<&str> {
+    fn list_beside(&self, target: SinkTarget<'_>) -> Option<&str> {
         let SchemaKind::Object(properties) = &self.whole.kind else { return None };
-        let takes_list = |schema: &Schema| matches!(schema.kind, SchemaKind::List(_)) && !schema.has_sink();
+        let takes_list = |schema: &ValueSchema| matches!(schema.kind, SchemaKind::List(_)) && !schema.has_sink();
         properties
             .iter()
             .filter(|property| property.name.value != target.parameter)
@@ -355,11 +363,11 @@ impl SinkCheck<'_, '_> {
     /// Returns the name of a variable for a value, and whether the call has that variable with that value.
     fn variable(&self, shown: &str, path: &Path) -> (String, bool) {
         let TermKind::Object(params) = &self.call.params.kind else { return (variable_name(&last_name(path)), false) };
-        let env: &[(Spanned<String>, Term)] = match params.iter().find(|(key, _)| key.value == "env") {
-            Some((_, Term { kind: TermKind::Object(env), .. })) => env,
+        let env: &[(Spanned<String>, TermDefinition)] = match params.iter().find(|(key, _)| key.value == "env") {
+            Some((_, TermDefinition { kind: TermKind::Object(env), .. })) => env,
             _ => &[],
         };
-        let is_value = |term: &Term| matches!(&term.kind, TermKind::Template { text, .. } if text == shown);
+        let is_value = |term: &TermDefinition| matches!(&term.kind, TermKind::Template { text, .. } if text == shown);
         if let Some((key, _)) = env.iter().find(|(_, term)| is_value(term)) {
             return (key.value.clone(), true);
         }
@@ -383,11 +391,11 @@ fn reader_of(sink: Sink) -> &'static str {
 /// Whether a text of this type can be code.
 pub(super) fn is_risky(ty: &Type) -> bool {
     match &ty.kind {
-        Kind::Never | Kind::Boolean | Kind::Integer | Kind::Number => false,
-        Kind::Enum(texts) => !texts.iter().all(|text| is_word(text)),
-        Kind::List(inner) => is_risky(inner),
+        TypeKind::Never | TypeKind::Boolean | TypeKind::Integer | TypeKind::Number => false,
+        TypeKind::Enum(texts) => !texts.iter().all(|text| is_word(text)),
+        TypeKind::List(inner) => is_risky(inner),
         // The names of fields are a part of the text too.
-        Kind::String | Kind::Map(_) | Kind::Object(_) | Kind::Any => true,
+        TypeKind::String | TypeKind::Map(_) | TypeKind::Object(_) | TypeKind::Any => true,
     }
 }
 
@@ -397,7 +405,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Whether a value of this type, given where `schema` says what is taken, puts into a sink what can be code.
-fn in_parts(ty: &Type, schema: &Schema) -> bool {
+fn in_parts(ty: &Type, schema: &ValueSchema) -> bool {
     if schema.sink.is_some() {
         return is_risky(ty);
     }
@@ -405,24 +413,24 @@ fn in_parts(ty: &Type, schema: &Schema) -> bool {
         return false;
     }
     match (&ty.kind, &schema.kind) {
-        (Kind::Never, _) => false,
-        (Kind::List(inner), SchemaKind::List(items)) => in_parts(inner, items),
-        (Kind::Map(inner), SchemaKind::Map(values)) => in_parts(inner, values),
-        (Kind::Object(fields), SchemaKind::Map(values)) => fields.iter().any(|field| in_parts(&field.ty, values)),
-        (Kind::Map(inner), SchemaKind::Object(properties)) => {
+        (TypeKind::Never, _) => false,
+        (TypeKind::List(inner), SchemaKind::List(items)) => in_parts(inner, items),
+        (TypeKind::Map(inner), SchemaKind::Map(values)) => in_parts(inner, values),
+        (TypeKind::Object(fields), SchemaKind::Map(values)) => fields.iter().any(|field| in_parts(&field.ty, values)),
+        (TypeKind::Map(inner), SchemaKind::Object(properties)) => {
             properties.iter().any(|property| in_parts(inner, &property.schema))
         }
-        (Kind::Object(fields), SchemaKind::Object(properties)) => fields.iter().any(|field| {
+        (TypeKind::Object(fields), SchemaKind::Object(properties)) => fields.iter().any(|field| {
             let property = properties.iter().find(|property| property.name.value == field.name);
             property.is_some_and(|property| in_parts(&field.ty, &property.schema))
         }),
-        (Kind::Any, _) => true,
+        (TypeKind::Any, _) => true,
         // Of another type than the parameter, which was said elsewhere.
         _ => false,
     }
 }
 
-fn first_sink(schema: &Schema) -> Option<Sink> {
+fn first_sink(schema: &ValueSchema) -> Option<Sink> {
     schema.sink.as_ref().map(|sink| sink.value).or_else(|| match &schema.kind {
         SchemaKind::List(inner) | SchemaKind::Map(inner) => first_sink(inner),
         SchemaKind::Object(properties) => properties.iter().find_map(|property| first_sink(&property.schema)),
@@ -435,9 +443,9 @@ fn of_event(path: &Path) -> Type {
     let parts: Vec<&str> = path.segments.iter().map(String::as_str).collect();
     match parts.as_slice() {
         ["step_count" | "steps" | "attempt" | "current_value" | "current_max"] | ["state", "step_count"] => {
-            Type::of(Kind::Integer)
+            Type::of(TypeKind::Integer)
         }
-        ["status"] => Type::of(Kind::Enum(Vec::new())),
+        ["status"] => Type::of(TypeKind::Enum(Vec::new())),
         _ => Type::any(),
     }
 }
@@ -543,17 +551,17 @@ mod tests {
 
     #[test]
     fn a_text_of_which_every_value_is_a_plain_word_is_no_risk() {
-        let words = |texts: &[&str]| Type::of(Kind::Enum(texts.iter().map(|text| (*text).to_owned()).collect()));
+        let words = |texts: &[&str]| Type::of(TypeKind::Enum(texts.iter().map(|text| (*text).to_owned()).collect()));
         for (ty, risky) in [
-            (Type::of(Kind::Integer), false),
-            (Type::of(Kind::Number).or_null(), false),
+            (Type::of(TypeKind::Integer), false),
+            (Type::of(TypeKind::Number).or_null(), false),
             (Type::null(), false),
             (words(&["a-1", "b.c", "D_e"]), false),
             (words(&["a", "b; rm"]), true),
             (words(&["a", "b c"]), true),
-            (Type::of(Kind::List(Box::new(Type::of(Kind::Boolean)))), false),
-            (Type::of(Kind::Object(Vec::new())), true),
-            (Type::of(Kind::String), true),
+            (Type::of(TypeKind::List(Box::new(Type::of(TypeKind::Boolean)))), false),
+            (Type::of(TypeKind::Object(Vec::new())), true),
+            (Type::of(TypeKind::String), true),
             (Type::any(), true),
         ] {
             assert_eq!(is_risky(&ty), risky, "{ty}");

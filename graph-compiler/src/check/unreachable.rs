@@ -1,8 +1,9 @@
 //! Every node can be reached from the start.
 
+use graph_definition::diagnostic::{Diagnostics, code};
+
 use crate::analysis::Analysis;
 use crate::analysis::edges::edges;
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };

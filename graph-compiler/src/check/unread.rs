@@ -1,5 +1,7 @@
 //! What is written to the state is read afterwards, or returned.
 
+use graph_definition::definition::{NodeKind, RouteDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::path::Root;
 
 use crate::analysis::Analysis;
@@ -7,8 +9,6 @@ use crate::analysis::coverage::Coverage;
 use crate::analysis::flow::backwards;
 use crate::analysis::reads::Site;
 use crate::analysis::set::Set;
-use crate::definition::{NodeKind, Route};
-use crate::diagnostic::{Diagnostics, code};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // Where steps run out the run returns its state, wherever it is; what is returned is read.
@@ -20,7 +20,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     {
         let mut after = live.behind_assignments(analysis, at);
         let written: Vec<_> = node.written().collect();
-        let mut reads: Vec<Vec<Slot>> = vec![Vec::new(); written.len()];
+        let mut reads: Vec<Vec<ReadKey>> = vec![Vec::new(); written.len()];
         for &(site, slot) in &live.reads[at] {
             if let Site::Assign(index) = site
                 && let Some(reads) = reads.get_mut(index)
@@ -65,12 +65,12 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// A key that is read; `None` for the state as a whole.
-type Slot = Option<usize>;
+type ReadKey = Option<usize>;
 
 /// Which keys are read later, by node.
 struct Live {
     /// For each node, where in it which key is read.
-    reads: Vec<Vec<(Site, Slot)>>,
+    reads: Vec<Vec<(Site, ReadKey)>>,
     /// All keys.
     all: Set,
     /// For each node, whether what the run returns there is its state: it has no output of its own.
@@ -103,7 +103,7 @@ impl Live {
                 (Root::Local, Site::Hook, [root, name, ..]) if root == "state" => Some(name),
                 _ => return,
             };
-            let slot: Slot = match name {
+            let slot: ReadKey = match name {
                 // The state as a whole.
                 None => None,
                 Some(name) => match analysis.model.key(name) {
@@ -134,7 +134,7 @@ impl Live {
         live
     }
 
-    fn add(&self, set: &mut Set, slot: Slot) {
+    fn add(&self, set: &mut Set, slot: ReadKey) {
         add(&self.all, set, slot);
     }
 
@@ -171,7 +171,7 @@ impl Live {
     }
 }
 
-fn add(all: &Set, set: &mut Set, slot: Slot) {
+fn add(all: &Set, set: &mut Set, slot: ReadKey) {
     match slot {
         Some(slot) => set.insert(slot),
         None => set.unite(all),
@@ -191,7 +191,7 @@ fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
     if !analysis.model.may_end(node) {
         return false;
     }
-    let Route::First(list) = analysis.model.definition.nodes[node].next() else { return true };
+    let RouteDefinition::First(list) = analysis.model.definition.nodes[node].next() else { return true };
     let Some(Coverage { followed, .. }) = &analysis.coverage[node] else { return true };
     let mut edges = list.edges.iter().zip(&followed.can_follow);
     followed.is_open || edges.any(|(edge, can_follow)| *can_follow && edge.to.is_none())

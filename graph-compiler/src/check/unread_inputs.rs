@@ -1,14 +1,14 @@
 //! Every input that the graph declares is read somewhere.
 
+use graph_definition::definition::{TermDefinition, TermKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashSet;
 use graph_model::input::references;
 use graph_model::path::Root;
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{hook_terms, terms};
-use crate::definition::{Term, TermKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashSet;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(schema) = &analysis.model.definition.inputs else { return };
@@ -42,7 +42,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 }
 
 /// Adds the inputs to which the texts of a term refer as `{input:name}`.
-fn referred<'d>(term: &'d Term, read: &mut HashSet<&'d str>) {
+fn referred<'d>(term: &'d TermDefinition, read: &mut HashSet<&'d str>) {
     match &term.kind {
         TermKind::Literal(value) => referred_in(value, read),
         TermKind::Template { text, .. } => read.extend(references(text).map(|reference| reference.name)),

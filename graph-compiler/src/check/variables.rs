@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use graph_definition::definition::TermKind;
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashSet;
+
 use crate::analysis::Analysis;
-use crate::definition::TermKind;
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashSet;
 
 /// What a command sees of the program's environment, as `rye/bash` says in its contract.
 const SMALL: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];

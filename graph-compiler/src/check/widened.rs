@@ -1,13 +1,14 @@
 //! What is known of a value is not lost without a word: where values of two known types meet and nothing is known of the result.
 
+use graph_definition::definition::{Assignment, NodeKind};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashSet;
+use graph_definition::source::Span;
+
 use crate::analysis::Analysis;
 use crate::analysis::losses::{self, loses, plain};
 use crate::analysis::reads::{Site, terms};
-use crate::definition::{Assignment, NodeKind};
-use crate::diagnostic::{Diagnostics, code};
-use crate::hash::HashSet;
-use crate::source::Span;
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // The terms of which something is said already.
@@ -79,7 +80,7 @@ fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagno
                 is_said = true;
                 break;
             }
-            if ty.kind == Kind::Never {
+            if ty.kind == TypeKind::Never {
                 before = span.clone();
             }
             ty = joined;

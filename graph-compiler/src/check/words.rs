@@ -1,5 +1,7 @@
 //! Values that can only be words of the engine, or names of nodes, are compared with these.
 
+use graph_definition::definition::TestDefinition;
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{Event, LAST_ERROR, Performer, RETRIES};
@@ -7,8 +9,6 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
-use crate::definition::Test;
-use crate::diagnostic::{Diagnostics, code};
 
 /// How a run can have ended.
 const ENDS: [&str; 4] = ["completed", "completed_with_errors", "error", "cancelled"];
@@ -82,7 +82,7 @@ fn words_of_hook(event: Event, path: &Path) -> Option<Words> {
     }
 }
 
-fn check_test(analysis: &Analysis<'_>, test: &Test, words: &Words, diagnostics: &mut Diagnostics) {
+fn check_test(analysis: &Analysis<'_>, test: &TestDefinition, words: &Words, diagnostics: &mut Diagnostics) {
     let compared: Vec<&Value> = match (test.operator, &test.value.value) {
         (Operator::Eq | Operator::Ne, value) => vec![value],
         (Operator::In, Value::Array(list)) => list.iter().collect(),

@@ -6,14 +6,14 @@ use quote::{format_ident, quote};
 
 use super::docs::docs;
 use super::names::{Scope, identifier, idents, method, pascal_case};
-use super::types::{Types, is_needed};
-use crate::graph::{Outline, Tool};
+use super::types::{NamedTypes, is_needed};
+use crate::graph::{Outline, TypedTool};
 
 /// A tool that the program performs, as the generated code knows it.
 pub(super) struct ToolCall<'g> {
     /// Its index among all that the graph calls.
     index: u16,
-    tool: &'g Tool,
+    tool: &'g TypedTool,
     method: Ident,
     /// The variant of `Outcome`.
     variant: Ident,
@@ -25,7 +25,7 @@ pub(super) struct ToolCall<'g> {
 }
 
 /// Names the tools that the program performs, and defines the types of their parameters and results.
-pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall<'g>> {
+pub(super) fn tools<'g>(outline: &'g Outline, types: &mut NamedTypes) -> Vec<ToolCall<'g>> {
     let own = || (0_u16..).zip(&outline.tools).filter(|(_, tool)| tool.by == Performer::Program);
     let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
     // What performs tools whose ids are computed is called the same in every graph.
@@ -37,7 +37,7 @@ pub(super) fn tools<'g>(outline: &'g Outline, types: &mut Types) -> Vec<ToolCall
                 Some(fields) => {
                     let ident = types.claim(&tool.id);
                     types.define(&ident, fields, &format!("The parameters of `{}`.", tool.id), tool.builtin);
-                    (quote!(#ident), Some(Types::field_idents(fields)))
+                    (quote!(#ident), Some(NamedTypes::field_idents(fields)))
                 }
                 None => (quote!(::graph_runtime::Map<String, ::graph_runtime::Value>), None),
             };

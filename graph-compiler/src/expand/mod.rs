@@ -14,17 +14,17 @@ mod types;
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
-use crate::graph::{Graph, Outline};
+use crate::graph::{CheckedGraph, Outline};
 use docs::docs;
 pub(crate) use names::identifier;
 use names::{Scope, idents};
-use types::Types;
+use types::NamedTypes;
 
 /// Expands a graph into its module, and the name of its machine beside it.
 ///
 /// `source` is the graph's file and `files` are those that it was compiled from, for rustc to watch; both relative to the
 /// package, so that the same graph becomes the same tokens in a macro and in a build script.
-pub fn expand(graph: &Graph, name: &str, source: &str, files: &[String]) -> TokenStream {
+pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) -> TokenStream {
     let module = Module::new(&graph.outline, name);
     let doc = doc(graph, source);
     let consts = constants(graph);
@@ -123,7 +123,7 @@ struct Module<'g> {
     machine: Ident,
     inputs: TokenStream,
     output: TokenStream,
-    types: Types,
+    types: NamedTypes,
     calls: Vec<actions::ToolCall<'g>>,
     state: TokenStream,
 }
@@ -132,7 +132,7 @@ impl<'g> Module<'g> {
     fn new(outline: &'g Outline, name: &str) -> Self {
         let (module, machine) = idents(name);
         let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
-        let mut types = Types::new(Scope::with(taken.chain([machine.to_string()])));
+        let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
         let calls = actions::tools(outline, &mut types);
         let state = state::expand(outline, &mut types);
@@ -285,15 +285,15 @@ impl<'g> Module<'g> {
     }
 }
 
-fn doc(graph: &Graph, source: &str) -> String {
+fn doc(graph: &CheckedGraph, source: &str) -> String {
     let outline = &graph.outline;
     let description = outline.description.as_deref().unwrap_or("A state graph.").trim();
     let (signer, owner) = (&graph.signer, &graph.owner);
     format!("{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).", outline.id)
 }
 
-fn constants(graph: &Graph) -> TokenStream {
-    let Graph { digest, signer, .. } = graph;
+fn constants(graph: &CheckedGraph) -> TokenStream {
+    let CheckedGraph { digest, signer, .. } = graph;
     let env = graph.environment();
     let Outline { id, version, .. } = &graph.outline;
     let capabilities = graph.capabilities();

@@ -1,9 +1,8 @@
 //! Names of the graph as identifiers of Rust.
 
+use graph_definition::hash::HashSet;
 use proc_macro2::{Ident, Span};
 use quote::format_ident;
-
-use crate::hash::HashSet;
 
 /// The identifiers that are taken in one place.
 pub(super) struct Scope(HashSet<String>);

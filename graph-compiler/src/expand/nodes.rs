@@ -8,10 +8,10 @@ use quote::quote;
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
 use super::output;
-use crate::graph::{Graph, Node};
+use crate::graph::{CheckedGraph, CheckedNode};
 
 /// Expands `Node` and `PROGRAM`.
-pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
+pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     let mut scope = Scope::new();
     let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
     let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
@@ -63,7 +63,7 @@ pub(super) fn expand(graph: &Graph, source: &str) -> TokenStream {
 }
 
 /// Says in a line what a node does.
-fn describe(graph: &Graph, node: &Node) -> String {
+fn describe(graph: &CheckedGraph, node: &CheckedNode) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
     let call = |tool: u16| {
         let tool = &graph.outline.tools[usize::from(tool)];

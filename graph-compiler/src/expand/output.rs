@@ -5,11 +5,11 @@ use quote::quote;
 
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
-use super::types::Types;
+use super::types::NamedTypes;
 use crate::graph::{Exit, Outline};
 
 /// Expands `Output`.
-pub(super) fn expand(outline: &Outline, types: &mut Types) -> TokenStream {
+pub(super) fn expand(outline: &Outline, types: &mut NamedTypes) -> TokenStream {
     let exits = match outline.exits.as_slice() {
         [] => return types.named("Output", &outline.output, "What a run returns."),
         [only] => return types.named("Output", &only.ty, "What a run returns."),

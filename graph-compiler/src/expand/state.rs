@@ -5,11 +5,11 @@ use quote::quote;
 
 use super::docs::docs;
 use super::names::{Scope, identifier, snake_text};
-use super::types::Types;
+use super::types::NamedTypes;
 use crate::graph::Outline;
 
 /// Expands the state's type and its access by index, in the order of the program's keys.
-pub(super) fn expand(outline: &Outline, types: &mut Types) -> TokenStream {
+pub(super) fn expand(outline: &Outline, types: &mut NamedTypes) -> TokenStream {
     let mut scope = Scope::with(["inputs".to_owned()]);
     let idents: Vec<_> = outline.keys.iter().map(|key| identifier(&scope.claim(&snake_text(&key.name)))).collect();
     let rust: Vec<_> = outline.keys.iter().map(|key| types.rust(&key.ty, &key.name)).collect();

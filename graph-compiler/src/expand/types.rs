@@ -5,23 +5,23 @@ use quote::quote;
 
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text, snake_text};
-use crate::types::{Field, Kind, Type};
+use crate::types::{Type, TypeKind, TypedField};
 
 /// The named types of a module. Equal types share a name.
-pub(super) struct Types {
+pub(super) struct NamedTypes {
     scope: Scope,
-    known: Vec<(Kind, Ident)>,
+    known: Vec<(TypeKind, Ident)>,
     tokens: TokenStream,
 }
 
 /// A field of a struct.
-struct Member<'f> {
+struct StructMember<'f> {
     ident: Ident,
-    field: &'f Field,
+    field: &'f TypedField,
     ty: TokenStream,
 }
 
-impl Types {
+impl NamedTypes {
     pub(super) fn new(scope: Scope) -> Self {
         Self { scope, known: Vec::new(), tokens: TokenStream::new() }
     }
@@ -38,7 +38,7 @@ impl Types {
 
     /// Defines a claimed name as a struct of `fields`, for a tool's parameters. Only where the runtime performs the tool are
     /// they written as JSON.
-    pub(super) fn define(&mut self, ident: &Ident, fields: &[Field], doc: &str, as_json: bool) {
+    pub(super) fn define(&mut self, ident: &Ident, fields: &[TypedField], doc: &str, as_json: bool) {
         let members = self.members(ident, fields);
         let tokens = definition(ident, &members, doc);
         let rules = as_json.then(|| rules(ident, &members));
@@ -46,7 +46,7 @@ impl Types {
     }
 
     /// Defines `name`, which the module reserved, as a struct of `fields`; without fields, as an object of anything.
-    pub(super) fn named_object(&mut self, name: &str, fields: Option<&[Field]>, doc: &str) -> TokenStream {
+    pub(super) fn named_object(&mut self, name: &str, fields: Option<&[TypedField]>, doc: &str) -> TokenStream {
         let ident = identifier(name);
         match fields {
             Some(fields) => self.structure(&ident, fields, doc),
@@ -59,7 +59,7 @@ impl Types {
 
     /// Defines `name`, which the module reserved, as the Rust type of `ty`.
     pub(super) fn named(&mut self, name: &str, ty: &Type, doc: &str) -> TokenStream {
-        if let (Kind::Object(fields), false) = (&ty.kind, ty.nullable) {
+        if let (TypeKind::Object(fields), false) = (&ty.kind, ty.nullable) {
             return self.structure(&identifier(name), fields, doc);
         }
         let ident = identifier(name);
@@ -72,24 +72,24 @@ impl Types {
     pub(super) fn rust(&mut self, ty: &Type, hint: &str) -> TokenStream {
         let rust = match &ty.kind {
             // What may be anything may be null.
-            Kind::Any if ty.secret => return quote!(::graph_runtime::Secret<::graph_runtime::Value>),
-            Kind::Any | Kind::Never => return quote!(::graph_runtime::Value),
-            Kind::Boolean => quote!(bool),
-            Kind::Integer => quote!(i64),
-            Kind::Number => quote!(::graph_runtime::Number),
-            Kind::String => quote!(String),
-            Kind::List(items) => {
+            TypeKind::Any if ty.secret => return quote!(::graph_runtime::Secret<::graph_runtime::Value>),
+            TypeKind::Any | TypeKind::Never => return quote!(::graph_runtime::Value),
+            TypeKind::Boolean => quote!(bool),
+            TypeKind::Integer => quote!(i64),
+            TypeKind::Number => quote!(::graph_runtime::Number),
+            TypeKind::String => quote!(String),
+            TypeKind::List(items) => {
                 let items = self.rust(items, &format!("{hint} item"));
                 quote!(Vec<#items>)
             }
-            Kind::Map(values) if matches!(values.kind, Kind::Any) && !values.secret => {
+            TypeKind::Map(values) if matches!(values.kind, TypeKind::Any) && !values.secret => {
                 quote!(::graph_runtime::Map<String, ::graph_runtime::Value>)
             }
-            Kind::Map(values) => {
+            TypeKind::Map(values) => {
                 let values = self.rust(values, &format!("{hint} value"));
                 quote!(::graph_runtime::IndexMap<String, #values>)
             }
-            Kind::Enum(_) | Kind::Object(_) => {
+            TypeKind::Enum(_) | TypeKind::Object(_) => {
                 let ident = self.intern(&ty.kind, hint);
                 quote!(#ident)
             }
@@ -102,7 +102,7 @@ impl Types {
     /// type equals it, which then has two names.
     pub(super) fn exit(&mut self, node: &str, ty: &Type) -> TokenStream {
         let hint = format!("{node} output");
-        let (Kind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
+        let (TypeKind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
         self.called(&ty.kind, &hint, &format!("What a run returns that ends at `{node}`."))
     }
 
@@ -110,7 +110,7 @@ impl Types {
     /// type equals it: a program that implements the tool goes on compiling when the other changes.
     pub(super) fn result(&mut self, id: &str, ty: &Type) -> TokenStream {
         let hint = format!("{id} result");
-        if !matches!(ty.kind, Kind::Object(_) | Kind::Enum(_)) {
+        if !matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_)) {
             return self.rust(ty, &hint);
         }
         let rust = self.called(&ty.kind, &hint, &format!("What `{id}` returns."));
@@ -119,10 +119,10 @@ impl Types {
     }
 
     /// Returns a name made of `hint` for an object or enumeration: an alias where that has a name already.
-    fn called(&mut self, kind: &Kind, hint: &str, doc: &str) -> TokenStream {
+    fn called(&mut self, kind: &TypeKind, hint: &str, doc: &str) -> TokenStream {
         let Some((_, other)) = self.known.iter().find(|(known, _)| known == kind) else {
             let ident = match kind {
-                Kind::Object(fields) => {
+                TypeKind::Object(fields) => {
                     let ident = self.claim(hint);
                     self.known.push((kind.clone(), ident.clone()));
                     let tokens = self.structure(&ident, fields, doc);
@@ -140,15 +140,15 @@ impl Types {
     }
 
     /// Returns the name of an object or enumeration, defining it where it is met first.
-    fn intern(&mut self, kind: &Kind, hint: &str) -> Ident {
+    fn intern(&mut self, kind: &TypeKind, hint: &str) -> Ident {
         if let Some((_, ident)) = self.known.iter().find(|(known, _)| known == kind) {
             return ident.clone();
         }
         let ident = self.claim(hint);
         self.known.push((kind.clone(), ident.clone()));
         let tokens = match kind {
-            Kind::Enum(texts) => enumeration(&ident, texts),
-            Kind::Object(fields) => self.structure(&ident, fields, &format!("An object of the graph: {hint}.")),
+            TypeKind::Enum(texts) => enumeration(&ident, texts),
+            TypeKind::Object(fields) => self.structure(&ident, fields, &format!("An object of the graph: {hint}.")),
             _ => TokenStream::new(),
         };
         self.tokens.extend(tokens);
@@ -156,19 +156,19 @@ impl Types {
     }
 
     /// Defines a struct and how it is read and written.
-    fn structure(&mut self, ident: &Ident, fields: &[Field], doc: &str) -> TokenStream {
+    fn structure(&mut self, ident: &Ident, fields: &[TypedField], doc: &str) -> TokenStream {
         let members = self.members(ident, fields);
         let (definition, rules) = (definition(ident, &members, doc), rules(ident, &members));
-        let has_default = |member: &Member<'_>| member.field.ty.nullable || member.field.default.is_some();
+        let has_default = |member: &StructMember<'_>| member.field.ty.nullable || member.field.default.is_some();
         let default = members.iter().all(has_default).then(|| quote!(runtime::default!(#ident);));
         quote!(#definition #rules #default)
     }
 
-    fn members<'f>(&mut self, ident: &Ident, fields: &'f [Field]) -> Vec<Member<'f>> {
+    fn members<'f>(&mut self, ident: &Ident, fields: &'f [TypedField]) -> Vec<StructMember<'f>> {
         let mut scope = Scope::new();
         fields
             .iter()
-            .map(|field| Member {
+            .map(|field| StructMember {
                 ident: identifier(&scope.claim(&snake_text(&field.name))),
                 field,
                 ty: self.rust(&field.ty, &format!("{ident} {}", field.name)),
@@ -177,14 +177,14 @@ impl Types {
     }
 
     /// Returns the names and types of fields without defining a struct, for a tool's parameters.
-    pub(super) fn field_idents(fields: &[Field]) -> Vec<Ident> {
+    pub(super) fn field_idents(fields: &[TypedField]) -> Vec<Ident> {
         let mut scope = Scope::new();
         fields.iter().map(|field| identifier(&scope.claim(&snake_text(&field.name)))).collect()
     }
 }
 
-fn definition(ident: &Ident, members: &[Member<'_>], doc: &str) -> TokenStream {
-    let fields = members.iter().map(|Member { ident, field, ty }| {
+fn definition(ident: &Ident, members: &[StructMember<'_>], doc: &str) -> TokenStream {
+    let fields = members.iter().map(|StructMember { ident, field, ty }| {
         let doc = docs(field.description.as_deref().unwrap_or(&format!("`{}`.", field.name)));
         quote!(#doc pub #ident: #ty)
     });
@@ -199,8 +199,8 @@ fn definition(ident: &Ident, members: &[Member<'_>], doc: &str) -> TokenStream {
 }
 
 /// How a struct is read from JSON and written to it.
-fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
-    let fields = members.iter().enumerate().map(|(index, Member { ident, field, .. })| {
+fn rules(ident: &Ident, members: &[StructMember<'_>]) -> TokenStream {
+    let fields = members.iter().enumerate().map(|(index, StructMember { ident, field, .. })| {
         let (index, name) = (Literal::usize_unsuffixed(index), &field.name);
         match &field.default {
             Some(default) => {
@@ -221,8 +221,8 @@ fn rules(ident: &Ident, members: &[Member<'_>]) -> TokenStream {
 }
 
 /// Whether a field takes any value but null, which its Rust type does not say.
-pub(super) fn is_needed(field: &Field) -> bool {
-    field.ty.kind == Kind::Any && field.is_required()
+pub(super) fn is_needed(field: &TypedField) -> bool {
+    field.ty.kind == TypeKind::Any && field.is_required()
 }
 
 fn enumeration(ident: &Ident, texts: &[String]) -> TokenStream {

@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use graph_definition::diagnostic::{Diagnostic, SourcePlace, code};
+use graph_definition::source::SourceFile;
 use graph_model::name::ItemId;
 
 use super::{Project, TOOLS, TakenNames, display_name};
 use crate::builtin;
-use crate::diagnostic::{Diagnostic, Place, code};
 use crate::expand::{machine_name, module_name};
-use crate::source::Source;
 
 impl Project {
     /// Says which other graphs and contracts the graph in a file cannot stand beside; `inner` are those that run inside it.
@@ -56,7 +56,7 @@ impl Project {
             let shown = display_name(&self.package, other);
             let message = format!("{one} and `{shown}` have the same id, `{id}`");
             let mut diagnostic =
-                Diagnostic::new(code::AMBIGUOUS_ITEM, message, Place::file(&Source::new(other, shown, "")));
+                Diagnostic::new(code::AMBIGUOUS_ITEM, message, SourcePlace::file(&SourceFile::new(other, shown, "")));
             diagnostic.help("rename one of the files, or change the `category` of one");
             diagnostic
         };
@@ -115,7 +115,7 @@ fn of(file: &Path) -> (PathBuf, String) {
 pub(crate) fn clash(file: &Path, name: &str, other: &str, taken: &str) -> Diagnostic {
     let message = format!("`{other}` and `{name}` would both become `{taken}` in Rust");
     let mut diagnostic =
-        Diagnostic::new(code::AMBIGUOUS_ITEM, message, Place::file(&Source::new(file, name.to_owned(), "")));
+        Diagnostic::new(code::AMBIGUOUS_ITEM, message, SourcePlace::file(&SourceFile::new(file, name.to_owned(), "")));
     diagnostic.help("rename one of the files");
     diagnostic
 }

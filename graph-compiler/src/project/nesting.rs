@@ -8,6 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_definition::definition::{self, Definition, NodeDefinition, NodeKind, RouteDefinition, ValueSchema};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity};
+use graph_definition::hash::HashMap;
+use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::program::OnError;
@@ -15,24 +19,20 @@ use graph_model::program::OnError;
 use super::{Examined, Project, display_name};
 use crate::analysis::calls::needs;
 use crate::check::Wanted;
-use crate::definition::{self, Definition, NodeDefinition, NodeKind, Route, Schema};
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::graph::Inner;
-use crate::hash::HashMap;
+use crate::graph::InnerGraph;
 use crate::items::Nested;
 use crate::types::Type;
-use crate::verify::{Origin, verify};
 use crate::{expand, tree};
 
 /// The nodes of a graph, as far as it matters whether a run can end although a graph inside cannot.
 #[derive(Debug)]
 struct Steps {
     start: usize,
-    nodes: Vec<Step>,
+    nodes: Vec<NestingStep>,
 }
 
 #[derive(Debug)]
-struct Step {
+struct NestingStep {
     /// What the node executes each time it is visited.
     calls: Option<ItemId>,
     /// Where its edges lead.
@@ -52,14 +52,14 @@ impl Steps {
         let goes_on = definition.settings.on_error == OnError::Continue;
         let step = |node: &NodeDefinition| {
             let (targets, ends): (Vec<&str>, bool) = match node.next() {
-                Route::End => (Vec::new(), true),
-                Route::To(to) => (vec![to.value.as_str()], false),
-                Route::Each(each) => (vec![each.to.value.as_str()], true),
-                Route::By(by) => {
+                RouteDefinition::End => (Vec::new(), true),
+                RouteDefinition::To(to) => (vec![to.value.as_str()], false),
+                RouteDefinition::Each(each) => (vec![each.to.value.as_str()], true),
+                RouteDefinition::By(by) => {
                     let targets = by.to.iter().filter_map(|(_, to)| Some(to.as_ref()?.value.as_str()));
                     (targets.collect(), by.to.iter().any(|(_, to)| to.is_none()))
                 }
-                Route::First(list) | Route::All(list) => {
+                RouteDefinition::First(list) | RouteDefinition::All(list) => {
                     let targets = list.edges.iter().filter_map(|edge| Some(edge.to.as_ref()?.value.as_str()));
                     let always = list.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
                     (targets.collect(), !always || list.edges.iter().any(|edge| edge.to.is_none()))
@@ -75,7 +75,7 @@ impl Steps {
                 Some(to) => index(to.value.as_str()).map(|to| vec![to]),
                 None => goes_on.then(|| next.clone()),
             };
-            Step { calls, next, ends, failed }
+            NestingStep { calls, next, ends, failed }
         };
         Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
     }
@@ -88,7 +88,7 @@ impl Steps {
             if std::mem::replace(&mut seen[node], true) {
                 continue;
             }
-            let Step { calls, next, ends, failed } = &self.nodes[node];
+            let NestingStep { calls, next, ends, failed } = &self.nodes[node];
             let returns = calls.as_ref().is_none_or(can_end);
             // Where failures lead on along the edges, they may end the run there too.
             if *ends && (returns || failed.as_ref() == Some(next)) {
@@ -123,7 +123,7 @@ struct Head {
     /// The capability patterns that its own calls need.
     needs: Vec<String>,
     /// What its inputs are, as the file says it.
-    schema: Option<Schema>,
+    schema: Option<ValueSchema>,
     /// The environment variables that it needs itself.
     env: Vec<String>,
     /// Its nodes, as far as it matters which graphs run inside; `None` where it has mistakes.
@@ -212,8 +212,8 @@ impl Project {
         // What an unverified file says of itself decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
         let origin = match verify(&source, &self.ring) {
-            Ok(verified) => Origin::Verified(verified),
-            Err(_) if self.is_for_review => Origin::Draft(source),
+            Ok(verified) => DefinitionOrigin::Verified(verified),
+            Err(_) if self.is_for_review => DefinitionOrigin::Draft(source),
             Err(_) => return unverified,
         };
         let Some(definition) = definition::parse(origin, &yaml, &mut ignored) else { return unverified };
@@ -290,9 +290,9 @@ impl Project {
     }
 
     /// Says what a graph that runs inside the one in `outer` means for how that is expanded.
-    pub(super) fn inner(&self, path: &Path, outer: &Path) -> Inner {
+    pub(super) fn inner(&self, path: &Path, outer: &Path) -> InnerGraph {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        Inner {
+        InnerGraph {
             id: self.head(path).id.clone().unwrap_or_default(),
             file: display_name(&self.package, path),
             module: expand::module_name(stem),

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use graph_definition::definition;
+use graph_definition::diagnostic::Diagnostics;
+use graph_definition::source::SourceFile;
+use graph_definition::tree;
+use graph_definition::verify::verify;
 use graph_model::name::ItemId;
 
 use super::{Project, TOOLS, display_name, id_of_contract};
 use crate::builtin;
-use crate::definition;
-use crate::diagnostic::Diagnostics;
-use crate::source::Source;
-use crate::tree;
 use crate::types::Type;
-use crate::verify::verify;
 
 /// A tool or graph that an action may execute.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Project {
 
     fn graph_offered(&self, file: &Path) -> Option<Offered> {
         let mut ignored = Diagnostics::new();
-        let source = Source::read(file, &display_name(&self.package, file)).ok()?;
+        let source = SourceFile::read(file, &display_name(&self.package, file)).ok()?;
         let yaml = tree::parse(&source, &mut ignored)?;
         let id = ItemId::new(definition::id_of(&source, &yaml)?).ok()?;
         let definition =

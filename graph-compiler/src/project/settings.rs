@@ -5,11 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code};
+use graph_definition::source::SourceFile;
+
 use super::{Project, display_name};
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, code};
 use crate::files::is_there;
 use crate::levels::{Levels, LintSettings, SETTINGS};
-use crate::source::Source;
 
 /// The settings of a tree, each file read once.
 #[derive(Debug, Default)]
@@ -67,7 +68,8 @@ impl Project {
     fn misnamed_settings(&self, path: &Path) -> Box<Diagnostic> {
         let name = display_name(&self.package, path);
         let message = format!("`{name}` is no settings file: those are called `{SETTINGS}`");
-        let mut problem = Diagnostic::new(code::BAD_SETTINGS, message, Place::file(&Source::new(path, name, "")));
+        let mut problem =
+            Diagnostic::new(code::BAD_SETTINGS, message, SourcePlace::file(&SourceFile::new(path, name, "")));
         problem
             .note("some file systems tell such names apart and some do not")
             .help(format!("rename it to `{SETTINGS}`"));
@@ -133,10 +135,10 @@ mod tests {
     use std::fs;
     use std::time::SystemTime;
 
+    use graph_definition::diagnostic::Severity;
     use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
-    use crate::diagnostic::Severity;
     use crate::project::Compilation;
 
     fn signed(text: &str) -> String {

@@ -4,7 +4,7 @@
 //! default stands where nothing was given, a field that nobody declared is gone, `3.0` is `3` where an integer is wanted) is
 //! done here too, with the same errors.
 
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::number::Number;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within_levels};
 
@@ -14,7 +14,7 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within
 ///
 /// If it is none; the error is that of [`FromValue`] for the Rust type.
 pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
-    let value = if ty.kind == Kind::Any && !ty.nullable { needed(value)? } else { value };
+    let value = if ty.kind == TypeKind::Any && !ty.nullable { needed(value)? } else { value };
     let conformed = conform_shown(ty, value);
     if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
 }
@@ -22,27 +22,27 @@ pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
 /// As [`conform`], with errors that say what was found.
 fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     match &ty.kind {
-        Kind::Any | Kind::Never => within_levels(value),
+        TypeKind::Any | TypeKind::Never => within_levels(value),
         _ if ty.nullable && value.is_null() => Ok(Value::Null),
-        Kind::Boolean => bool::from_value(value).map(Value::from),
-        Kind::Integer => i64::from_value(value).map(Value::from),
-        Kind::Number => Number::from_value(value).map(|number| number.view().to_value()),
-        Kind::String => String::from_value(value).map(Value::from),
-        Kind::Enum(texts) => match value.as_str() {
+        TypeKind::Boolean => bool::from_value(value).map(Value::from),
+        TypeKind::Integer => i64::from_value(value).map(Value::from),
+        TypeKind::Number => Number::from_value(value).map(|number| number.view().to_value()),
+        TypeKind::String => String::from_value(value).map(Value::from),
+        TypeKind::Enum(texts) => match value.as_str() {
             Some(text) if texts.iter().any(|one| one == text) => Ok(value),
             _ => {
                 let texts: Vec<String> = texts.iter().map(|text| format!(" `{text}`")).collect();
                 Err(Mismatch::new(format!("one of{}", texts.join("")), value.view()))
             }
         },
-        Kind::List(items) => {
+        TypeKind::List(items) => {
             let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
             let element = |(index, value)| conform(items, value).map_err(|error| error.inside(format!("{index}")));
             list.into_iter().enumerate().map(element).collect()
         }
-        Kind::Map(values) => {
+        TypeKind::Map(values) => {
             let Value::Object(map) = value else { return Err(Mismatch::new("an object", value.view())) };
-            if let Kind::Any = values.kind {
+            if let TypeKind::Any = values.kind {
                 return within_levels(Value::Object(map));
             }
             let mut conformed = Map::new();
@@ -54,12 +54,12 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
             }
             Ok(Value::Object(conformed))
         }
-        Kind::Object(fields) => object(fields, value),
+        TypeKind::Object(fields) => object(fields, value),
     }
 }
 
 /// Returns `value` as an object with `fields`; fields that are null are left out, as a struct's are.
-pub(super) fn object(fields: &[Field], value: Value) -> Result<Value, Mismatch> {
+pub(super) fn object(fields: &[TypedField], value: Value) -> Result<Value, Mismatch> {
     let mut map = match value {
         Value::Object(map) => map,
         Value::Null => Map::new(),
@@ -108,15 +108,19 @@ mod tests {
         6 some: "some",
     } needs [6]);
 
-    fn fields() -> Vec<Field> {
-        let field =
-            |name: &str, ty: Type, default: Option<Value>| Field { name: name.into(), ty, default, description: None };
+    fn fields() -> Vec<TypedField> {
+        let field = |name: &str, ty: Type, default: Option<Value>| TypedField {
+            name: name.into(),
+            ty,
+            default,
+            description: None,
+        };
         vec![
-            field("text", Type::of(Kind::String), Some(json!("default"))),
-            field("count", Type::of(Kind::Integer), None),
-            field("ratio", Type::of(Kind::Number), None),
-            field("maybe", Type::of(Kind::Boolean).or_null(), None),
-            field("list", Type::of(Kind::List(Box::new(Type::of(Kind::Number)))), Some(json!([]))),
+            field("text", Type::of(TypeKind::String), Some(json!("default"))),
+            field("count", Type::of(TypeKind::Integer), None),
+            field("ratio", Type::of(TypeKind::Number), None),
+            field("maybe", Type::of(TypeKind::Boolean).or_null(), None),
+            field("list", Type::of(TypeKind::List(Box::new(Type::of(TypeKind::Number)))), Some(json!([]))),
             field("any", Type::any(), None),
             field("some", Type { nullable: false, ..Type::any() }, None),
         ]

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_compiler::diagnostic::Diagnostic;
-use graph_compiler::graph::{Outline, Tool};
+use graph_compiler::graph::{Outline, TypedTool};
 use graph_compiler::project::{Project, Resolved};
-use graph_compiler::types::{Field, Type};
+use graph_compiler::types::{Type, TypedField};
 use graph_model::name::ItemId;
 use graph_model::program::Performer;
 use graph_model::signature::KeyRing;
@@ -177,7 +177,7 @@ impl Library {
         let texts = Texts::of(&ir);
         let code = CompiledGraph::new(ir).expect("the compiler makes only graphs that can be loaded");
         let outline = graph.outline().clone();
-        let nested = |tool: &Tool| {
+        let nested = |tool: &TypedTool| {
             let id = (tool.by == Performer::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;
             self.shared.project.graph_called(&id)
         };
@@ -408,7 +408,7 @@ enum Routed {
     /// To a tool without a contract, with these parameters.
     Free(Map<String, Value>),
     /// To a tool with a contract, with these parameters.
-    Typed(Box<Tool>, Map<String, Value>),
+    Typed(Box<TypedTool>, Map<String, Value>),
     /// Nowhere.
     Refused(String),
     /// Nowhere, for the parameters do not fit.
@@ -443,7 +443,7 @@ fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
 fn dispatch<'a>(
     library: &'a Library,
     outcome: &'a mut Value,
-    row: &'a Tool,
+    row: &'a TypedTool,
     given: Map<String, Value>,
     call: &'a Call,
 ) -> Result<Calling<'a>, Mismatch> {
@@ -467,7 +467,7 @@ fn dispatch<'a>(
 }
 
 /// Takes the arguments of a tool.
-fn params_of(row: &Tool, arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
+fn params_of(row: &TypedTool, arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
     match &row.params {
         Some(fields) => taken(fields, arguments),
         None => Map::from_value(arguments.take::<Value>("")),
@@ -475,7 +475,7 @@ fn params_of(row: &Tool, arguments: &mut Arguments) -> Result<Map<String, Value>
 }
 
 /// Takes the arguments of a tool whose contract names them.
-fn taken(fields: &[Field], arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
+fn taken(fields: &[TypedField], arguments: &mut Arguments) -> Result<Map<String, Value>, Mismatch> {
     let mut params = Map::new();
     for field in fields {
         let value = conform(&field.ty, arguments.take("")).map_err(|error| error.inside(field.name.clone()))?;

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_model::value::{Map, Value};
 
 use graph_engine::{ActionError, Call};
@@ -18,10 +18,10 @@ pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>
 /// Performs the tools that graphs call.
 pub trait Tools: Send + Sync + 'static {
     /// Performs the tool that [`Call::tool`] names; `row` is what its contract says of it.
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a>;
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a>;
 
     /// Whether there is something that performs a tool, which is asked before a run begins. `row` is what its contract says of it.
-    fn performs(&self, row: &Tool) -> bool {
+    fn performs(&self, row: &TypedTool) -> bool {
         let _ = row;
         true
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Toolbox {
 }
 
 impl Tools for Toolbox {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         if let Some(tool) = self.tools.get(call.tool()) {
             return tool(call, params);
         }
@@ -79,7 +79,7 @@ impl Tools for Toolbox {
         Box::pin(async move { Err(ActionError::permanent(message)) })
     }
 
-    fn performs(&self, row: &Tool) -> bool {
+    fn performs(&self, row: &TypedTool) -> bool {
         self.tools.contains_key(&row.id) || row.subprocess.is_some() || row.builtin
     }
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use graph_compiler::graph::Tool;
+use graph_compiler::graph::TypedTool;
 use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::observer::{Event, Observer};
@@ -56,7 +56,7 @@ impl Stage {
 }
 
 impl Tools for Stage {
-    fn perform<'a>(&'a self, call: &'a Call, _row: &'a Tool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
         let mut seen = self.seen();
         seen.calls += 1;
         let params = Value::Object(params);

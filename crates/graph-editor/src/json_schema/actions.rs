@@ -1,20 +1,20 @@
 //! What nodes and hooks call.
 
 use graph_compiler::project::OfferedKind;
-use graph_compiler::types::{Field, Kind};
+use graph_compiler::types::{TypeKind, TypedField};
 use graph_compiler::vocabulary;
 use graph_model::program::{ItemType, Verb};
 use graph_model::value::Value;
 use serde_json::json;
 
-use super::Format;
+use super::SchemaBasis;
 use super::hooks::control;
 use super::parameters;
 use super::patterns;
 use super::patterns::PathScope;
 use super::pieces::{described, documented, executes, nullable, only, reference, text, with_default};
 
-impl Format {
+impl SchemaBasis {
     pub(super) fn item_id(&self) -> Value {
         let offered = self.offered.iter().map(|item| match &item.description {
             Some(description) => described(json!({ "const": item.id.as_str() }), description),
@@ -30,12 +30,12 @@ impl Format {
     /// What tools take, by their ids.
     pub(super) fn tools(&self) -> Value {
         let with_fields = self.offered.iter().filter_map(|item| match &item.params.kind {
-            Kind::Object(fields) => Some((&item.id, fields)),
+            TypeKind::Object(fields) => Some((&item.id, fields)),
             _ => None,
         });
         let rules: Vec<Value> = with_fields
             .map(|(id, fields)| {
-                let is_required = fields.iter().any(Field::is_required);
+                let is_required = fields.iter().any(TypedField::is_required);
                 let params = parameters::object(fields);
                 let mut then =
                     json!({ "properties": { "params": if is_required { params } else { nullable(params) } } });

@@ -5,11 +5,11 @@ use graph_model::operator::Operator;
 use graph_model::value::Value;
 use serde_json::json;
 
-use super::Format;
+use super::SchemaBasis;
 use super::patterns::PathScope;
 use super::pieces::{anything, documented, listed, merged, nullable, offering, only, reference, text, with_default};
 
-impl Format {
+impl SchemaBasis {
     pub(super) fn condition(&self, names: PathScope) -> Value {
         let inner = || reference(&names.definition("condition"));
         let list = || json!({ "type": "array", "items": inner() });

@@ -19,7 +19,7 @@ mod schemas;
 
 use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::project::{Offered, Project};
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_compiler::{tree, vocabulary};
 use graph_model::capability::Capability;
 use graph_model::program::{Event, ItemType, Settings, Verb};
@@ -49,34 +49,34 @@ use pieces::{
 pub fn of_tree(project: &Project) -> Value {
     let mut known = KnownNames::default();
     for file in graph_compiler::graph_files(project.root()).unwrap_or_default() {
-        let Ok(source) = Source::read(&file, &file.to_string_lossy()) else { continue };
+        let Ok(source) = SourceFile::read(&file, &file.to_string_lossy()) else { continue };
         if let Some(yaml) = tree::parse(&source, &mut Diagnostics::new()) {
             known.add(&yaml.root);
         }
     }
-    Format { known, offered: project.offered(), of_one: false }.schema()
+    SchemaBasis { known, offered: project.offered(), of_one: false }.schema()
 }
 
 /// Returns the schema of one graph: as [`of_tree`], but its nodes lead to each other only, and only its own names are offered.
 ///
 /// What cannot be read of it has no names. The schema is of the file as it is: a new node is known to it when it is made anew.
-pub fn of_graph(project: &Project, source: &std::sync::Arc<Source>) -> Value {
+pub fn of_graph(project: &Project, source: &std::sync::Arc<SourceFile>) -> Value {
     let mut known = KnownNames::default();
     if let Some(yaml) = tree::parse(source, &mut Diagnostics::new()) {
         known.add(&yaml.root);
     }
-    Format { known, offered: project.offered(), of_one: true }.schema()
+    SchemaBasis { known, offered: project.offered(), of_one: true }.schema()
 }
 
 /// What a schema is made from.
-struct Format {
+struct SchemaBasis {
     known: KnownNames,
     offered: Vec<Offered>,
     /// Whether it is the schema of a single graph, whose nodes lead to each other only.
     of_one: bool,
 }
 
-impl Format {
+impl SchemaBasis {
     fn schema(&self) -> Value {
         let mut definitions = Map::new();
         let mut define = |name: String, schema: Value| definitions.insert(name, schema);
@@ -254,8 +254,8 @@ mod tests {
     use super::*;
     use crate::texts;
 
-    fn format() -> Format {
-        Format { known: KnownNames::default(), offered: Vec::new(), of_one: false }
+    fn format() -> SchemaBasis {
+        SchemaBasis { known: KnownNames::default(), offered: Vec::new(), of_one: false }
     }
 
     #[test]
@@ -319,9 +319,9 @@ mod tests {
     #[test]
     fn a_graph_leads_to_its_own_nodes_and_a_tree_offers_those_of_all() {
         let known = || KnownNames { nodes: vec!["a".into(), "b".into()], ..KnownNames::default() };
-        let of_one = Format { known: known(), offered: Vec::new(), of_one: true };
+        let of_one = SchemaBasis { known: known(), offered: Vec::new(), of_one: true };
         assert_eq!(of_one.target(), json!({ "type": "string", "enum": ["a", "b"] }));
-        let of_all = Format { known: known(), ..format() };
+        let of_all = SchemaBasis { known: known(), ..format() };
         assert_eq!(of_all.target()["anyOf"][0], json!({ "enum": ["a", "b"] }));
         assert_eq!(of_all.target()["anyOf"][1]["type"], "string");
     }

@@ -1,6 +1,6 @@
 //! What can be offered where a name is written: the names that the graphs of a tree have.
 
-use graph_compiler::tree::{Node, Tree};
+use graph_compiler::tree::{TreeNode, YamlTree};
 use graph_model::path::Path;
 
 use crate::fields::{field, fields};
@@ -16,10 +16,10 @@ pub(crate) struct KnownNames {
 
 impl KnownNames {
     /// Adds the names in a graph's file, whatever is wrong with it.
-    pub(crate) fn add(&mut self, root: &Tree) {
+    pub(crate) fn add(&mut self, root: &YamlTree) {
         let config = field(root, "config");
         add_keys(&mut self.inputs, field(root, "config_schema").and_then(|schema| field(schema, "properties")));
-        if let Some(Tree { node: Node::List(list), .. }) = field(root, "permissions") {
+        if let Some(YamlTree { node: TreeNode::List(list), .. }) = field(root, "permissions") {
             list.iter().for_each(|item| add_text(&mut self.permissions, item));
         }
         let Some(config) = config else { return };
@@ -45,14 +45,14 @@ impl KnownNames {
     }
 }
 
-fn add_keys(names: &mut Vec<String>, tree: Option<&Tree>) {
+fn add_keys(names: &mut Vec<String>, tree: Option<&YamlTree>) {
     for (key, _) in tree.map_or(&[][..], fields) {
         add(names, &key.name);
     }
 }
 
-fn add_text(names: &mut Vec<String>, tree: &Tree) {
-    if let Node::String(text) = &tree.node {
+fn add_text(names: &mut Vec<String>, tree: &YamlTree) {
+    if let TreeNode::String(text) = &tree.node {
         add(names, text);
     }
 }

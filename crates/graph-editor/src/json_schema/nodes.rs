@@ -6,7 +6,7 @@ use graph_model::program::Retry;
 use graph_model::value::Value;
 use serde_json::json;
 
-use super::Format;
+use super::SchemaBasis;
 use super::patterns;
 use super::patterns::PathScope;
 use super::pieces::{
@@ -14,7 +14,7 @@ use super::pieces::{
 };
 use crate::texts;
 
-impl Format {
+impl SchemaBasis {
     pub(super) fn edge(&self) -> Value {
         only(&vocabulary::EDGE, |field| {
             let schema = match field {

@@ -1,6 +1,6 @@
 //! What a tool takes, as a schema of what is written in `params`: values, or templates that yield them.
 
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::value::Value;
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::patterns::WHOLE;
 use super::pieces::{described, nullable};
 
 /// Returns the schema of the object that holds these parameters, or that has these fields.
-pub(super) fn object(fields: &[Field]) -> Value {
+pub(super) fn object(fields: &[TypedField]) -> Value {
     let properties: serde_json::Map<String, Value> =
         fields.iter().map(|field| (field.name.clone(), parameter(field))).collect();
     let required: Vec<&str> =
@@ -20,7 +20,7 @@ pub(super) fn object(fields: &[Field]) -> Value {
     schema
 }
 
-fn parameter(field: &Field) -> Value {
+fn parameter(field: &TypedField) -> Value {
     let mut schema = of(&field.ty);
     // Null is left out, so that the default applies (R74).
     if field.default.is_some() {
@@ -47,16 +47,16 @@ fn of(ty: &Type) -> Value {
         schema
     };
     let schema = match &ty.kind {
-        Kind::Any => return json!({}),
-        Kind::Never => json!({ "type": "string", "pattern": WHOLE }),
-        Kind::Boolean => template(json!({}), "boolean"),
-        Kind::Integer => template(json!({}), "integer"),
-        Kind::Number => template(json!({}), "number"),
-        Kind::String => json!({ "type": "string" }),
-        Kind::Enum(texts) => json!({ "anyOf": [{ "enum": texts }, { "type": "string", "pattern": WHOLE }] }),
-        Kind::List(items) => template(json!({ "items": of(items) }), "array"),
-        Kind::Map(values) => template(json!({ "additionalProperties": of(values) }), "object"),
-        Kind::Object(fields) => template(object(fields), "object"),
+        TypeKind::Any => return json!({}),
+        TypeKind::Never => json!({ "type": "string", "pattern": WHOLE }),
+        TypeKind::Boolean => template(json!({}), "boolean"),
+        TypeKind::Integer => template(json!({}), "integer"),
+        TypeKind::Number => template(json!({}), "number"),
+        TypeKind::String => json!({ "type": "string" }),
+        TypeKind::Enum(texts) => json!({ "anyOf": [{ "enum": texts }, { "type": "string", "pattern": WHOLE }] }),
+        TypeKind::List(items) => template(json!({ "items": of(items) }), "array"),
+        TypeKind::Map(values) => template(json!({ "additionalProperties": of(values) }), "object"),
+        TypeKind::Object(fields) => template(object(fields), "object"),
     };
     if ty.nullable { nullable(schema) } else { schema }
 }

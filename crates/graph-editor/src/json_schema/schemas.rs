@@ -1,7 +1,7 @@
 //! The part of JSON Schema in which inputs are described.
 
 use graph_compiler::definition::Sink;
-use graph_compiler::vocabulary::{About, Argument, FORMATS, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK};
+use graph_compiler::vocabulary::{About, FORMATS, KeywordArgument, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
@@ -137,14 +137,14 @@ fn beside_rule(about: About) -> Option<Value> {
     }
 }
 
-fn of_argument(argument: Argument) -> Value {
+fn of_argument(argument: KeywordArgument) -> Value {
     match argument {
-        Argument::Number => json!({ "type": "number" }),
-        Argument::Positive => json!({ "type": "number", "exclusiveMinimum": 0 }),
-        Argument::Count => json!({ "type": "integer", "minimum": 0 }),
-        Argument::Flag => json!({ "type": "boolean" }),
-        Argument::Pattern => json!({ "type": "string" }),
-        Argument::Format => json!({ "enum": FORMATS }),
-        Argument::Value => anything(),
+        KeywordArgument::Number => json!({ "type": "number" }),
+        KeywordArgument::Positive => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        KeywordArgument::Count => json!({ "type": "integer", "minimum": 0 }),
+        KeywordArgument::Flag => json!({ "type": "boolean" }),
+        KeywordArgument::Pattern => json!({ "type": "string" }),
+        KeywordArgument::Format => json!({ "enum": FORMATS }),
+        KeywordArgument::Value => anything(),
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_compiler::diagnostic::{Diagnostic, Identity, Place, Severity, code};
+use graph_compiler::diagnostic::{Diagnostic, DiagnosticIdentity, Severity, SourcePlace, code};
 use graph_compiler::graph::Budget;
 use graph_compiler::project::{Project, display_name};
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 use graph_compiler::{MANIFEST, find_graphs};
 
 use crate::outcome::Error;
@@ -37,7 +37,7 @@ pub(super) struct Findings {
     /// What a run of each graph can come to, as far as its mistakes let that be told.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
     /// Where in `found` each diagnostic is, until all are found.
-    known: HashMap<Identity, usize>,
+    known: HashMap<DiagnosticIdentity, usize>,
 }
 
 /// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
@@ -96,7 +96,7 @@ impl Trees {
     }
 
     /// Checks all graphs, as if files held other texts.
-    pub(super) fn check_with(&self, texts: &[Arc<Source>]) -> Findings {
+    pub(super) fn check_with(&self, texts: &[Arc<SourceFile>]) -> Findings {
         let mut findings = Findings::default();
         for tree in &self.trees {
             let mut project = Project::open(&self.working, &tree.root).for_review();
@@ -150,7 +150,7 @@ impl Findings {
             let next = files.len();
             files.entry(finding.diagnostic.place.source.name.clone()).or_insert(next);
         }
-        let start = |place: &Place| place.span.as_ref().map_or(0, |span| span.start);
+        let start = |place: &SourcePlace| place.span.as_ref().map_or(0, |span| span.start);
         self.found.sort_by_key(|finding| {
             let place = &finding.diagnostic.place;
             // The number of those that are not shown stands behind those that are.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_compiler::diagnostic::{Diagnostic, Fix, Place};
+use graph_compiler::diagnostic::{Diagnostic, Fix, SourcePlace};
 use graph_compiler::fix::apply;
-use graph_compiler::source::Source;
+use graph_compiler::source::SourceFile;
 
 use super::findings::{CheckFinding, Findings, Trees};
 use crate::command::{read, replace};
@@ -26,7 +26,7 @@ pub(super) struct Fixed {
 /// A file that was changed.
 struct Changed {
     /// The text before.
-    source: Arc<Source>,
+    source: Arc<SourceFile>,
     fixes: Vec<Fix>,
 }
 
@@ -36,8 +36,8 @@ impl Fixed {
     }
 
     /// Returns the changes, each with a place in the text before.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (Place, &Fix)> {
-        let of = |changed: &Changed, fix: &Fix| Place::new(&changed.source, fix.span.clone());
+    pub(super) fn changes(&self) -> impl Iterator<Item = (SourcePlace, &Fix)> {
+        let of = |changed: &Changed, fix: &Fix| SourcePlace::new(&changed.source, fix.span.clone());
         self.files.iter().flat_map(move |changed| changed.fixes.iter().map(move |fix| (of(changed, fix), fix)))
     }
 
@@ -63,7 +63,7 @@ impl Fixed {
 /// If a file cannot be written. Each file is replaced as a whole, so those before it are changed and it is not.
 pub(super) fn fix(trees: &Trees, findings: &Findings, given: &[PathBuf]) -> Result<Fixed, Error> {
     let given: Vec<PathBuf> = given.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let mut candidates: Vec<(Arc<Source>, Vec<&Fix>)> = Vec::new();
+    let mut candidates: Vec<(Arc<SourceFile>, Vec<&Fix>)> = Vec::new();
     for diagnostic in findings.found.iter().map(|finding| &finding.diagnostic) {
         let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.is_certain) else { continue };
         let source = &diagnostic.place.source;
@@ -101,10 +101,10 @@ fn is_given(file: &Path, given: &[PathBuf]) -> bool {
 fn kept<'f>(
     trees: &Trees,
     findings: &Findings,
-    candidates: Vec<(Arc<Source>, Vec<&'f Fix>)>,
-) -> Vec<(Arc<Source>, Vec<&'f Fix>)> {
+    candidates: Vec<(Arc<SourceFile>, Vec<&'f Fix>)>,
+) -> Vec<(Arc<SourceFile>, Vec<&'f Fix>)> {
     if candidates.is_empty() || !says_nothing_new(trees, findings, &candidates) {
-        let mut kept: Vec<(Arc<Source>, Vec<&Fix>)> = Vec::new();
+        let mut kept: Vec<(Arc<SourceFile>, Vec<&Fix>)> = Vec::new();
         for (source, fixes) in candidates {
             kept.push((source, Vec::new()));
             for fix in fixes {
@@ -120,10 +120,10 @@ fn kept<'f>(
     candidates
 }
 
-fn says_nothing_new(trees: &Trees, before: &Findings, changes: &[(Arc<Source>, Vec<&Fix>)]) -> bool {
-    let texts: Vec<Arc<Source>> = changes
+fn says_nothing_new(trees: &Trees, before: &Findings, changes: &[(Arc<SourceFile>, Vec<&Fix>)]) -> bool {
+    let texts: Vec<Arc<SourceFile>> = changes
         .iter()
-        .map(|(source, fixes)| Source::new(&source.path, source.name.as_str(), &apply(&source.text, fixes).0))
+        .map(|(source, fixes)| SourceFile::new(&source.path, source.name.as_str(), &apply(&source.text, fixes).0))
         .collect();
     let after = trees.check_with(&texts);
     let broken = broken(before);
@@ -153,7 +153,7 @@ fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'sta
 }
 
 /// Writes the changed text, if the file still holds the one that was checked; its line ends stay as they are.
-fn write(source: &Source, text: &str) -> Result<bool, Error> {
+fn write(source: &SourceFile, text: &str) -> Result<bool, Error> {
     let path = source.path.canonicalize().map_err(|error| Error::file("read", &source.path, &error))?;
     let found = read(&path)?;
     if graph_model::signature::normalise(&found) != source.text {

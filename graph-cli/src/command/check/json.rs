@@ -1,7 +1,7 @@
 //! Findings as one JSON document, whose form `docs/cli.md` describes.
 
 use graph_compiler::code::Level;
-use graph_compiler::diagnostic::{Fix, Place};
+use graph_compiler::diagnostic::{Fix, SourcePlace};
 use graph_compiler::source::Span;
 use serde_json::{Value, json};
 
@@ -59,16 +59,16 @@ fn diagnostic(finding: &CheckFinding) -> Value {
     })
 }
 
-fn fix(place: &Place, fix: &Fix) -> Value {
+fn fix(place: &SourcePlace, fix: &Fix) -> Value {
     json!({ "span": span(place, &fix.span), "text": fix.text, "certain": fix.is_certain })
 }
 
 /// The span of a place; null for a file as a whole.
-fn whole(place: &Place) -> Value {
+fn whole(place: &SourcePlace) -> Value {
     place.span.as_ref().map_or(Value::Null, |bytes| span(place, bytes))
 }
 
-fn span(place: &Place, bytes: &Span) -> Value {
+fn span(place: &SourcePlace, bytes: &Span) -> Value {
     let position = |at| {
         let (line, column) = place.source.position(at);
         json!({ "line": line, "column": column })

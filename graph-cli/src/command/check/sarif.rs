@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use graph_compiler::code::{Code, Level};
-use graph_compiler::diagnostic::{Diagnostic, Place};
+use graph_compiler::diagnostic::{Diagnostic, SourcePlace};
 use graph_compiler::source::Span;
 use graph_model::digest::Digest;
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ fn result(it: &Diagnostic) -> Map<String, Value> {
     result
 }
 
-fn physical(place: &Place) -> Value {
+fn physical(place: &SourcePlace) -> Value {
     let mut physical = json!({ "artifactLocation": { "uri": uri(place) } });
     if let Some(span) = &place.span {
         physical["region"] = region(place, span);
@@ -106,13 +106,13 @@ fn physical(place: &Place) -> Value {
     physical
 }
 
-fn region(place: &Place, span: &Span) -> Value {
+fn region(place: &SourcePlace, span: &Span) -> Value {
     let (start, end) = (place.source.position(span.start), place.source.position(span.end));
     json!({ "startLine": start.0, "startColumn": start.1, "endLine": end.0, "endColumn": end.1 })
 }
 
 /// Writes a file's name as the reference that it is in a URI: relative to where the command was run.
-fn uri(place: &Place) -> String {
+fn uri(place: &SourcePlace) -> String {
     let mut uri = String::new();
     for byte in place.source.name.bytes() {
         match byte {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use graph_compiler::diagnostic::nearest;
 use graph_compiler::graph::Outline;
-use graph_compiler::types::{Field, Kind, Type};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
 
@@ -271,7 +271,7 @@ pub(super) fn collect(
 /// # Errors
 ///
 /// If the graph has an input of such a name, for then nobody can tell what is meant; or no run is named.
-fn resumed(inputs: &mut Inputs, fields: Option<&[Field]>) -> Result<Option<RunId>, String> {
+fn resumed(inputs: &mut Inputs, fields: Option<&[TypedField]>) -> Result<Option<RunId>, String> {
     let is_wished = inputs.get(RESUME) == Some(&Value::Bool(true)) && inputs.contains_key(GRAPH_RUN_ID);
     let names: &[&str] = match (inputs.contains_key(RESUME_RUN_ID), is_wished) {
         (true, _) => &[RESUME_RUN_ID],
@@ -296,7 +296,7 @@ fn resumed(inputs: &mut Inputs, fields: Option<&[Field]>) -> Result<Option<RunId
 }
 
 /// Finds the input with that name; none where the graph does not say what it takes.
-fn find<'f>(fields: Option<&'f [Field]>, name: &str) -> Result<Option<&'f Field>, String> {
+fn find<'f>(fields: Option<&'f [TypedField]>, name: &str) -> Result<Option<&'f TypedField>, String> {
     let Some(fields) = fields else { return Ok(None) };
     if let Some(field) = fields.iter().find(|field| field.name == name) {
         return Ok(Some(field));
@@ -313,18 +313,18 @@ fn find<'f>(fields: Option<&'f [Field]>, name: &str) -> Result<Option<&'f Field>
 /// Reads a text as a value of the type that the graph wants.
 fn typed(ty: &Type, text: &str) -> Result<Value, String> {
     let json = || read_json(text).map_err(|error| error.to_string());
-    let is_text = matches!(ty.kind, Kind::String | Kind::Enum(_) | Kind::Any | Kind::Never);
+    let is_text = matches!(ty.kind, TypeKind::String | TypeKind::Enum(_) | TypeKind::Any | TypeKind::Never);
     if ty.nullable && !is_text && text == "null" {
         return Ok(Value::Null);
     }
     match &ty.kind {
-        Kind::String => Ok(text.into()),
-        Kind::Enum(texts) if texts.iter().any(|one| one == text) => Ok(text.into()),
-        Kind::Enum(texts) => Err(format!("must be one of `{}`, and is `{text}`", texts.join("`, `"))),
-        Kind::Boolean => {
+        TypeKind::String => Ok(text.into()),
+        TypeKind::Enum(texts) if texts.iter().any(|one| one == text) => Ok(text.into()),
+        TypeKind::Enum(texts) => Err(format!("must be one of `{}`, and is `{text}`", texts.join("`, `"))),
+        TypeKind::Boolean => {
             text.parse::<bool>().map(Value::from).map_err(|_| format!("must be `true` or `false`, and is `{text}`"))
         }
-        Kind::Integer => {
+        TypeKind::Integer => {
             let digits = text.strip_prefix('-').unwrap_or(text);
             let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             let bounds = match (is_whole, text.parse::<i64>()) {
@@ -337,26 +337,26 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
             let number = text.parse::<i64>().ok().filter(|_| is_json).map(Value::from);
             number.ok_or_else(|| format!("must be a whole number{bounds}, and is `{text}`"))
         }
-        Kind::Number => match read_json(text) {
+        TypeKind::Number => match read_json(text) {
             Ok(number @ Value::Number(_)) => Ok(number),
             Err(error @ JsonError::TooLarge { .. }) => Err(format!("cannot be read: {error}")),
             _ => Err(format!("must be a number, and is `{text}`")),
         },
-        Kind::List(_) => match json() {
+        TypeKind::List(_) => match json() {
             Ok(list @ Value::Array(_)) => Ok(list),
             Ok(_) => Err(format!("must be a list in JSON, and is `{text}`")),
             Err(error) => Err(format!("must be a list in JSON: {error}")),
         },
-        Kind::Map(_) | Kind::Object(_) => match json() {
+        TypeKind::Map(_) | TypeKind::Object(_) => match json() {
             Ok(map @ Value::Object(_)) => Ok(map),
             Ok(_) => Err(format!("must be an object in JSON, and is `{text}`")),
             Err(error) => Err(format!("must be an object in JSON: {error}")),
         },
         // A text that only looks like a number or a word of JSON may be meant as it stands: a postal code, a version.
-        Kind::Any | Kind::Never if text.starts_with(['{', '[', '"']) => {
+        TypeKind::Any | TypeKind::Never if text.starts_with(['{', '[', '"']) => {
             json().map_err(|error| format!("begins as JSON and is none: {error}"))
         }
-        Kind::Any | Kind::Never => Ok(text.into()),
+        TypeKind::Any | TypeKind::Never => Ok(text.into()),
     }
 }
 
@@ -368,18 +368,18 @@ mod tests {
     #[test]
     fn an_input_is_read_as_its_type() {
         let of = |kind| Type::of(kind);
-        let list = || of(Kind::List(Box::new(Type::any())));
+        let list = || of(TypeKind::List(Box::new(Type::any())));
         for (ty, text, expected) in [
-            (of(Kind::String), "12", json!("12")),
-            (of(Kind::String), "", json!("")),
-            (of(Kind::String).or_null(), "null", json!("null")),
-            (of(Kind::Integer), "-12", json!(-12)),
-            (of(Kind::Integer).or_null(), "null", json!(null)),
-            (of(Kind::Number), "1.5", json!(1.5)),
-            (of(Kind::Boolean), "true", json!(true)),
-            (of(Kind::Enum(vec!["a".into()])), "a", json!("a")),
+            (of(TypeKind::String), "12", json!("12")),
+            (of(TypeKind::String), "", json!("")),
+            (of(TypeKind::String).or_null(), "null", json!("null")),
+            (of(TypeKind::Integer), "-12", json!(-12)),
+            (of(TypeKind::Integer).or_null(), "null", json!(null)),
+            (of(TypeKind::Number), "1.5", json!(1.5)),
+            (of(TypeKind::Boolean), "true", json!(true)),
+            (of(TypeKind::Enum(vec!["a".into()])), "a", json!("a")),
             (list(), "[1, \"x\"]", json!([1, "x"])),
-            (of(Kind::Object(Vec::new())), "{\"a\": 1}", json!({"a": 1})),
+            (of(TypeKind::Object(Vec::new())), "{\"a\": 1}", json!({"a": 1})),
             (Type::any(), "01234", json!("01234")),
             (Type::any(), "[1]", json!([1])),
             (Type::any(), "\"1\"", json!("1")),
@@ -387,21 +387,21 @@ mod tests {
             assert_eq!(typed(&ty, text), Ok(expected), "{text}");
         }
         for (ty, text) in [
-            (of(Kind::Integer), "1.5"),
-            (of(Kind::Integer), "null"),
-            (of(Kind::Integer), ""),
-            (of(Kind::Integer), "03"),
-            (of(Kind::Integer), "-03"),
-            (of(Kind::Integer), "+3"),
-            (of(Kind::Integer), " 3"),
-            (of(Kind::Object(Vec::new())), "{\"a\": 1, \"a\": 2}"),
-            (of(Kind::Number), "NaN"),
-            (of(Kind::Number), "\"1\""),
-            (of(Kind::Boolean), "yes"),
-            (of(Kind::Enum(vec!["a".into()])), "b"),
+            (of(TypeKind::Integer), "1.5"),
+            (of(TypeKind::Integer), "null"),
+            (of(TypeKind::Integer), ""),
+            (of(TypeKind::Integer), "03"),
+            (of(TypeKind::Integer), "-03"),
+            (of(TypeKind::Integer), "+3"),
+            (of(TypeKind::Integer), " 3"),
+            (of(TypeKind::Object(Vec::new())), "{\"a\": 1, \"a\": 2}"),
+            (of(TypeKind::Number), "NaN"),
+            (of(TypeKind::Number), "\"1\""),
+            (of(TypeKind::Boolean), "yes"),
+            (of(TypeKind::Enum(vec!["a".into()])), "b"),
             (list(), "{}"),
             (list(), "a,b"),
-            (of(Kind::Object(Vec::new())), "[]"),
+            (of(TypeKind::Object(Vec::new())), "[]"),
             (Type::any(), "[1"),
         ] {
             assert!(typed(&ty, text).is_err(), "{text}");

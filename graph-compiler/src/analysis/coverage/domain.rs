@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
+use graph_definition::definition::{SchemaRule, TestDefinition};
 use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Value, View};
 
-use crate::definition::{Rule, Test};
-use crate::types::{Kind, Type};
+use crate::types::{Type, TypeKind};
 
 /// Comparisons that cannot be decided by cases alone, as `contains`: at most so many on one path.
 const MOST_OPEN: usize = 4;
@@ -24,17 +24,17 @@ pub(crate) struct KnownValues<'d> {
     /// All values that there can be.
     pub(crate) values: Option<Cow<'d, [Value]>>,
     /// What the schema of the inputs says.
-    pub(crate) rules: &'d [Rule],
+    pub(crate) rules: &'d [SchemaRule],
 }
 
 /// What is known of the values at a path, and how comparisons cut them.
 pub(crate) struct Domain<'d> {
-    kind: Kind,
+    kind: TypeKind,
     nullable: bool,
     /// The least and the greatest number, where the inputs' schema says so; both may occur.
     bounds: Bounds,
     /// What the inputs' schema says of the value: no value breaks it.
-    rules: &'d [Rule],
+    rules: &'d [SchemaRule],
     numbers: Vec<Value>,
     texts: Vec<String>,
     /// Whether texts are ordered, and not only compared for equality.
@@ -78,7 +78,7 @@ impl From<bool> for Decision {
 
 impl<'d> Domain<'d> {
     /// Cuts the values of a type by all comparisons of one path. `None` if too much of them would be left open.
-    pub(crate) fn cut(ty: &Type, nullable: bool, known: KnownValues<'d>, tests: &[&Test]) -> Option<Self> {
+    pub(crate) fn cut(ty: &Type, nullable: bool, known: KnownValues<'d>, tests: &[&TestDefinition]) -> Option<Self> {
         let mut domain = Self {
             kind: ty.kind.clone(),
             nullable,
@@ -88,7 +88,7 @@ impl<'d> Domain<'d> {
             texts: Vec::new(),
             ordered: false,
             open: Vec::new(),
-            booleans: matches!(ty.kind, Kind::Boolean),
+            booleans: matches!(ty.kind, TypeKind::Boolean),
             values: known.values.map(Cow::into_owned),
         };
         for test in tests {
@@ -131,12 +131,12 @@ impl<'d> Domain<'d> {
 
     /// Whether the type has so few values that all of them can be named.
     pub(crate) fn is_finite(&self) -> bool {
-        matches!(self.kind, Kind::Boolean | Kind::Enum(_) | Kind::Never) || self.values.is_some()
+        matches!(self.kind, TypeKind::Boolean | TypeKind::Enum(_) | TypeKind::Never) || self.values.is_some()
     }
 
     /// Whether something is known of the values.
     pub(crate) fn is_known(&self) -> bool {
-        !matches!(self.kind, Kind::Any) || self.values.is_some()
+        !matches!(self.kind, TypeKind::Any) || self.values.is_some()
     }
 
     /// Returns every case, the usual ones first and nothing last.
@@ -148,13 +148,13 @@ impl<'d> Domain<'d> {
             return some.chain(is_null.then_some(Case::Null)).collect();
         }
         match &self.kind {
-            Kind::Never => {}
-            Kind::Boolean => cases.extend(self.both()),
-            Kind::Integer | Kind::Number => cases.extend(self.number_cases()),
-            Kind::String => cases.extend(self.text_cases()),
-            Kind::Enum(texts) => cases.extend(self.texts(texts)),
-            Kind::List(_) | Kind::Map(_) | Kind::Object(_) => cases.extend(self.with_bits(Case::Something)),
-            Kind::Any => {
+            TypeKind::Never => {}
+            TypeKind::Boolean => cases.extend(self.both()),
+            TypeKind::Integer | TypeKind::Number => cases.extend(self.number_cases()),
+            TypeKind::String => cases.extend(self.text_cases()),
+            TypeKind::Enum(texts) => cases.extend(self.texts(texts)),
+            TypeKind::List(_) | TypeKind::Map(_) | TypeKind::Object(_) => cases.extend(self.with_bits(Case::Something)),
+            TypeKind::Any => {
                 cases.extend(self.booleans.then(|| self.both()).into_iter().flatten());
                 if !self.numbers.is_empty() {
                     cases.extend(self.number_cases());
@@ -197,7 +197,7 @@ impl<'d> Domain<'d> {
     }
 
     fn is_possible(&self, number: &Value) -> bool {
-        let is_whole = !matches!(self.kind, Kind::Integer) || floor(number) == ceil(number);
+        let is_whole = !matches!(self.kind, TypeKind::Integer) || floor(number) == ceil(number);
         let (min, max) = &self.bounds;
         is_whole
             && self.rules.iter().all(|rule| rule.holds(number))
@@ -210,7 +210,7 @@ impl<'d> Domain<'d> {
         let constant = |at: Option<usize>| at.and_then(|at| self.numbers.get(at));
         let (low, high) = (constant(upper.checked_sub(1)), constant(Some(upper)));
         let (min, max) = (self.bounds.0.as_ref(), self.bounds.1.as_ref());
-        if matches!(self.kind, Kind::Integer) {
+        if matches!(self.kind, TypeKind::Integer) {
             let from = [low.map(|low| floor(low) + 1), min.map(ceil)].into_iter().flatten().max();
             let to = [high.map(|high| ceil(high) - 1), max.map(floor)].into_iter().flatten().min();
             return from.zip(to).is_none_or(|(from, to)| from <= to);
@@ -247,7 +247,7 @@ impl<'d> Domain<'d> {
     }
 
     /// Decides a comparison in a case.
-    pub(crate) fn decide(&self, test: &Test, case: &Case, pattern: impl Fn(&str) -> bool) -> Decision {
+    pub(crate) fn decide(&self, test: &TestDefinition, case: &Case, pattern: impl Fn(&str) -> bool) -> Decision {
         let value = &test.value.value;
         let concretely = |view: View<'_>| match test.operator.holds(view, value, &pattern) {
             Ok(holds) => holds.into(),
@@ -303,7 +303,7 @@ impl<'d> Domain<'d> {
         at.is_some_and(|at| bits >> at & 1 == 1).into()
     }
 
-    fn is_open(&self, test: &Test, bits: u8) -> Decision {
+    fn is_open(&self, test: &TestDefinition, bits: u8) -> Decision {
         let is_test = |(operator, value): &(Operator, Value)| *operator == test.operator && *value == test.value.value;
         self.open.iter().position(is_test).is_some_and(|at| bits >> at & 1 == 1).into()
     }
@@ -311,7 +311,7 @@ impl<'d> Domain<'d> {
     /// Writes a case in words: `` `maybe` ``, `nothing`, `a number above 10`.
     pub(crate) fn show(&self, case: &Case) -> String {
         let number = |at: usize| &self.numbers[at];
-        let what = if matches!(self.kind, Kind::Integer) { "an integer" } else { "a number" };
+        let what = if matches!(self.kind, TypeKind::Integer) { "an integer" } else { "a number" };
         match case {
             Case::Null => "nothing".to_owned(),
             Case::Exactly(Value::String(text)) => format!("`{text}`"),

@@ -3,6 +3,6 @@
 use foldhash::fast::RandomState;
 
 /// As that of the standard library.
-pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+pub type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 /// As that of the standard library.
-pub(crate) type HashSet<K> = std::collections::HashSet<K, RandomState>;
+pub type HashSet<K> = std::collections::HashSet<K, RandomState>;

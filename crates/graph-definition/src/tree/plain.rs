@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-use super::Node;
+use super::TreeNode;
 
 /// What a plain scalar is.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ pub(super) enum Plain {
     /// The text that it is written as.
     Text,
     /// Something else.
-    Value(Node),
+    Value(TreeNode),
 }
 
 /// What a reader of YAML 1.1 takes a plain scalar for, by the table of PyYAML's resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ScalarKind {
     Text,
     Null,
     Boolean,
@@ -44,11 +44,11 @@ pub(super) fn plain(text: &str) -> Option<Plain> {
     }
     let found = core(text)?;
     let kind = match &found {
-        Plain::Text => Kind::Text,
-        Plain::Value(Node::Null) => Kind::Null,
-        Plain::Value(Node::Boolean(_)) => Kind::Boolean,
-        Plain::Value(Node::Number(number)) if number.is_f64() => Kind::Float,
-        Plain::Value(_) => Kind::Integer,
+        Plain::Text => ScalarKind::Text,
+        Plain::Value(TreeNode::Null) => ScalarKind::Null,
+        Plain::Value(TreeNode::Boolean(_)) => ScalarKind::Boolean,
+        Plain::Value(TreeNode::Number(number)) if number.is_f64() => ScalarKind::Float,
+        Plain::Value(_) => ScalarKind::Integer,
     };
     (kind == of_yaml_1_1(text)).then_some(found)
 }
@@ -56,9 +56,9 @@ pub(super) fn plain(text: &str) -> Option<Plain> {
 /// Reads a plain scalar by the core schema; `None` for forms that not all readers of YAML 1.2 know.
 fn core(text: &str) -> Option<Plain> {
     let value = match text {
-        "" | "~" | "null" | "Null" | "NULL" => Node::Null,
-        "true" | "True" | "TRUE" => Node::Boolean(true),
-        "false" | "False" | "FALSE" => Node::Boolean(false),
+        "" | "~" | "null" | "Null" | "NULL" => TreeNode::Null,
+        "true" | "True" | "TRUE" => TreeNode::Boolean(true),
+        "false" | "False" | "FALSE" => TreeNode::Boolean(false),
         _ if is_word(text) || ["true", "false", "null"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
             return None;
         }
@@ -76,7 +76,7 @@ fn core(text: &str) -> Option<Plain> {
 /// Reads a plain scalar that begins as numbers do.
 fn number(text: &str, unsigned: &str) -> Option<Plain> {
     let is_decimal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let number = |number| Plain::Value(Node::Number(number));
+    let number = |number| Plain::Value(TreeNode::Number(number));
     if is_decimal(unsigned) {
         let leads_with_zero = unsigned.len() > 1 && unsigned.starts_with('0');
         let integer = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
@@ -106,27 +106,27 @@ fn number(text: &str, unsigned: &str) -> Option<Plain> {
 }
 
 /// Says what PyYAML takes a plain scalar for. Each branch is one row of its table.
-fn of_yaml_1_1(text: &str) -> Kind {
+fn of_yaml_1_1(text: &str) -> ScalarKind {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Kind::Null,
-        "<<" | "=" => return Kind::Mark,
+        "" | "~" | "null" | "Null" | "NULL" => return ScalarKind::Null,
+        "<<" | "=" => return ScalarKind::Mark,
         "yes" | "Yes" | "YES" | "no" | "No" | "NO" | "true" | "True" | "TRUE" | "false" | "False" | "FALSE" | "on"
-        | "On" | "ON" | "off" | "Off" | "OFF" => return Kind::Boolean,
-        ".nan" | ".NaN" | ".NAN" => return Kind::Float,
+        | "On" | "ON" | "off" | "Off" | "OFF" => return ScalarKind::Boolean,
+        ".nan" | ".NaN" | ".NAN" => return ScalarKind::Float,
         _ => {}
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return Kind::Text;
+        return ScalarKind::Text;
     }
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || is_float(text, unsigned) {
-        Kind::Float
+        ScalarKind::Float
     } else if is_integer(unsigned) {
-        Kind::Integer
+        ScalarKind::Integer
     } else if is_timestamp(text) {
-        Kind::Timestamp
+        ScalarKind::Timestamp
     } else {
-        Kind::Text
+        ScalarKind::Text
     }
 }
 
@@ -260,34 +260,34 @@ mod tests {
     use super::*;
 
     /// The table of PyYAML's resolver (`yaml/resolver.py`), in its order, without the row of tags.
-    const TABLE: [(Kind, &str); 7] = [
-        (Kind::Boolean, "^(?:yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
+    const TABLE: [(ScalarKind, &str); 7] = [
+        (ScalarKind::Boolean, "^(?:yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$"),
         (
-            Kind::Float,
+            ScalarKind::Float,
             r"^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
         ),
         (
-            Kind::Integer,
+            ScalarKind::Integer,
             r"^(?:[-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+)$",
         ),
-        (Kind::Mark, "^(?:<<)$"),
-        (Kind::Null, "^(?:~|null|Null|NULL|)$"),
+        (ScalarKind::Mark, "^(?:<<)$"),
+        (ScalarKind::Null, "^(?:~|null|Null|NULL|)$"),
         (
-            Kind::Timestamp,
+            ScalarKind::Timestamp,
             r"^(?:[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]|[0-9][0-9][0-9][0-9]-[0-9][0-9]?-[0-9][0-9]?(?:[Tt]|[ \t]+)[0-9][0-9]?:[0-9][0-9]:[0-9][0-9](?:\.[0-9]*)?(?:[ \t]*(?:Z|[-+][0-9][0-9]?(?::[0-9][0-9])?))?)$",
         ),
-        (Kind::Mark, "^(?:=)$"),
+        (ScalarKind::Mark, "^(?:=)$"),
     ];
 
-    struct Judge(Vec<(Kind, Regex)>);
+    struct Judge(Vec<(ScalarKind, Regex)>);
 
     impl Judge {
         fn new() -> Self {
             Self(TABLE.iter().map(|(kind, pattern)| (*kind, Regex::new(pattern).unwrap())).collect())
         }
 
-        fn kind(&self, text: &str) -> Kind {
-            self.0.iter().find(|(_, pattern)| pattern.is_match(text)).map_or(Kind::Text, |(kind, _)| *kind)
+        fn kind(&self, text: &str) -> ScalarKind {
+            self.0.iter().find(|(_, pattern)| pattern.is_match(text)).map_or(ScalarKind::Text, |(kind, _)| *kind)
         }
     }
 

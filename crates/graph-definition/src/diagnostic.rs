@@ -9,7 +9,7 @@ pub use crate::code::{self, Code};
 pub use crate::fix::Fix;
 use crate::fix::is_certain;
 use crate::hash::{HashMap, HashSet};
-use crate::source::{Source, Span};
+use crate::source::{SourceFile, Span};
 
 /// How serious a diagnostic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,21 +32,21 @@ impl Severity {
 
 /// A place in a file, or a file as a whole.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct SourcePlace {
     /// The file.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceFile>,
     /// The bytes of its text, or the whole file.
     pub span: Option<Span>,
 }
 
-impl Place {
+impl SourcePlace {
     /// Some bytes of a file.
-    pub fn new(source: &Arc<Source>, span: Span) -> Self {
+    pub fn new(source: &Arc<SourceFile>, span: Span) -> Self {
         Self { source: Arc::clone(source), span: Some(span) }
     }
 
     /// A file as a whole.
-    pub fn file(source: &Arc<Source>) -> Self {
+    pub fn file(source: &Arc<SourceFile>) -> Self {
         Self { source: Arc::clone(source), span: None }
     }
 
@@ -68,11 +68,11 @@ pub struct Diagnostic {
     /// What is wrong.
     pub message: String,
     /// Where.
-    pub place: Place,
+    pub place: SourcePlace,
     /// What the caret points at, in a few words; may be empty.
     pub label: String,
     /// Other places that matter.
-    pub related: Vec<(Place, String)>,
+    pub related: Vec<(SourcePlace, String)>,
     /// Facts that explain it.
     pub notes: Vec<String>,
     /// How to mend it.
@@ -87,11 +87,11 @@ pub struct Diagnostic {
 
 /// What tells a diagnostic from others: two with the same identity say the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity(&'static str, Severity, String, Option<Span>, String);
+pub struct DiagnosticIdentity(&'static str, Severity, String, Option<Span>, String);
 
 impl Diagnostic {
     /// An error of kind `code` at `place`.
-    pub fn new(code: Code, message: impl Into<String>, place: Place) -> Self {
+    pub fn new(code: Code, message: impl Into<String>, place: SourcePlace) -> Self {
         Self {
             code,
             severity: Severity::Error,
@@ -114,7 +114,7 @@ impl Diagnostic {
     }
 
     /// Shows another place that matters.
-    pub fn related(&mut self, place: Place, label: impl Into<String>) -> &mut Self {
+    pub fn related(&mut self, place: SourcePlace, label: impl Into<String>) -> &mut Self {
         self.related.push((place, label.into()));
         self
     }
@@ -159,9 +159,15 @@ impl Diagnostic {
     }
 
     /// Returns what tells it from others.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> DiagnosticIdentity {
         let place = &self.place;
-        Identity(self.code.id, self.severity, place.source.name.clone(), place.span.clone(), self.message.clone())
+        DiagnosticIdentity(
+            self.code.id,
+            self.severity,
+            place.source.name.clone(),
+            place.span.clone(),
+            self.message.clone(),
+        )
     }
 
     /// Returns `file:line:column`, or the file's name where the whole file is meant.
@@ -202,11 +208,11 @@ impl Diagnostic {
     }
 }
 
-type Shown<'a> = (&'a Place, &'a str, AnnotationKind);
+type ShownPlace<'a> = (&'a SourcePlace, &'a str, AnnotationKind);
 
 /// Groups places by file, the first file first.
-fn by_file(places: Vec<Shown<'_>>) -> Vec<Vec<Shown<'_>>> {
-    let mut files: Vec<Vec<Shown<'_>>> = Vec::new();
+fn by_file(places: Vec<ShownPlace<'_>>) -> Vec<Vec<ShownPlace<'_>>> {
+    let mut files: Vec<Vec<ShownPlace<'_>>> = Vec::new();
     for place in places {
         match files.iter_mut().find(|file| Arc::ptr_eq(&file[0].0.source, &place.0.source)) {
             Some(file) => file.push(place),
@@ -217,7 +223,7 @@ fn by_file(places: Vec<Shown<'_>>) -> Vec<Vec<Shown<'_>>> {
 }
 
 /// Adds a file's frame: its lines from the first that is pointed at to the last.
-fn add_frame<'a>(group: Group<'a>, places: &[Shown<'a>]) -> Group<'a> {
+fn add_frame<'a>(group: Group<'a>, places: &[ShownPlace<'a>]) -> Group<'a> {
     let source = &places[0].0.source;
     let spans = || places.iter().filter_map(|(place, ..)| place.span.as_ref());
     let (Some(first), Some(last)) = (spans().map(|span| span.start).min(), spans().map(|span| span.end).max()) else {
@@ -274,15 +280,15 @@ pub const MOST_SHOWN: usize = 100;
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
-    counts: HashMap<Kind, Count>,
+    counts: HashMap<DiagnosticKind, Count>,
     /// The places of which [`Diagnostics::error_once`] was told.
-    said: HashSet<(Kind, Option<Span>)>,
+    said: HashSet<(DiagnosticKind, Option<Span>)>,
     /// The last one that is not kept, for what is said of it.
     spare: Option<Box<Diagnostic>>,
 }
 
 /// A file, by its place in memory, and a code. What is kept of a kind keeps the file in memory.
-type Kind = (usize, &'static str);
+type DiagnosticKind = (usize, &'static str);
 
 /// The diagnostics of one kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -291,7 +297,7 @@ struct Count {
     all: usize,
 }
 
-fn kind(diagnostic: &Diagnostic) -> Kind {
+fn kind(diagnostic: &Diagnostic) -> DiagnosticKind {
     (Arc::as_ptr(&diagnostic.place.source).addr(), diagnostic.code.id)
 }
 
@@ -319,15 +325,15 @@ impl Diagnostics {
     }
 
     /// Adds an error and returns it for what else is to be said: label, related places, help.
-    pub fn error(&mut self, code: Code, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+    pub fn error(&mut self, code: Code, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Diagnostic::new(code, message, place))
     }
 
     /// Adds an error if none of this code was added for this place; returns it then.
-    pub(crate) fn error_once(
+    pub fn error_once(
         &mut self,
         code: Code,
-        place: Place,
+        place: SourcePlace,
         message: impl Into<String>,
     ) -> Option<&mut Diagnostic> {
         let diagnostic = Diagnostic::new(code, message, place);
@@ -336,14 +342,14 @@ impl Diagnostics {
     }
 
     /// Whether [`Diagnostics::error_once`] added one of this code for this place.
-    pub(crate) fn is_said(&self, code: Code, place: &Place) -> bool {
+    pub fn is_said(&self, code: Code, place: &SourcePlace) -> bool {
         self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))
     }
 
     /// Adds what a lint found, as serious as the lint is where nothing else is set, and returns it for what else is to be said.
     ///
     /// What is set takes effect when all is said: a rule need not know of it.
-    pub fn lint(&mut self, code: Code, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+    pub fn lint(&mut self, code: Code, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         let diagnostic = self.error(code, place, message);
         if code.lint.is_some_and(|level| level < code::Level::Deny) {
             diagnostic.severity = Severity::Warning;
@@ -352,13 +358,13 @@ impl Diagnostics {
     }
 
     /// Whether a further diagnostic of this kind would only be counted, so that what it says need not be worked out.
-    pub(crate) fn is_full(&self, code: Code, source: &Arc<Source>) -> bool {
+    pub fn is_full(&self, code: Code, source: &Arc<SourceFile>) -> bool {
         let count = self.counts.get(&(Arc::as_ptr(source).addr(), code.id));
         count.is_some_and(|count| count.kept >= MOST_SHOWN)
     }
 
     /// Adds those of `others` that are not `known` yet, and what was counted with them.
-    pub(crate) fn absorb(&mut self, others: &Self, known: &mut HashSet<Identity>) {
+    pub fn absorb(&mut self, others: &Self, known: &mut HashSet<DiagnosticIdentity>) {
         for diagnostic in others.kept.iter().filter(|one| known.insert(one.identity())) {
             self.add(diagnostic.clone());
         }
@@ -370,7 +376,7 @@ impl Diagnostics {
     }
 
     /// Adds all of `others`, which are about other files, and what was counted with them.
-    pub(crate) fn append(&mut self, others: &Self) {
+    pub fn append(&mut self, others: &Self) {
         self.absorb(others, &mut HashSet::default());
     }
 
@@ -380,7 +386,7 @@ impl Diagnostics {
     }
 
     /// Keeps the kinds of which `keep` says so; it may change the diagnostics.
-    pub(crate) fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
+    pub fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
         let counts = &mut self.counts;
         self.kept.retain_mut(|diagnostic| {
             let is_kept = keep(diagnostic);
@@ -451,7 +457,7 @@ impl Diagnostics {
 
 /// What is said of a file.
 struct File {
-    source: Arc<Source>,
+    source: Arc<SourceFile>,
     shown: Vec<Diagnostic>,
     /// The numbers of errors and of warnings that are not shown.
     more: [usize; 2],
@@ -469,7 +475,7 @@ impl File {
             (errors, warnings) => format!("{} and {}", many(errors, "error"), many(warnings, "warning")),
         };
         let message = format!("`{}` has {what}, which are not shown", self.source.name);
-        let mut diagnostic = Diagnostic::new(code::MORE, message, Place::file(&self.source));
+        let mut diagnostic = Diagnostic::new(code::MORE, message, SourcePlace::file(&self.source));
         diagnostic.stands_for = errors + warnings;
         if errors == 0 {
             diagnostic.severity = Severity::Warning;
@@ -500,8 +506,9 @@ mod tests {
     #[test]
     fn a_diagnostic_is_rendered_as_rustc_renders_its_own() {
         let text = "config:\n  nodes:\n    ship:\n      next: delivred\n    delivered:\n      type: return\n";
-        let source = Source::new("graphs/order.yaml", "graphs/order.yaml", text);
-        let at = |part: &str| Place::new(&source, text.find(part).unwrap()..text.find(part).unwrap() + part.len());
+        let source = SourceFile::new("graphs/order.yaml", "graphs/order.yaml", text);
+        let at =
+            |part: &str| SourcePlace::new(&source, text.find(part).unwrap()..text.find(part).unwrap() + part.len());
         let mut diagnostic = Diagnostic::new(
             code::UNKNOWN_TARGET,
             "node `ship` sends the run to `delivred`, which does not exist",
@@ -529,8 +536,8 @@ error[G0102]: node `ship` sends the run to `delivred`, which does not exist
 
     #[test]
     fn a_place_without_span_shows_the_file_only() {
-        let source = Source::new("g.yaml", "g.yaml", "");
-        let mut diagnostic = Diagnostic::new(code::EMPTY, "`g.yaml` is empty", Place::file(&source));
+        let source = SourceFile::new("g.yaml", "g.yaml", "");
+        let mut diagnostic = Diagnostic::new(code::EMPTY, "`g.yaml` is empty", SourcePlace::file(&source));
         diagnostic.help("write a graph");
         assert_eq!(diagnostic.render(), "error[G0004]: `g.yaml` is empty\n--> g.yaml\n = help: write a graph");
     }

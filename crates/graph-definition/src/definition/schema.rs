@@ -2,16 +2,16 @@
 
 use graph_model::value::Value;
 
-use super::reader::{Fields, Reader, Spanned};
-use super::rules::{self, Rule};
-use crate::diagnostic::{Place, code, nearest};
+use super::reader::{DefinitionReader, Fields, Spanned};
+use super::rules::{self, SchemaRule};
+use crate::diagnostic::{SourcePlace, code, nearest};
 use crate::hash::HashSet;
 use crate::source::Span;
-use crate::tree::{Node, Tree};
+use crate::tree::{TreeNode, YamlTree};
 
 /// A schema: what values a place takes.
 #[derive(Debug, Clone)]
-pub struct Schema {
+pub struct ValueSchema {
     /// Where it stands.
     pub span: Span,
     /// The kind of value.
@@ -23,7 +23,7 @@ pub struct Schema {
     /// What it is for.
     pub description: Option<String>,
     /// What it says of values beyond their type.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<SchemaRule>,
     /// What reads its texts as code: `x-sink`. Of a list it is said of the texts in it.
     pub sink: Option<Spanned<Sink>>,
     /// Whether nobody but who needs it may see what is taken: `x-secret`. Of a list or an object it is said of all that is in it.
@@ -63,7 +63,7 @@ impl Sink {
 
 /// Whose values a schema is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum SchemaOwner {
     /// A graph's inputs. The runtime checks what is said of them beyond their types when a run starts.
     Inputs,
     /// A tool's parameters.
@@ -72,7 +72,7 @@ pub(super) enum Of {
     Result,
 }
 
-/// The kind of value that a [`Schema`] takes.
+/// The kind of value that a [`ValueSchema`] takes.
 #[derive(Debug, Clone)]
 pub enum SchemaKind {
     /// Any value: no `type`.
@@ -90,11 +90,11 @@ pub enum SchemaKind {
     /// One of these texts.
     Enum(Vec<String>),
     /// A list.
-    List(Box<Schema>),
+    List(Box<ValueSchema>),
     /// An object with these fields; others are dropped.
     Object(Vec<Property>),
     /// An object with any fields, each of this kind.
-    Map(Box<Schema>),
+    Map(Box<ValueSchema>),
 }
 
 /// A field of an object.
@@ -105,10 +105,10 @@ pub struct Property {
     /// Whether it must be given.
     pub required: bool,
     /// What it takes.
-    pub schema: Schema,
+    pub schema: ValueSchema,
 }
 
-impl Schema {
+impl ValueSchema {
     /// An object without fields.
     pub(super) fn empty_object(span: Span) -> Self {
         Self::new(span, SchemaKind::Object(Vec::new()))
@@ -128,7 +128,7 @@ impl Schema {
     }
 
     /// Returns the fields of an object.
-    pub(crate) fn properties(&self) -> impl Iterator<Item = &Property> {
+    pub fn properties(&self) -> impl Iterator<Item = &Property> {
         let SchemaKind::Object(properties) = &self.kind else { return [].iter() };
         properties.iter()
     }
@@ -149,7 +149,7 @@ impl Schema {
     }
 
     /// Whether a text in it is read as code.
-    pub(crate) fn has_sink(&self) -> bool {
+    pub fn has_sink(&self) -> bool {
         self.sink.is_some()
             || match &self.kind {
                 SchemaKind::List(inner) | SchemaKind::Map(inner) => inner.has_sink(),
@@ -160,14 +160,19 @@ impl Schema {
 }
 
 /// Reads a schema that must be an object's, as those of inputs and parameters are.
-pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, of: Of) -> Option<Schema> {
+pub(super) fn parse_object(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    name: &str,
+    of: SchemaOwner,
+) -> Option<ValueSchema> {
     let schema = parse(reader, tree, of)?;
     match schema.kind {
         SchemaKind::Object(_) => Some(schema),
         // Without properties nothing is said about the object, so anything goes.
         SchemaKind::Map(_) | SchemaKind::Any => Some(schema),
         _ => {
-            let place = Place::new(reader.source, schema.span);
+            let place = SourcePlace::new(reader.source, schema.span);
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{name}` describes an object: `type: object`"));
             None
         }
@@ -175,7 +180,7 @@ pub(super) fn parse_object(reader: &mut Reader<'_>, tree: &Tree, name: &str, of:
 }
 
 /// Reads a schema.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Schema> {
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: SchemaOwner) -> Option<ValueSchema> {
     let fields = reader.map(tree, "a schema")?;
     keywords(reader, &fields, of);
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
@@ -188,13 +193,13 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, of: Of) -> Option<Sche
         .map(|(_, value)| Spanned { value: value.to_value(), span: value.span.clone() });
     let sink = sink(reader, &fields, &kind, of);
     let secret = secret(reader, &fields);
-    let schema = Schema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
+    let schema = ValueSchema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
     if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
-        let place = Place::new(reader.source, constant.span.clone());
+        let place = SourcePlace::new(reader.source, constant.span.clone());
         reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none");
     }
     if let Some(default) = &schema.default {
-        let place = Place::new(reader.source, default.span.clone());
+        let place = SourcePlace::new(reader.source, default.span.clone());
         if reader.diagnostics.is_said(code::AMBIGUOUS_SCALAR, &place) {
             // What it is meant to be is not clear, and that was said.
         } else if !accepts(&schema, &default.value) {
@@ -242,19 +247,24 @@ pub const SINK: &str = "x-sink";
 pub const SECRET: &str = "x-secret";
 
 /// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
-fn meant_mark(name: &str, tree: &Tree) -> Option<&'static str> {
-    let says_sink = matches!(&tree.node, Node::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
-    let says_secret = matches!(tree.node, Node::Boolean(_));
+fn meant_mark(name: &str, tree: &YamlTree) -> Option<&'static str> {
+    let says_sink = matches!(&tree.node, TreeNode::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
+    let says_secret = matches!(tree.node, TreeNode::Boolean(_));
     let meant = nearest(name, says_sink.then_some(SINK).into_iter().chain(says_secret.then_some(SECRET)))?;
     (meant != name).then_some(meant)
 }
 
 /// Reads `x-sink`: what reads the texts of a schema as code.
-fn sink(reader: &mut Reader<'_>, fields: &Fields<'_>, kind: &SchemaKind, of: Of) -> Option<Spanned<Sink>> {
+fn sink(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    kind: &SchemaKind,
+    of: SchemaOwner,
+) -> Option<Spanned<Sink>> {
     // A mark without a value is a mistake, where another field without one counts as absent.
     let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == SINK)?;
-    let place = Place::new(reader.source, key.span.clone());
-    if of == Of::Result {
+    let place = SourcePlace::new(reader.source, key.span.clone());
+    if of == SchemaOwner::Result {
         reader
             .diagnostics
             .error(code::BAD_SCHEMA, place, "a result is no sink: nothing is written into it")
@@ -279,17 +289,17 @@ fn sink(reader: &mut Reader<'_>, fields: &Fields<'_>, kind: &SchemaKind, of: Of)
 }
 
 /// Reads `x-secret`: whether a value is shown to nobody but who needs it.
-fn secret(reader: &mut Reader<'_>, fields: &Fields<'_>) -> bool {
+fn secret(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
     let Some((_, tree)) = fields.entries.iter().find(|(key, _)| key.name == SECRET) else { return false };
     // A mark that cannot be read counts, so that nothing follows from its being missing.
     reader.boolean(tree, "`x-secret`").unwrap_or(true)
 }
 
-fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) {
+fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) {
     for (key, tree) in fields.entries {
         if let Some(meant) = meant_mark(&key.name, tree) {
             // A mark that is not seen protects nothing, so a slip in it must not pass for somebody's own keyword.
-            let place = Place::new(reader.source, key.span.clone());
+            let place = SourcePlace::new(reader.source, key.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` means nothing", key.name))
@@ -299,17 +309,17 @@ fn keywords(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) {
         }
         let is_known = KNOWN.contains(&key.name.as_str()) || rules::keywords().any(|keyword| keyword == key.name);
         if !is_known && !key.name.starts_with("x-") {
-            let place = Place::new(reader.source, key.span.clone());
+            let place = SourcePlace::new(reader.source, key.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{}` is not supported", key.name))
                 .label("would be ignored")
-                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of == Of::Inputs)));
+                .suggest(&key.name, KNOWN.into_iter().chain(rules::keywords().filter(|_| of == SchemaOwner::Inputs)));
         }
     }
 }
 
-fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaKind, bool)> {
+fn kind(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> Option<(SchemaKind, bool)> {
     let (name, nullable) = type_names(reader, fields)?;
     if let Some(tree) = fields.get("enum") {
         return enumeration(reader, tree, name.as_deref()).map(|(kind, null)| (kind, nullable || null));
@@ -325,7 +335,7 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaK
         Some("string") => SchemaKind::String,
         Some("array") => match fields.get("items") {
             Some(items) => SchemaKind::List(Box::new(parse(reader, items, of)?)),
-            None => SchemaKind::List(Box::new(Schema::new(fields.span.clone(), SchemaKind::Any))),
+            None => SchemaKind::List(Box::new(ValueSchema::new(fields.span.clone(), SchemaKind::Any))),
         },
         Some(_) => object(reader, fields, of)?,
     };
@@ -338,7 +348,7 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaK
         if let Some(key) = fields.key(keyword)
             && !fits
         {
-            let place = Place::new(reader.source, key.span.clone());
+            let place = SourcePlace::new(reader.source, key.span.clone());
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs `type: {of}` beside it"));
         }
     }
@@ -346,21 +356,21 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<(SchemaK
 }
 
 /// Reads `type`: a name, or a list of a name and `null`.
-fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<String>, bool)> {
+fn type_names(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<(Option<String>, bool)> {
     let Some(tree) = fields.get("type") else { return Some((None, false)) };
     let trees = match &tree.node {
-        Node::List(list) => list.as_slice(),
+        TreeNode::List(list) => list.as_slice(),
         _ => std::slice::from_ref(tree),
     };
     let mut names = Vec::new();
     for tree in trees {
         // `type: null` without quotes is the value null.
         let name = match &tree.node {
-            Node::Null => "null".to_owned(),
+            TreeNode::Null => "null".to_owned(),
             _ => reader.text(tree, "`type`")?.value,
         };
         if !TYPES.contains(&name.as_str()) {
-            let place = Place::new(reader.source, tree.span.clone());
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             let types = TYPES.map(|name| format!("`{name}`")).join(", ");
             reader
                 .diagnostics
@@ -377,7 +387,7 @@ fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<St
     match names.as_slice() {
         [one] => Some((Some(one.clone()), nullable)),
         _ => {
-            let place = Place::new(reader.source, tree.span.clone());
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, "`type` is one type, or one and `null`")
@@ -387,45 +397,47 @@ fn type_names(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Option<St
     }
 }
 
-fn enumeration(reader: &mut Reader<'_>, tree: &Tree, name: Option<&str>) -> Option<(SchemaKind, bool)> {
+fn enumeration(reader: &mut DefinitionReader<'_>, tree: &YamlTree, name: Option<&str>) -> Option<(SchemaKind, bool)> {
     let (mut texts, mut known, mut null) = (Vec::<String>::new(), HashSet::default(), false);
     for item in reader.list(tree, "`enum`") {
         match &item.node {
-            Node::String(text) if known.insert(text) => texts.push(text.clone()),
-            Node::Null => null = true,
+            TreeNode::String(text) if known.insert(text) => texts.push(text.clone()),
+            TreeNode::Null => null = true,
             _ => {
-                let place = Place::new(reader.source, item.span.clone());
+                let place = SourcePlace::new(reader.source, item.span.clone());
                 reader.diagnostics.error(code::BAD_SCHEMA, place, "the values of `enum` are texts, each once");
                 return None;
             }
         }
     }
     if texts.is_empty() || name.is_some_and(|name| name != "string") {
-        let place = Place::new(reader.source, tree.span.clone());
+        let place = SourcePlace::new(reader.source, tree.span.clone());
         reader.diagnostics.error(code::BAD_SCHEMA, place, "`enum` lists at least one text, and its type is `string`");
         return None;
     }
     Some((SchemaKind::Enum(texts), null))
 }
 
-fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<SchemaKind> {
+fn object(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) -> Option<SchemaKind> {
     let additional = match fields.get("additionalProperties").map(|tree| (&tree.node, tree)) {
         None => None,
-        Some((Node::Boolean(allowed), tree)) => allowed.then(|| Schema::new(tree.span.clone(), SchemaKind::Any)),
+        Some((TreeNode::Boolean(allowed), tree)) => {
+            allowed.then(|| ValueSchema::new(tree.span.clone(), SchemaKind::Any))
+        }
         Some((_, tree)) => Some(parse(reader, tree, of)?),
     };
     let Some(properties) = fields.get("properties") else {
         // Nobody would look whether they are there.
         for required in required(reader, fields) {
-            let place = Place::new(reader.source, required.span);
+            let place = SourcePlace::new(reader.source, required.span);
             let message = format!("`required` names `{}`, and there are no `properties`", required.value);
             reader.diagnostics.error(code::BAD_SCHEMA, place, message).help("describe it in `properties`");
         }
-        let any = || Schema::new(fields.span.clone(), SchemaKind::Any);
+        let any = || ValueSchema::new(fields.span.clone(), SchemaKind::Any);
         return Some(SchemaKind::Map(Box::new(additional.unwrap_or_else(any))));
     };
     if let (Some(_), Some(key)) = (additional, fields.key("additionalProperties")) {
-        let place = Place::new(reader.source, key.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(code::BAD_SCHEMA, place, "an object has either `properties` or `additionalProperties`")
@@ -447,7 +459,7 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<Schema
     }
     for required in &required {
         if !names.contains(required.value.as_str()) {
-            let place = Place::new(reader.source, required.span.clone());
+            let place = SourcePlace::new(reader.source, required.span.clone());
             reader
                 .diagnostics
                 .error(
@@ -461,19 +473,20 @@ fn object(reader: &mut Reader<'_>, fields: &Fields<'_>, of: Of) -> Option<Schema
     (list.len() == properties.len()).then_some(SchemaKind::Object(list))
 }
 
-fn required(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>> {
+fn required(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Spanned<String>> {
     let Some(tree) = fields.get("required") else { return Vec::new() };
     reader.list(tree, "`required`").iter().filter_map(|item| reader.text(item, "a required field")).collect()
 }
 
 /// Whether a value is of the type that the schema asks for.
-pub(crate) fn accepts(schema: &Schema, value: &Value) -> bool {
+pub(crate) fn accepts(schema: &ValueSchema, value: &Value) -> bool {
     accepts_kind(&schema.kind, schema.nullable, value)
 }
 
 pub(super) fn accepts_kind(kind: &SchemaKind, nullable: bool, value: &Value) -> bool {
-    let all =
-        |schema: &Schema, mut values: Box<dyn Iterator<Item = &Value> + '_>| values.all(|value| accepts(schema, value));
+    let all = |schema: &ValueSchema, mut values: Box<dyn Iterator<Item = &Value> + '_>| {
+        values.all(|value| accepts(schema, value))
+    };
     match (kind, value) {
         (_, Value::Null) => nullable || matches!(kind, SchemaKind::Any | SchemaKind::Null),
         (SchemaKind::Any, _) | (SchemaKind::Boolean, Value::Bool(_)) | (SchemaKind::String, Value::String(_)) => true,

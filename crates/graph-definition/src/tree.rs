@@ -15,9 +15,9 @@ use graph_model::value::{Map, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Number;
 
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Place, code};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, SourcePlace, code};
 use crate::hash::HashMap;
-use crate::source::{Source, Span};
+use crate::source::{SourceFile, Span};
 use plain::{Plain, is_word, plain};
 
 /// How deeply values may nest.
@@ -28,16 +28,16 @@ pub const MOST_VALUES: usize = 500_000;
 
 /// A value of the file, with its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tree {
+pub struct YamlTree {
     /// The bytes it was read from; an absent value has an empty span where it would be.
     pub span: Span,
     /// The value.
-    pub node: Node,
+    pub node: TreeNode,
 }
 
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Node {
+pub enum TreeNode {
     /// `null`, `~` or nothing.
     Null,
     /// `true` or `false`.
@@ -47,65 +47,65 @@ pub enum Node {
     /// A text.
     String(String),
     /// A list.
-    List(Vec<Tree>),
+    List(Vec<YamlTree>),
     /// A mapping, in the order of the file; no name stands twice.
-    Map(Vec<(Key, Tree)>),
+    Map(Vec<(TreeKey, YamlTree)>),
 }
 
 /// The name of a field, with its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
+pub struct TreeKey {
     /// The name.
     pub name: String,
     /// The bytes it was read from.
     pub span: Span,
 }
 
-impl AsRef<str> for Key {
+impl AsRef<str> for TreeKey {
     fn as_ref(&self) -> &str {
         &self.name
     }
 }
 
-impl grammar::Tree for Tree {
-    type Key = Key;
+impl grammar::Tree for YamlTree {
+    type Key = TreeKey;
 
     fn shape(&self) -> Shape<'_, Self> {
         match &self.node {
-            Node::Null | Node::Boolean(_) | Node::Number(_) => Shape::Scalar,
-            Node::String(text) => Shape::Text(text),
-            Node::List(list) => Shape::List(list),
-            Node::Map(_) => Shape::Map,
+            TreeNode::Null | TreeNode::Boolean(_) | TreeNode::Number(_) => Shape::Scalar,
+            TreeNode::String(text) => Shape::Text(text),
+            TreeNode::List(list) => Shape::List(list),
+            TreeNode::Map(_) => Shape::Map,
         }
     }
 
-    fn fields(&self) -> impl Iterator<Item = (&Key, &Self)> {
-        let fields = if let Node::Map(fields) = &self.node { fields.as_slice() } else { &[] };
+    fn fields(&self) -> impl Iterator<Item = (&TreeKey, &Self)> {
+        let fields = if let TreeNode::Map(fields) = &self.node { fields.as_slice() } else { &[] };
         fields.iter().map(|(key, tree)| (key, tree))
     }
 }
 
 /// What a file holds.
 #[derive(Debug)]
-pub struct File {
+pub struct YamlFile {
     /// The value.
-    pub root: Tree,
+    pub root: YamlTree,
     /// Whether everything that the file says is in the value: no alias, no merge key, no second key of the same name.
     pub is_whole: bool,
     /// Whether the first reading found nothing wrong.
     clean: bool,
 }
 
-impl Tree {
+impl YamlTree {
     /// Returns the value without places.
     pub fn to_value(&self) -> Value {
         match &self.node {
-            Node::Null => Value::Null,
-            Node::Boolean(value) => Value::Bool(*value),
-            Node::Number(value) => Value::Number(value.clone()),
-            Node::String(value) => Value::String(value.clone()),
-            Node::List(list) => list.iter().map(Self::to_value).collect(),
-            Node::Map(map) => {
+            TreeNode::Null => Value::Null,
+            TreeNode::Boolean(value) => Value::Bool(*value),
+            TreeNode::Number(value) => Value::Number(value.clone()),
+            TreeNode::String(value) => Value::String(value.clone()),
+            TreeNode::List(list) => list.iter().map(Self::to_value).collect(),
+            TreeNode::Map(map) => {
                 let fields: Map<String, Value> =
                     map.iter().map(|(key, value)| (key.name.clone(), value.to_value())).collect();
                 Value::Object(fields)
@@ -116,13 +116,13 @@ impl Tree {
     /// Says what kind of value this is, as in "a list".
     pub fn describe(&self) -> &'static str {
         match &self.node {
-            Node::Null => "nothing",
-            Node::Boolean(_) => "a boolean",
-            Node::Number(number) if number.is_f64() => "a number",
-            Node::Number(_) => "an integer",
-            Node::String(_) => "a string",
-            Node::List(_) => "a list",
-            Node::Map(_) => "a mapping",
+            TreeNode::Null => "nothing",
+            TreeNode::Boolean(_) => "a boolean",
+            TreeNode::Number(number) if number.is_f64() => "a number",
+            TreeNode::Number(_) => "an integer",
+            TreeNode::String(_) => "a string",
+            TreeNode::List(_) => "a list",
+            TreeNode::Map(_) => "a mapping",
         }
     }
 }
@@ -132,12 +132,12 @@ impl Tree {
 /// `None` if it could not be read; what is wrong is in `diagnostics` then. A tree may come although there are errors: what
 /// could be read is there, so that further mistakes can be reported. One that came without errors is good only if
 /// [`read_again`] has nothing to say either.
-pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File> {
+pub fn parse(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> Option<YamlFile> {
     if forbidden_characters(source, diagnostics) || directives(source, diagnostics) {
         return None;
     }
     let before = diagnostics.len();
-    let mut builder = Builder::new(source, diagnostics);
+    let mut builder = TreeBuilder::new(source, diagnostics);
     for event in Parser::new_from_str(&source.text) {
         match event {
             Ok((event, span)) => {
@@ -154,17 +154,17 @@ pub fn parse(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<File
     let clean = diagnostics.len() == before;
     let Some(root) = root else {
         let message = format!("`{}` holds nothing but comments", source.name);
-        diagnostics.error(code::EMPTY, Place::file(source), message).help("write it, then sign it");
+        diagnostics.error(code::EMPTY, SourcePlace::file(source), message).help("write it, then sign it");
         return None;
     };
-    Some(File { root, is_whole, clean })
+    Some(YamlFile { root, is_whole, clean })
 }
 
 /// Reads as much of a source as can be read, for an author who is in the midst of writing it. What is wrong is not said.
 ///
 /// Where the reader stops, that line or the one before it is left out, and the reading goes on, a few times; then what came
 /// before is taken. The source that comes back has blanks in place of what was left out, so that all else is where it was.
-pub fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
+pub fn parse_unfinished(source: &Arc<SourceFile>) -> Option<(Arc<SourceFile>, YamlFile)> {
     const LINES: usize = 8;
     let (mut attempt, mut last) = (Arc::clone(source), None);
     let mut stopped = match stops_at(&attempt) {
@@ -181,7 +181,7 @@ pub fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
         for line in [here, before].into_iter().flatten() {
             let mut text = attempt.text.clone();
             text.replace_range(line.clone(), &" ".repeat(line.len()));
-            let without = Source::new(source.path.clone(), source.name.clone(), &text);
+            let without = SourceFile::new(source.path.clone(), source.name.clone(), &text);
             match stops_at(&without) {
                 Ok(file) => return Some((without, file)),
                 Err(at) if furthest.as_ref().is_none_or(|(furthest, _)| at > *furthest) => {
@@ -201,7 +201,7 @@ pub fn parse_unfinished(source: &Arc<Source>) -> Option<(Arc<Source>, File)> {
 /// # Errors
 ///
 /// Where it could not be read on, if that is known.
-fn stops_at(source: &Arc<Source>) -> Result<File, Option<usize>> {
+fn stops_at(source: &Arc<SourceFile>) -> Result<YamlFile, Option<usize>> {
     let mut problems = Diagnostics::new();
     let file = parse(source, &mut problems);
     file.ok_or_else(|| problems.last().and_then(|problem| problem.place.span.as_ref()).map(|span| span.start))
@@ -216,9 +216,9 @@ fn written_line(text: &str, at: usize) -> Option<Span> {
 }
 
 /// Reads a source up to where its reader stops, as if all that is open then were closed there.
-fn read_until_it_stops(source: &Arc<Source>) -> Option<File> {
+fn read_until_it_stops(source: &Arc<SourceFile>) -> Option<YamlFile> {
     let mut ignored = Diagnostics::new();
-    let mut builder = Builder::new(source, &mut ignored);
+    let mut builder = TreeBuilder::new(source, &mut ignored);
     for event in Parser::new_from_str(&source.text) {
         let Ok((event, span)) = event else { break };
         let span = builder.bytes.span(span.start.index(), span.end.index());
@@ -227,18 +227,18 @@ fn read_until_it_stops(source: &Arc<Source>) -> Option<File> {
         }
     }
     builder.close();
-    builder.root.take().map(|root| File { root, is_whole: false, clean: false })
+    builder.root.take().map(|root| YamlFile { root, is_whole: false, clean: false })
 }
 
 /// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
 ///
 /// A file that [`parse`] found fault with is not read again: the first reading is what keeps hostile files away.
-pub fn read_again(source: &Arc<Source>, file: &File) -> Option<Diagnostic> {
+pub fn read_again(source: &Arc<SourceFile>, file: &YamlFile) -> Option<Diagnostic> {
     if file.clean { reading::compare(source, &file.root) } else { None }
 }
 
 /// Reports characters that can make a file look other than it is (Unicode Technical Report 36).
-fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+fn forbidden_characters(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> bool {
     const SHOWN: usize = 10;
     let is_control =
         |character: char| matches!(character, '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}');
@@ -257,7 +257,7 @@ fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> 
         found.sort_unstable();
     }
     for &(at, character) in found.iter().take(SHOWN) {
-        let place = Place::new(source, at..at + character.len_utf8());
+        let place = SourcePlace::new(source, at..at + character.len_utf8());
         let message = format!("the character U+{:04X} must not be in a graph", u32::from(character));
         diagnostics
             .error(code::FORBIDDEN_CHARACTER, place, message)
@@ -268,12 +268,12 @@ fn forbidden_characters(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> 
 }
 
 /// Reports directives, which tell a reader to read the rest in another way.
-fn directives(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+fn directives(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> bool {
     let text = &source.text;
     let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     for line in text[at..].split_inclusive('\n') {
         if line.starts_with('%') {
-            let place = Place::new(source, at..at + line.trim_end().len());
+            let place = SourcePlace::new(source, at..at + line.trim_end().len());
             diagnostics
                 .error(code::YAML_FEATURE, place, "a directive changes how the file is read, which graphs do not use")
                 .label("directive")
@@ -352,13 +352,13 @@ impl<'t> Bytes<'t> {
 /// A collection that is being read.
 enum Open {
     List {
-        items: Vec<Tree>,
+        items: Vec<YamlTree>,
         start: usize,
     },
     /// The key is the one whose value comes next, with whether the mapping keeps it.
     Map {
-        fields: Vec<(Key, Tree)>,
-        key: Option<(Key, bool)>,
+        fields: Vec<(TreeKey, YamlTree)>,
+        key: Option<(TreeKey, bool)>,
         names: FieldNames,
         start: usize,
     },
@@ -382,7 +382,7 @@ impl FieldNames {
     const FEW: usize = 16;
 
     /// Returns where a name stood first, if it stood before.
-    fn first(&self, fields: &[(Key, Tree)], name: &str) -> Option<Span> {
+    fn first(&self, fields: &[(TreeKey, YamlTree)], name: &str) -> Option<Span> {
         match self.0.get(name) {
             Some(span) => Some(span.clone()),
             None => {
@@ -393,33 +393,33 @@ impl FieldNames {
     }
 
     /// Takes the name of one more field, behind `fields`.
-    fn add(&mut self, fields: &[(Key, Tree)], key: &Key) {
+    fn add(&mut self, fields: &[(TreeKey, YamlTree)], key: &TreeKey) {
         if fields.len() >= Self::FEW {
             self.0.insert(key.name.clone(), key.span.clone());
         }
     }
 }
 
-struct Builder<'s, 'd> {
-    source: &'s Arc<Source>,
+struct TreeBuilder<'s, 'd> {
+    source: &'s Arc<SourceFile>,
     diagnostics: &'d mut Diagnostics,
     bytes: Bytes<'s>,
     open: Vec<Open>,
-    root: Option<Tree>,
+    root: Option<YamlTree>,
     values: usize,
     documents: usize,
     /// Whether something was left out of the tree.
     lost: bool,
 }
 
-impl<'s, 'd> Builder<'s, 'd> {
-    fn new(source: &'s Arc<Source>, diagnostics: &'d mut Diagnostics) -> Self {
+impl<'s, 'd> TreeBuilder<'s, 'd> {
+    fn new(source: &'s Arc<SourceFile>, diagnostics: &'d mut Diagnostics) -> Self {
         let bytes = Bytes::new(&source.text);
         Self { source, diagnostics, bytes, open: Vec::new(), root: None, values: 0, documents: 0, lost: false }
     }
 
     fn error(&mut self, code: Code, message: impl Into<String>, span: Span) -> &mut Diagnostic {
-        self.diagnostics.error(code, Place::new(self.source, span), message)
+        self.diagnostics.error(code, SourcePlace::new(self.source, span), message)
     }
 
     fn syntax_error(&mut self, error: &ScanError) {
@@ -436,7 +436,7 @@ impl<'s, 'd> Builder<'s, 'd> {
         // A bracket that is missing is missed far behind where it belongs.
         let open = self.open.iter().rev().map(Open::start);
         let bracket = open.into_iter().find(|&start| self.source.text[start..].starts_with(['{', '[']));
-        let opened = bracket.map(|start| Place::new(self.source, start..start + 1));
+        let opened = bracket.map(|start| SourcePlace::new(self.source, start..start + 1));
         let from = bracket.unwrap_or_else(|| self.source.text[..at].rfind('\n').map_or(0, |newline| newline + 1));
         let unquoted = unquoted(&self.source.text, from, at);
         let diagnostic = self.error(code::YAML, message, at..at + length).label("the parser stopped here");
@@ -476,7 +476,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                     self.key(text.into_owned(), style, span);
                 } else {
                     let node = self.scalar(text.into_owned(), style, &span);
-                    self.complete(Tree { span, node })?;
+                    self.complete(YamlTree { span, node })?;
                 }
             }
             Event::Alias(_) => {
@@ -491,7 +491,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                 if self.expects_key() {
                     return None;
                 }
-                self.complete(Tree { span, node: Node::Null })?;
+                self.complete(YamlTree { span, node: TreeNode::Null })?;
             }
             Event::SequenceStart(anchor, tag) => {
                 self.refuse(anchor, tag.is_some(), &span);
@@ -506,11 +506,11 @@ impl<'s, 'd> Builder<'s, 'd> {
                 let tree = match self.open.pop()? {
                     Open::List { items, start } => {
                         let end = self.end(items.last().map(|item| item.span.end), &span, b']');
-                        Tree { span: start..end.max(start), node: Node::List(items) }
+                        YamlTree { span: start..end.max(start), node: TreeNode::List(items) }
                     }
                     Open::Map { fields, start, .. } => {
                         let end = self.end(fields.last().map(|(_, value)| value.span.end), &span, b'}');
-                        Tree { span: start..end.max(start), node: Node::Map(fields) }
+                        YamlTree { span: start..end.max(start), node: TreeNode::Map(fields) }
                     }
                 };
                 self.complete(tree)?;
@@ -526,15 +526,15 @@ impl<'s, 'd> Builder<'s, 'd> {
             let tree = match open {
                 Open::List { items, start } => {
                     let end = items.last().map_or(start, |item| item.span.end);
-                    Tree { span: start..end.max(start), node: Node::List(items) }
+                    YamlTree { span: start..end.max(start), node: TreeNode::List(items) }
                 }
                 Open::Map { mut fields, key, start, .. } => {
                     if let Some((key, _)) = key {
                         let end = key.span.end;
-                        fields.push((key, Tree { span: end..end, node: Node::Null }));
+                        fields.push((key, YamlTree { span: end..end, node: TreeNode::Null }));
                     }
                     let end = fields.last().map_or(start, |(_, value)| value.span.end);
-                    Tree { span: start..end.max(start), node: Node::Map(fields) }
+                    YamlTree { span: start..end.max(start), node: TreeNode::Map(fields) }
                 }
             };
             if self.complete(tree).is_none() {
@@ -606,7 +606,7 @@ impl<'s, 'd> Builder<'s, 'd> {
                 .help("write the fields out");
             } else if !matches!(plain(&name), Some(Plain::Text)) && !is_word(&name) {
                 let message = format!("the key `{name}` is not a text to every YAML reader");
-                let place = Place::new(self.source, span.clone());
+                let place = SourcePlace::new(self.source, span.clone());
                 if let Some(diagnostic) = self.diagnostics.error_once(code::AMBIGUOUS_SCALAR, place, message) {
                     diagnostic
                         .help(format!("put it in quotes: `\"{name}\"`"))
@@ -619,11 +619,11 @@ impl<'s, 'd> Builder<'s, 'd> {
         let first = names.first(fields, &name).filter(|_| !is_merge);
         let is_kept = !is_merge && first.is_none();
         self.lost |= !is_kept;
-        let new = Key { name, span };
+        let new = TreeKey { name, span };
         if let Some(first) = first {
-            let place = Place::new(self.source, first);
+            let place = SourcePlace::new(self.source, first);
             let message = format!("the key `{}` stands twice", new.name);
-            let again = Place::new(self.source, new.span.clone());
+            let again = SourcePlace::new(self.source, new.span.clone());
             self.diagnostics
                 .error(code::DUPLICATE_KEY, again, message)
                 .label("again here")
@@ -633,13 +633,13 @@ impl<'s, 'd> Builder<'s, 'd> {
         *key = Some((new, is_kept));
     }
 
-    fn scalar(&mut self, text: String, style: ScalarStyle, span: &Span) -> Node {
+    fn scalar(&mut self, text: String, style: ScalarStyle, span: &Span) -> TreeNode {
         if style != ScalarStyle::Plain {
-            return Node::String(text);
+            return TreeNode::String(text);
         }
         match plain(&text) {
             Some(Plain::Value(node)) => return node,
-            Some(Plain::Text) => return Node::String(text),
+            Some(Plain::Text) => return TreeNode::String(text),
             None => {}
         }
         let digits = text.strip_prefix('-').unwrap_or(&text);
@@ -653,7 +653,7 @@ impl<'s, 'd> Builder<'s, 'd> {
             let message = format!("`{text}` is read differently by different YAML readers");
             (message, "a text to some, something else to others")
         };
-        let place = Place::new(self.source, span.clone());
+        let place = SourcePlace::new(self.source, span.clone());
         if let Some(diagnostic) = self.diagnostics.error_once(code::AMBIGUOUS_SCALAR, place, message) {
             diagnostic
                 .label(label)
@@ -663,12 +663,12 @@ impl<'s, 'd> Builder<'s, 'd> {
         if is_too_large {
             // It was meant as a number: nothing more is to be said of it.
             let near = if text.starts_with('-') { i64::MIN } else { i64::MAX };
-            return Node::Number(Number::from(near));
+            return TreeNode::Number(Number::from(near));
         }
-        Node::String(text)
+        TreeNode::String(text)
     }
 
-    fn complete(&mut self, tree: Tree) -> Option<()> {
+    fn complete(&mut self, tree: YamlTree) -> Option<()> {
         self.values += 1;
         if self.values > MOST_VALUES {
             self.error(code::TOO_DEEP, format!("the file holds more than {MOST_VALUES} values"), tree.span)
@@ -699,8 +699,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> (Option<Tree>, Vec<String>) {
-        let source = Source::new("g.yaml", "g.yaml", text);
+    fn read(text: &str) -> (Option<YamlTree>, Vec<String>) {
+        let source = SourceFile::new("g.yaml", "g.yaml", text);
         let mut diagnostics = Diagnostics::new();
         let tree = parse(&source, &mut diagnostics).map(|file| {
             diagnostics.extend(read_again(&source, &file));
@@ -773,7 +773,7 @@ mod tests {
     fn spans_point_at_what_was_read() {
         let text = "é: {b: [1, 'two']}\nc:\n  - x: y\n  - z\nd: |\n  text\ne:\n";
         let (tree, _) = read(text);
-        let Some(Tree { node: Node::Map(fields), span }) = tree else { panic!() };
+        let Some(YamlTree { node: TreeNode::Map(fields), span }) = tree else { panic!() };
         assert_eq!(&text[span], text.trim_end_matches([':', '\n']));
         let spans: Vec<&str> = fields
             .iter()
@@ -791,10 +791,10 @@ mod tests {
     #[test]
     fn a_list_or_mapping_in_brackets_ends_behind_its_bracket() {
         let text = "a: { b: [x, y] , c: {d: e} }\nf: [ [1 ] ]\ng: { }\n";
-        let (Some(Tree { node: Node::Map(fields), .. }), _) = read(text) else { panic!() };
+        let (Some(YamlTree { node: TreeNode::Map(fields), .. }), _) = read(text) else { panic!() };
         let spans: Vec<&str> = fields.iter().map(|(_, value)| &text[value.span.clone()]).collect();
         assert_eq!(spans, ["{ b: [x, y] , c: {d: e} }", "[ [1 ] ]", "{ }"]);
-        let (Node::Map(inner), Node::List(list)) = (&fields[0].1.node, &fields[1].1.node) else { panic!() };
+        let (TreeNode::Map(inner), TreeNode::List(list)) = (&fields[0].1.node, &fields[1].1.node) else { panic!() };
         assert_eq!(&text[inner[0].1.span.clone()], "[x, y]");
         assert_eq!(&text[list[0].span.clone()], "[1 ]");
     }
@@ -848,7 +848,7 @@ mod tests {
             "x\u{0}y".to_owned(),
         ] {
             let (tree, errors) = read(&text);
-            assert!(!errors.is_empty() || tree.is_some_and(|tree| tree.node == Node::Null), "{text:.40}");
+            assert!(!errors.is_empty() || tree.is_some_and(|tree| tree.node == TreeNode::Null), "{text:.40}");
         }
     }
 

@@ -10,21 +10,21 @@ use graph_model::template::{Template, TemplateError, TemplateErrorReason};
 use graph_model::term;
 use graph_model::value::{Map, Value};
 
-use super::reader::{Reader, Spanned};
-use crate::diagnostic::{Place, code};
-use crate::source::{Source, Span};
-use crate::tree::{Key, Tree};
+use super::reader::{DefinitionReader, Spanned};
+use crate::diagnostic::{SourcePlace, code};
+use crate::source::{SourceFile, Span};
+use crate::tree::{TreeKey, YamlTree};
 
 /// A value of the file with templates in its texts.
 #[derive(Debug, Clone)]
-pub struct Term {
+pub struct TermDefinition {
     /// Where it stands.
     pub span: Span,
     /// What it is.
     pub kind: TermKind,
 }
 
-/// What a [`Term`] is.
+/// What a [`TermDefinition`] is.
 #[derive(Debug, Clone)]
 pub enum TermKind {
     /// A text that could not be read, which was reported: no later rule has anything to say about it.
@@ -39,14 +39,14 @@ pub enum TermKind {
         template: Template,
     },
     /// A list of terms.
-    List(Vec<Term>),
+    List(Vec<TermDefinition>),
     /// An object of terms, in order.
-    Object(Vec<(Spanned<String>, Term)>),
+    Object(Vec<(Spanned<String>, TermDefinition)>),
 }
 
-impl Term {
+impl TermDefinition {
     /// Returns the value, where no part of it is a text with templates in it.
-    pub(crate) fn literal(&self) -> Option<Value> {
+    pub fn literal(&self) -> Option<Value> {
         match &self.kind {
             TermKind::Unreadable | TermKind::Template { .. } => None,
             TermKind::Literal(value) => Some(value.clone()),
@@ -90,7 +90,7 @@ impl Term {
     }
 
     /// Calls `visit` with each template of the term and the text it was read from.
-    pub fn templates<'a>(&'a self, visit: &mut impl FnMut(&'a Term, &'a Template, &'a str)) {
+    pub fn templates<'a>(&'a self, visit: &mut impl FnMut(&'a TermDefinition, &'a Template, &'a str)) {
         match &self.kind {
             TermKind::Unreadable | TermKind::Literal(_) => {}
             TermKind::Template { text, template } => visit(self, template, text),
@@ -102,7 +102,7 @@ impl Term {
 
 /// The names with which a path may begin at a place.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Names<'a> {
+pub(super) enum NamesInScope<'a> {
     /// The namespaces.
     Node,
     /// The namespaces, and the item of a foreach.
@@ -111,7 +111,7 @@ pub(super) enum Names<'a> {
     Hook(Event),
 }
 
-impl<'a> Names<'a> {
+impl<'a> NamesInScope<'a> {
     fn locals(&self) -> &[&'a str] {
         match self {
             Self::Node => &[],
@@ -179,26 +179,26 @@ impl<'a> Names<'a> {
 }
 
 /// Reads a value with templates.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Term {
-    let Ok(term) = grammar::term(tree, &mut InFile { reader, names });
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: NamesInScope<'_>) -> TermDefinition {
+    let Ok(term) = grammar::term(tree, &mut TermsInFile { reader, names });
     term
 }
 
 /// Makes terms of what a file says, and reports what is wrong.
-struct InFile<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    names: Names<'r>,
+struct TermsInFile<'r, 'a> {
+    reader: &'r mut DefinitionReader<'a>,
+    names: NamesInScope<'r>,
 }
 
-impl Terms<Tree> for InFile<'_, '_> {
-    type Term = Term;
+impl Terms<YamlTree> for TermsInFile<'_, '_> {
+    type Term = TermDefinition;
     type Error = Infallible;
 
-    fn scalar(&mut self, tree: &Tree) -> Term {
-        Term { span: tree.span.clone(), kind: TermKind::Literal(tree.to_value()) }
+    fn scalar(&mut self, tree: &YamlTree) -> TermDefinition {
+        TermDefinition { span: tree.span.clone(), kind: TermKind::Literal(tree.to_value()) }
     }
 
-    fn text(&mut self, tree: &Tree, text: &str) -> Result<Term, Infallible> {
+    fn text(&mut self, tree: &YamlTree, text: &str) -> Result<TermDefinition, Infallible> {
         let kind = match self.names.parse_template(text) {
             Ok(Template::Text(text)) => TermKind::Literal(Value::String(text)),
             Ok(template) => TermKind::Template { text: text.to_owned(), template },
@@ -207,21 +207,23 @@ impl Terms<Tree> for InFile<'_, '_> {
                 TermKind::Unreadable
             }
         };
-        Ok(Term { span: tree.span.clone(), kind })
+        Ok(TermDefinition { span: tree.span.clone(), kind })
     }
 
-    fn list(&mut self, tree: &Tree, list: Vec<Term>) -> Term {
-        Term { span: tree.span.clone(), kind: TermKind::List(list) }
+    fn list(&mut self, tree: &YamlTree, list: Vec<TermDefinition>) -> TermDefinition {
+        TermDefinition { span: tree.span.clone(), kind: TermKind::List(list) }
     }
 
-    fn object(&mut self, tree: &Tree, fields: Vec<(&Key, Term)>) -> Term {
-        let field = |(key, term): (&Key, Term)| (Spanned { value: key.name.clone(), span: key.span.clone() }, term);
-        Term { span: tree.span.clone(), kind: TermKind::Object(fields.into_iter().map(field).collect()) }
+    fn object(&mut self, tree: &YamlTree, fields: Vec<(&TreeKey, TermDefinition)>) -> TermDefinition {
+        let field = |(key, term): (&TreeKey, TermDefinition)| {
+            (Spanned { value: key.name.clone(), span: key.span.clone() }, term)
+        };
+        TermDefinition { span: tree.span.clone(), kind: TermKind::Object(fields.into_iter().map(field).collect()) }
     }
 }
 
-fn report(reader: &mut Reader<'_>, text: &str, span: &Span, error: &TemplateError, names: Names<'_>) {
-    let place = Place::new(reader.source, locate(reader.source, span, text, &error.range));
+fn report(reader: &mut DefinitionReader<'_>, text: &str, span: &Span, error: &TemplateError, names: NamesInScope<'_>) {
+    let place = SourcePlace::new(reader.source, locate(reader.source, span, text, &error.range));
     let shell =
         "in a command, a shell variable is written `$NAME`; to write `${` itself, double the dollar: `$${NAME}`";
     let operand = operand(text, &error.range);
@@ -262,12 +264,18 @@ fn is_constant(operand: &str) -> bool {
 }
 
 /// Reports a path that cannot be read, in a template or a condition.
-pub(super) fn report_path(reader: &mut Reader<'_>, place: Place, error: &PathError, otherwise: &str, names: Names<'_>) {
+pub(super) fn report_path(
+    reader: &mut DefinitionReader<'_>,
+    place: SourcePlace,
+    error: &PathError,
+    otherwise: &str,
+    names: NamesInScope<'_>,
+) {
     match error {
         PathError::UnknownRoot { name } => {
             let message = match names {
-                Names::Hook(event) => format!("hooks of `{}` are told of no `{name}`", event.name()),
-                Names::Node | Names::Item(_) => error.to_string(),
+                NamesInScope::Hook(event) => format!("hooks of `{}` are told of no `{name}`", event.name()),
+                NamesInScope::Node | NamesInScope::Item(_) => error.to_string(),
             };
             let diagnostic = reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message);
             diagnostic.note(names.listed()).suggest(name, names.all());
@@ -290,7 +298,7 @@ const LONGEST_SEARCHED: usize = 16 * 1024;
 ///
 /// Escapes and folded lines make the text differ from what is in the file, and shorter. There the part is looked up by its
 /// words; where they are not found as they are, or the text is long, the whole scalar is the place.
-pub fn locate(source: &Arc<Source>, scalar: &Span, text: &str, part: &Span) -> Span {
+pub fn locate(source: &Arc<SourceFile>, scalar: &Span, text: &str, part: &Span) -> Span {
     let quotes = match scalar.len().checked_sub(text.len()) {
         Some(0) => Some(0),
         Some(2) if source.text[scalar.clone()].starts_with(['"', '\'']) => Some(1),

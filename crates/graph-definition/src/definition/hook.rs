@@ -4,13 +4,13 @@ use graph_model::condition::Condition;
 use graph_model::program::{CONTROL, Event, ItemType, UNSUPPORTED_CONTROLS, Verb};
 use graph_model::value::Value;
 
-use super::action::{self, Call};
-use super::condition::{self, Test};
-use super::reader::{Fields, Reader, Spanned};
-use super::template::{self, Names, Term, TermKind};
-use crate::diagnostic::{Place, code};
+use super::action::{self, CallDefinition};
+use super::condition::{self, TestDefinition};
+use super::reader::{DefinitionReader, Fields, Spanned};
+use super::template::{self, NamesInScope, TermDefinition, TermKind};
+use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{Key, Node, Tree};
+use crate::tree::{TreeKey, TreeNode, YamlTree};
 
 /// A hook as its author wrote it (R143).
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct HookDefinition {
     /// When.
     pub event: Event,
     /// The condition on what the event tells.
-    pub condition: Condition<Test>,
+    pub condition: Condition<TestDefinition>,
     /// The condition as it was written, for the runtime to read.
     pub written: Option<Value>,
     /// What.
@@ -33,9 +33,9 @@ pub struct HookDefinition {
 #[derive(Debug)]
 pub enum Reaction {
     /// Steers the run: an object with `action` in it (R137, R151).
-    Steer(Term),
+    Steer(TermDefinition),
     /// Calls something, whose answer may steer the run.
-    Call(Call),
+    Call(CallDefinition),
 }
 
 /// The fields of a hook.
@@ -49,15 +49,15 @@ pub const INLINE: [(&str, &[&str]); 4] =
     [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
 
 /// Reads `config.hooks`.
-pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree) -> Vec<HookDefinition> {
+pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<HookDefinition> {
     reader.list(tree, "`hooks`").iter().filter_map(|tree| parse(reader, tree)).collect()
 }
 
-fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<HookDefinition> {
+fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<HookDefinition> {
     let fields = reader.map(tree, "a hook")?;
     reader.only(&fields, "a hook", &FIELDS, &["layer"]);
     if let Some(key) = fields.key("layer") {
-        let place = Place::new(reader.source, key.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(code::BAD_HOOK, place, "the layer of a hook is not for its author to choose")
@@ -71,7 +71,7 @@ fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<HookDefinition> {
     let event = event?;
     let (condition, written) = match fields.get("condition") {
         Some(tree) => (
-            condition::parse(reader, tree, Names::Hook(event)).unwrap_or(Condition::Any(Vec::new())),
+            condition::parse(reader, tree, NamesInScope::Hook(event)).unwrap_or(Condition::Any(Vec::new())),
             Some(tree.to_value()),
         ),
         None => (Condition::Always, None),
@@ -80,11 +80,11 @@ fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<HookDefinition> {
     Some(HookDefinition { span: tree.span.clone(), id, event, condition, written, reaction })
 }
 
-fn event(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Event> {
+fn event(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Event> {
     let text = reader.required_text(fields, "a hook", "event")?;
     let event = Event::named(&text.value);
     if event.is_none() {
-        let place = Place::new(reader.source, text.span);
+        let place = SourcePlace::new(reader.source, text.span);
         let names = Event::TABLE.map(|(_, name, _)| name);
         reader
             .diagnostics
@@ -95,8 +95,8 @@ fn event(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Event> {
     event
 }
 
-fn reaction(reader: &mut Reader<'_>, tree: &Tree, event: Event) -> Option<Reaction> {
-    if let Node::Map(entries) = &tree.node {
+fn reaction(reader: &mut DefinitionReader<'_>, tree: &YamlTree, event: Event) -> Option<Reaction> {
+    if let TreeNode::Map(entries) = &tree.node {
         let has = |name: &str| entries.iter().any(|(key, _)| key.name == name);
         let inline: Vec<_> =
             entries.iter().filter(|(key, _)| INLINE.iter().any(|(name, _)| *name == key.name)).collect();
@@ -110,9 +110,9 @@ fn reaction(reader: &mut Reader<'_>, tree: &Tree, event: Event) -> Option<Reacti
             return steer(reader, &fields, &inline, event).map(Reaction::Steer);
         }
     }
-    let call = action::parse(reader, tree, Names::Hook(event))?;
+    let call = action::parse(reader, tree, NamesInScope::Hook(event))?;
     if call.computed().is_some() {
-        let place = Place::new(reader.source, call.item.span.clone());
+        let place = SourcePlace::new(reader.source, call.item.span.clone());
         reader
             .diagnostics
             .error(code::NOT_SUPPORTED, place, "a hook's `item_id` with a template is not supported by this version")
@@ -126,19 +126,24 @@ fn reaction(reader: &mut Reader<'_>, tree: &Tree, event: Event) -> Option<Reacti
 }
 
 /// Reads `{ retry: true, max_retries: 3 }` and the like (R137).
-fn steer(reader: &mut Reader<'_>, fields: &Fields<'_>, inline: &[&(Key, Tree)], event: Event) -> Option<Term> {
+fn steer(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    inline: &[&(TreeKey, YamlTree)],
+    event: Event,
+) -> Option<TermDefinition> {
     let (key, value) = inline.first()?;
     if let Some((second, _)) = inline.get(1) {
         let (place, first) =
-            (Place::new(reader.source, second.span.clone()), Place::new(reader.source, key.span.clone()));
+            (SourcePlace::new(reader.source, second.span.clone()), SourcePlace::new(reader.source, key.span.clone()));
         reader
             .diagnostics
             .error(code::BAD_HOOK, place, format!("a hook does `{}` or `{}`, not both", key.name, second.name))
             .related(first, "the other");
         return None;
     }
-    if value.node != Node::Boolean(true) {
-        let place = Place::new(reader.source, value.span.clone());
+    if value.node != TreeNode::Boolean(true) {
+        let place = SourcePlace::new(reader.source, value.span.clone());
         reader
             .diagnostics
             .error(code::SHAPE, place, format!("`{}` of a hook is `true`, not {}", key.name, value.describe()))
@@ -154,18 +159,18 @@ fn steer(reader: &mut Reader<'_>, fields: &Fields<'_>, inline: &[&(Key, Tree)], 
         action::literal(&key.span, key.name.as_str()),
     )];
     for (key, tree) in fields.entries.iter().filter(|(key, _)| beside.contains(&key.name.as_str())) {
-        let term = template::parse(reader, tree, Names::Hook(event));
+        let term = template::parse(reader, tree, NamesInScope::Hook(event));
         params.push((Spanned { value: key.name.clone(), span: key.span.clone() }, term));
     }
     bounds(reader, &params);
-    Some(Term { span: fields.span.clone(), kind: TermKind::Object(params) })
+    Some(TermDefinition { span: fields.span.clone(), kind: TermKind::Object(params) })
 }
 
 /// Reads the parameters of the control tool: `action` says how the run is steered (R152).
-fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
+fn control(reader: &mut DefinitionReader<'_>, call: CallDefinition, event: Event) -> Option<TermDefinition> {
     let TermKind::Object(params) = &call.params.kind else { return None };
     let Some((_, term)) = params.iter().find(|(key, _)| key.value == "action") else {
-        let place = Place::new(reader.source, call.item.span.clone());
+        let place = SourcePlace::new(reader.source, call.item.span.clone());
         reader
             .diagnostics
             .error(code::MISSING_FIELD, place, format!("`{CONTROL}` needs the parameter `action`"))
@@ -182,7 +187,7 @@ fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
         }
         TermKind::Unreadable => return None,
         kind => {
-            let place = Place::new(reader.source, term.span.clone());
+            let place = SourcePlace::new(reader.source, term.span.clone());
             let wrong = if let TermKind::Literal(Value::String(name)) = kind { name.as_str() } else { "" };
             reader
                 .diagnostics
@@ -197,8 +202,8 @@ fn control(reader: &mut Reader<'_>, call: Call, event: Event) -> Option<Term> {
 }
 
 /// Reports a control that the runtime does not do: a run that goes on where it was to be held back does harm.
-fn unsupported(reader: &mut Reader<'_>, control: &str, span: &Span) {
-    let place = Place::new(reader.source, span.clone());
+fn unsupported(reader: &mut DefinitionReader<'_>, control: &str, span: &Span) {
+    let place = SourcePlace::new(reader.source, span.clone());
     reader
         .diagnostics
         .error(code::NOT_SUPPORTED, place, format!("the control `{control}` is not supported by this version"))
@@ -222,11 +227,11 @@ fn event_of(control: &str) -> Option<Event> {
 }
 
 /// Reports a control that does nothing about the event.
-fn does_something(reader: &mut Reader<'_>, control: &str, span: &Span, event: Event) {
+fn does_something(reader: &mut DefinitionReader<'_>, control: &str, span: &Span, event: Event) {
     if is_useful(control, event) {
         return;
     }
-    let place = Place::new(reader.source, span.clone());
+    let place = SourcePlace::new(reader.source, span.clone());
     let message = format!("`{control}` does nothing about `{}`", event.name());
     let diagnostic = reader.diagnostics.error(code::BAD_HOOK, place, message);
     match event_of(control) {
@@ -245,12 +250,12 @@ pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
 }
 
 /// Reports numbers of a control that it could not use.
-fn bounds(reader: &mut Reader<'_>, params: &[(Spanned<String>, Term)]) {
+fn bounds(reader: &mut DefinitionReader<'_>, params: &[(Spanned<String>, TermDefinition)]) {
     for (key, term) in params {
         let Some((least, most)) = bounds_of(&key.value) else { continue };
         let TermKind::Literal(value) = &term.kind else { continue };
         if !value.as_i64().is_some_and(|number| (least..=most).contains(&number)) {
-            let place = Place::new(reader.source, term.span.clone());
+            let place = SourcePlace::new(reader.source, term.span.clone());
             let message = format!("`{}` is an integer from {least} to {most}, not {value}", key.value);
             reader.diagnostics.error(code::SHAPE, place, message);
         }

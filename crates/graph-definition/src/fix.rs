@@ -1,6 +1,6 @@
 //! Fixes: changes of a file's text that mend a mistake.
 
-use crate::diagnostic::Place;
+use crate::diagnostic::SourcePlace;
 use crate::source::Span;
 
 /// A change of the text that mends a mistake.
@@ -18,7 +18,7 @@ impl Fix {
     /// A change of one name into another: of the whole place, in its quotes where it has some, or of the part of a path.
     ///
     /// `None` where it is not clear which words of the file are meant, or the name could not stand there as it is.
-    pub(crate) fn of_name(place: &Place, wrong: &str, right: &str, is_certain: bool) -> Option<Self> {
+    pub(crate) fn of_name(place: &SourcePlace, wrong: &str, right: &str, is_certain: bool) -> Option<Self> {
         let span = place.span.clone()?;
         let raw = place.source.text.get(span.clone())?;
         if wrong.is_empty() || raw.contains('\n') || !is_plain_name(right) {
@@ -87,7 +87,7 @@ fn is_plain_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Source;
+    use crate::source::SourceFile;
 
     #[test]
     fn only_one_slip_in_a_name_that_stands_alone_is_certain() {
@@ -110,9 +110,9 @@ mod tests {
     #[test]
     fn a_name_is_changed_where_it_stands() {
         let fixed = |text: &str, part: &str, wrong: &str, right: &str| {
-            let source = Source::new("g.yaml", "g.yaml", text);
+            let source = SourceFile::new("g.yaml", "g.yaml", text);
             let start = text.find(part).unwrap();
-            let fix = Fix::of_name(&Place::new(&source, start..start + part.len()), wrong, right, true)?;
+            let fix = Fix::of_name(&SourcePlace::new(&source, start..start + part.len()), wrong, right, true)?;
             Some(apply(text, &[&fix]).0)
         };
         assert_eq!(fixed("next: dnoe\n", "dnoe", "dnoe", "done").unwrap(), "next: done\n");

@@ -4,15 +4,15 @@ use graph_model::subprocess::Subprocess;
 use graph_shell::{Foreign, ProgramArgument};
 
 use super::duration;
-use super::reader::{Fields, Reader, Spanned};
-use crate::diagnostic::{Place, code};
+use super::reader::{DefinitionReader, Fields, Spanned};
+use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{Node, Tree};
+use crate::tree::{TreeNode, YamlTree};
 
 const KNOWN: [&str; 7] = ["command", "timeout", "env", "cwd", "output_limit", "ok_exit_codes", "sha256"];
 
 /// Reads `config`. `None` if something in it is wrong: a program is started as its contract says or not at all.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<Subprocess> {
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Subprocess> {
     let fields = reader.map(tree, "`config`")?;
     let unknown = reader.only(&fields, "`config` of a subprocess", &KNOWN, &[]);
     let mut spec = Subprocess::new(Vec::new());
@@ -39,7 +39,7 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree) -> Option<Subprocess> 
 }
 
 /// Sets what a field says, if it is there; says whether it could be read.
-fn set<T>(place: &mut T, fields: &Fields<'_>, name: &str, read: impl FnOnce(&Tree) -> Option<T>) -> bool {
+fn set<T>(place: &mut T, fields: &Fields<'_>, name: &str, read: impl FnOnce(&YamlTree) -> Option<T>) -> bool {
     match fields.get(name) {
         None => true,
         Some(tree) => match read(tree) {
@@ -52,21 +52,21 @@ fn set<T>(place: &mut T, fields: &Fields<'_>, name: &str, read: impl FnOnce(&Tre
     }
 }
 
-fn wrong(reader: &mut Reader<'_>, span: &Span, message: impl Into<String>) {
-    let place = Place::new(reader.source, span.clone());
+fn wrong(reader: &mut DefinitionReader<'_>, span: &Span, message: impl Into<String>) {
+    let place = SourcePlace::new(reader.source, span.clone());
     reader.diagnostics.error(code::BAD_CONTRACT, place, message);
 }
 
-fn command(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<String>> {
-    if let Node::String(_) = tree.node {
-        let place = Place::new(reader.source, tree.span.clone());
+fn command(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<String>> {
+    if let TreeNode::String(_) = tree.node {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
         reader
             .diagnostics
             .error(code::BAD_CONTRACT, place, "`command` is a list: the program, and each argument by itself")
             .help("no shell reads it; where one is needed, write `[bash, -c, …]`");
         return None;
     }
-    let Node::List(items) = &tree.node else {
+    let TreeNode::List(items) = &tree.node else {
         reader.list(tree, "`command`");
         return None;
     };
@@ -90,7 +90,7 @@ fn command(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<String>> {
         let message = format!("`command` executes the tool's parameters: {} {}", danger.origin, danger.how);
         reader
             .diagnostics
-            .error(code::BAD_CONTRACT, Place::new(reader.source, tree.span.clone()), message)
+            .error(code::BAD_CONTRACT, SourcePlace::new(reader.source, tree.span.clone()), message)
             .help("start a program that reads the parameters as JSON, as a script by its path");
         return None;
     }
@@ -98,9 +98,9 @@ fn command(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<String>> {
 }
 
 /// Reads a text that is taken as it stands.
-fn literal(reader: &mut Reader<'_>, tree: &Tree, what: &str) -> Option<Spanned<String>> {
+fn literal(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<Spanned<String>> {
     let text = reader.text(tree, what)?;
-    let place = || Place::new(reader.source, text.span.clone());
+    let place = || SourcePlace::new(reader.source, text.span.clone());
     if text.value.contains("${") {
         let place = place();
         reader
@@ -117,7 +117,7 @@ fn literal(reader: &mut Reader<'_>, tree: &Tree, what: &str) -> Option<Spanned<S
 }
 
 /// Reads a number of seconds, or a text such as `30s`.
-fn timeout(reader: &mut Reader<'_>, tree: &Tree) -> Option<u64> {
+fn timeout(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u64> {
     let milliseconds = duration::milliseconds(&tree.node).ok();
     if milliseconds.is_none() {
         wrong(reader, &tree.span, "`timeout` is a number of seconds above 0, or a text such as `30s` or `2m`");
@@ -125,7 +125,7 @@ fn timeout(reader: &mut Reader<'_>, tree: &Tree) -> Option<u64> {
     milliseconds
 }
 
-fn env(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<(String, String)>> {
+fn env(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<(String, String)>> {
     let fields = reader.map(tree, "`env`")?;
     let variables: Vec<Option<(String, String)>> = fields
         .entries
@@ -145,7 +145,7 @@ fn env(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<(String, String)>> {
     variables.into_iter().collect()
 }
 
-fn output_limit(reader: &mut Reader<'_>, tree: &Tree) -> Option<u64> {
+fn output_limit(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u64> {
     let bytes = u64::try_from(reader.integer(tree, "`output_limit`")?).ok().filter(|bytes| *bytes > 0);
     if bytes.is_none() {
         wrong(reader, &tree.span, "`output_limit` is a number of bytes above 0");
@@ -153,8 +153,8 @@ fn output_limit(reader: &mut Reader<'_>, tree: &Tree) -> Option<u64> {
     bytes
 }
 
-fn exit_codes(reader: &mut Reader<'_>, tree: &Tree) -> Option<Vec<i64>> {
-    let Node::List(items) = &tree.node else {
+fn exit_codes(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<i64>> {
+    let TreeNode::List(items) = &tree.node else {
         reader.list(tree, "`ok_exit_codes`");
         return None;
     };
@@ -180,12 +180,12 @@ mod tests {
     use super::super::{Contract, ContractKind, parse_trusted_contract};
     use super::*;
     use crate::diagnostic::Diagnostics;
-    use crate::source::Source;
+    use crate::source::SourceFile;
 
     /// Reads a contract, and returns what is said of it: code, the text that it is about, message.
     fn read(config: &str) -> (Option<Contract>, Vec<String>) {
         let text = format!("version: \"1.0.0\"\ntool_type: subprocess\n{config}");
-        let source = Source::new("tool.yaml", "tool.yaml", text.as_str());
+        let source = SourceFile::new("tool.yaml", "tool.yaml", text.as_str());
         let mut diagnostics = Diagnostics::new();
         let contract = parse_trusted_contract(&source, &ItemId::new("shop/tool").unwrap(), &mut diagnostics);
         let said = diagnostics.in_order("tool.yaml").into_iter().map(|diagnostic| diagnostic.message).collect();

@@ -11,7 +11,7 @@ pub use crate::definition::hook::{
 pub use crate::definition::node::{
     EDGE, ITEM, MOST_AT_A_TIME, MOST_NODES, TYPES as NODE_TYPES, fields_of as fields_of_node,
 };
-pub use crate::definition::rules::{About, Argument, FORMATS, KEYWORDS as RULES};
+pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};
 pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
 pub use crate::definition::settings::{FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH};
 pub use crate::definition::{CONFIG, EXECUTORS, TOP_LEVEL};

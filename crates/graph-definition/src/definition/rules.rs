@@ -7,15 +7,15 @@ use graph_model::operator::{Operator, equal};
 use graph_model::value::{AsView, Map, Value};
 
 use super::patterns;
-use super::reader::{Fields, Reader};
-use super::schema::{Of, Schema, SchemaKind};
-use crate::diagnostic::{Place, code};
+use super::reader::{DefinitionReader, Fields};
+use super::schema::{SchemaKind, SchemaOwner, ValueSchema};
+use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::Tree;
+use crate::tree::YamlTree;
 
 /// A rule of a schema.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct SchemaRule {
     /// The schema keyword.
     pub keyword: &'static str,
     /// What it says.
@@ -41,7 +41,7 @@ pub enum About {
 
 /// What a rule's keyword is followed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Argument {
+pub enum KeywordArgument {
     /// A number.
     Number,
     /// A number above 0.
@@ -59,22 +59,22 @@ pub enum Argument {
 }
 
 /// The keywords that say more than a type: what they are about, and what they are followed by.
-pub const KEYWORDS: [(&str, About, Argument); 15] = [
-    ("minimum", About::Number, Argument::Number),
-    ("maximum", About::Number, Argument::Number),
-    ("exclusiveMinimum", About::Number, Argument::Number),
-    ("exclusiveMaximum", About::Number, Argument::Number),
-    ("multipleOf", About::Number, Argument::Positive),
-    ("minLength", About::Text, Argument::Count),
-    ("maxLength", About::Text, Argument::Count),
-    ("pattern", About::Text, Argument::Pattern),
-    ("format", About::Text, Argument::Format),
-    ("minItems", About::List, Argument::Count),
-    ("maxItems", About::List, Argument::Count),
-    ("uniqueItems", About::List, Argument::Flag),
-    ("minProperties", About::Object, Argument::Count),
-    ("maxProperties", About::Object, Argument::Count),
-    ("const", About::All, Argument::Value),
+pub const KEYWORDS: [(&str, About, KeywordArgument); 15] = [
+    ("minimum", About::Number, KeywordArgument::Number),
+    ("maximum", About::Number, KeywordArgument::Number),
+    ("exclusiveMinimum", About::Number, KeywordArgument::Number),
+    ("exclusiveMaximum", About::Number, KeywordArgument::Number),
+    ("multipleOf", About::Number, KeywordArgument::Positive),
+    ("minLength", About::Text, KeywordArgument::Count),
+    ("maxLength", About::Text, KeywordArgument::Count),
+    ("pattern", About::Text, KeywordArgument::Pattern),
+    ("format", About::Text, KeywordArgument::Format),
+    ("minItems", About::List, KeywordArgument::Count),
+    ("maxItems", About::List, KeywordArgument::Count),
+    ("uniqueItems", About::List, KeywordArgument::Flag),
+    ("minProperties", About::Object, KeywordArgument::Count),
+    ("maxProperties", About::Object, KeywordArgument::Count),
+    ("const", About::All, KeywordArgument::Value),
 ];
 
 /// Pairs of a lower and an upper bound, and whether the two may be equal.
@@ -112,19 +112,19 @@ pub(super) fn keywords() -> impl Iterator<Item = &'static str> {
 
 /// Reads the rules of a schema whose values are of the given kind.
 pub(super) fn parse(
-    reader: &mut Reader<'_>,
+    reader: &mut DefinitionReader<'_>,
     fields: &Fields<'_>,
     kind: &SchemaKind,
     nullable: bool,
-    of: Of,
-) -> Vec<Rule> {
+    of: SchemaOwner,
+) -> Vec<SchemaRule> {
     let mut rules = Vec::new();
     for (key, tree) in fields.entries {
         let Some(&(keyword, about, argument)) = KEYWORDS.iter().find(|(keyword, ..)| *keyword == key.name) else {
             continue;
         };
-        let place = Place::new(reader.source, key.span.clone());
-        if of != Of::Inputs {
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        if of != SchemaOwner::Inputs {
             reader
                 .diagnostics
                 .error(code::BAD_SCHEMA, place, format!("the schema keyword `{keyword}` is not supported here"))
@@ -133,7 +133,7 @@ pub(super) fn parse(
         } else if !fits(kind, about) {
             reader.diagnostics.error(code::BAD_SCHEMA, place, format!("`{keyword}` needs {} beside it", needed(about)));
         } else if let Some(value) = argument_of(reader, keyword, argument, tree) {
-            rules.push(Rule { keyword, value, span: tree.span.clone() });
+            rules.push(SchemaRule { keyword, value, span: tree.span.clone() });
         }
     }
     contradictions(reader, &rules);
@@ -161,16 +161,27 @@ fn needed(about: About) -> &'static str {
     }
 }
 
-fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree: &Tree) -> Option<Value> {
+fn argument_of(
+    reader: &mut DefinitionReader<'_>,
+    keyword: &str,
+    argument: KeywordArgument,
+    tree: &YamlTree,
+) -> Option<Value> {
     let value = tree.to_value();
     let problem = match (argument, &value) {
-        (Argument::Number, Value::Number(_)) | (Argument::Flag, Value::Bool(_)) | (Argument::Value, _) => None,
-        (Argument::Positive, Value::Number(number)) if number.as_f64().is_some_and(|number| number > 0.0) => None,
-        (Argument::Count, Value::Number(number)) if number.is_u64() => None,
-        (Argument::Format, Value::String(format)) if FORMATS.contains(&format.as_str()) => None,
-        (Argument::Pattern, Value::String(pattern)) => return reader.pattern(pattern, &tree.span).then_some(value),
-        (Argument::Format, Value::String(format)) => {
-            let place = Place::new(reader.source, tree.span.clone());
+        (KeywordArgument::Number, Value::Number(_))
+        | (KeywordArgument::Flag, Value::Bool(_))
+        | (KeywordArgument::Value, _) => None,
+        (KeywordArgument::Positive, Value::Number(number)) if number.as_f64().is_some_and(|number| number > 0.0) => {
+            None
+        }
+        (KeywordArgument::Count, Value::Number(number)) if number.is_u64() => None,
+        (KeywordArgument::Format, Value::String(format)) if FORMATS.contains(&format.as_str()) => None,
+        (KeywordArgument::Pattern, Value::String(pattern)) => {
+            return reader.pattern(pattern, &tree.span).then_some(value);
+        }
+        (KeywordArgument::Format, Value::String(format)) => {
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             let known: Vec<String> = FORMATS.iter().map(|format| format!("`{format}`")).collect();
             reader
                 .diagnostics
@@ -179,15 +190,15 @@ fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree:
                 .suggest(format, FORMATS);
             return None;
         }
-        (Argument::Number, _) => Some("a number"),
-        (Argument::Positive, _) => Some("a number above 0"),
-        (Argument::Count, _) => Some("a whole number from 0"),
-        (Argument::Flag, _) => Some("`true` or `false`"),
-        (Argument::Pattern, _) => Some("a pattern, a string"),
-        (Argument::Format, _) => Some("a format's name"),
+        (KeywordArgument::Number, _) => Some("a number"),
+        (KeywordArgument::Positive, _) => Some("a number above 0"),
+        (KeywordArgument::Count, _) => Some("a whole number from 0"),
+        (KeywordArgument::Flag, _) => Some("`true` or `false`"),
+        (KeywordArgument::Pattern, _) => Some("a pattern, a string"),
+        (KeywordArgument::Format, _) => Some("a format's name"),
     };
     if let Some(needed) = problem {
-        let place = Place::new(reader.source, tree.span.clone());
+        let place = SourcePlace::new(reader.source, tree.span.clone());
         let message = format!("`{keyword}` is {needed}, not {}", tree.describe());
         reader.diagnostics.error(code::BAD_SCHEMA, place, message);
         return None;
@@ -196,13 +207,13 @@ fn argument_of(reader: &mut Reader<'_>, keyword: &str, argument: Argument, tree:
 }
 
 /// Reports bounds between which there is nothing.
-fn contradictions(reader: &mut Reader<'_>, rules: &[Rule]) {
+fn contradictions(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule]) {
     let rule = |keyword: &str| rules.iter().find(|rule| rule.keyword == keyword);
     for (lower, upper, may_be_equal) in BOUNDS {
         let (Some(lower), Some(upper)) = (rule(lower), rule(upper)) else { continue };
         let operator = if may_be_equal { Operator::Lte } else { Operator::Lt };
         if !compares(operator, &lower.value, &upper.value) {
-            let place = Place::new(reader.source, upper.span.clone());
+            let place = SourcePlace::new(reader.source, upper.span.clone());
             let message =
                 format!("no value fits: `{}: {}` and `{}: {}`", lower.keyword, lower.value, upper.keyword, upper.value);
             reader.diagnostics.error(code::BAD_SCHEMA, place, message);
@@ -211,9 +222,9 @@ fn contradictions(reader: &mut Reader<'_>, rules: &[Rule]) {
 }
 
 /// Reports a constant that is not of the schema's own type, or breaks the rules beside it.
-fn constant(reader: &mut Reader<'_>, rules: &[Rule], kind: &SchemaKind, nullable: bool) {
+fn constant(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule], kind: &SchemaKind, nullable: bool) {
     let Some(constant) = rules.iter().find(|rule| rule.keyword == "const") else { return };
-    let place = || Place::new(reader.source, constant.span.clone());
+    let place = || SourcePlace::new(reader.source, constant.span.clone());
     if !super::schema::accepts_kind(kind, nullable, &constant.value) {
         let place = place();
         reader.diagnostics.error(code::BAD_SCHEMA, place, "`const` is not of the type that its schema asks for");
@@ -227,11 +238,11 @@ fn compares(operator: Operator, left: &Value, right: &Value) -> bool {
     operator.holds(left.view(), right, |_| false).unwrap_or(false)
 }
 
-impl Rule {
+impl SchemaRule {
     /// Whether a value that is written in the graph is as the rule says; null always is, for it is the same as absent.
     ///
     /// A text's `format` is left to the runtime, which refuses to start a run whose default does not have it.
-    pub(crate) fn holds(&self, value: &Value) -> bool {
+    pub fn holds(&self, value: &Value) -> bool {
         let count = |count: usize, fits: fn(&u64, &u64) -> bool| {
             self.value.as_u64().is_none_or(|bound| fits(&(count as u64), &bound))
         };
@@ -261,7 +272,7 @@ impl Rule {
     }
 }
 
-impl std::fmt::Display for Rule {
+impl std::fmt::Display for SchemaRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.keyword, self.value)
     }
@@ -288,9 +299,9 @@ fn is_unique(list: &[Value]) -> bool {
     !list.iter().enumerate().any(|(at, one)| again(at, one))
 }
 
-impl Schema {
+impl ValueSchema {
     /// Returns a rule of this schema and one of another that no value keeps both.
-    pub(crate) fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s Rule, &'s Rule)> {
+    pub fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s SchemaRule, &'s SchemaRule)> {
         let rule = |schema: &'s Self, keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
         BOUNDS.iter().find_map(|&(lower, upper, may_be_equal)| {
             let operator = if may_be_equal { Operator::Lte } else { Operator::Lt };
@@ -328,7 +339,7 @@ impl Schema {
     }
 
     /// Returns the first rule that a value breaks, here or inside.
-    pub(crate) fn broken_by(&self, value: &Value) -> Option<&Rule> {
+    pub(crate) fn broken_by(&self, value: &Value) -> Option<&SchemaRule> {
         let inside = match (&self.kind, value) {
             (SchemaKind::Object(properties), Value::Object(map)) => properties
                 .iter()
@@ -367,15 +378,15 @@ mod tests {
             ("const", json!({"a": 1}), json!({"a": 1.0}), json!({"a": 2})),
         ] {
             let (keyword, ..) = KEYWORDS.iter().find(|(known, ..)| *known == keyword).unwrap();
-            let rule = Rule { keyword, value: argument, span: 0..0 };
+            let rule = SchemaRule { keyword, value: argument, span: 0..0 };
             assert!(rule.holds(&fits), "{rule} allows {fits}");
             assert!(!rule.holds(&breaks), "{rule} does not allow {breaks}");
             assert!(rule.holds(&Value::Null), "{rule} says nothing of what is absent");
         }
         let with = |keyword: &str, value: Value| {
             let (keyword, ..) = KEYWORDS.iter().find(|(known, ..)| *known == keyword).unwrap();
-            let rules = vec![Rule { keyword, value, span: 0..0 }];
-            Schema { rules, ..Schema::empty_object(0..0) }
+            let rules = vec![SchemaRule { keyword, value, span: 0..0 }];
+            ValueSchema { rules, ..ValueSchema::empty_object(0..0) }
         };
         for (one, two, excludes) in [
             (with("minLength", json!(3)), with("maxLength", json!(2)), true),
@@ -386,7 +397,7 @@ mod tests {
             assert_eq!(one.excludes(&two).map(|(own, _)| own.keyword), excludes.then_some(one.rules[0].keyword));
             assert_eq!(two.excludes(&one).map(|(own, _)| own.keyword), excludes.then_some(two.rules[0].keyword));
         }
-        let off = Rule { keyword: "uniqueItems", value: json!(false), span: 0..0 };
+        let off = SchemaRule { keyword: "uniqueItems", value: json!(false), span: 0..0 };
         assert!(off.holds(&json!([1, 1])));
     }
 }

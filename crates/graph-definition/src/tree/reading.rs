@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Node, Tree};
-use crate::diagnostic::{Diagnostic, Place, code};
-use crate::source::{Source, Span};
+use super::{TreeNode, YamlTree};
+use crate::diagnostic::{Diagnostic, SourcePlace, code};
+use crate::source::{SourceFile, Span};
 
 /// Finds the first place where `serde_yaml` reads another value than the tree has.
-pub(super) fn compare(source: &Arc<Source>, tree: &Tree) -> Option<Diagnostic> {
+pub(super) fn compare(source: &Arc<SourceFile>, tree: &YamlTree) -> Option<Diagnostic> {
     let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
     let span = match Same(tree).deserialize(serde_yaml::Deserializer::from_str(text)) {
         Ok(None) => return None,
@@ -23,14 +23,14 @@ pub(super) fn compare(source: &Arc<Source>, tree: &Tree) -> Option<Diagnostic> {
             at..at
         }
     };
-    let place = Place::new(source, span);
+    let place = SourcePlace::new(source, span);
     let mut problem = Diagnostic::new(code::TWO_READINGS, "two YAML readers disagree on what this says", place);
     problem.label("read differently").help("put the text in quotes, or write the value in another way");
     Some(problem)
 }
 
 /// Compares a value while it is read, without keeping it; gives the first place that differs.
-struct Same<'t>(&'t Tree);
+struct Same<'t>(&'t YamlTree);
 
 impl Same<'_> {
     fn if_same(&self, same: bool) -> Option<Span> {
@@ -77,32 +77,32 @@ impl<'de> Visitor<'de> for Same<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(self.if_same(self.0.node == Node::Null))
+        Ok(self.if_same(self.0.node == TreeNode::Null))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(self.if_same(self.0.node == Node::Boolean(value)))
+        Ok(self.if_same(self.0.node == TreeNode::Boolean(value)))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if number.as_i64() == Some(value))))
+        Ok(self.if_same(matches!(&self.0.node, TreeNode::Number(number) if number.as_i64() == Some(value))))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
-        Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if number.as_u64() == Some(value))))
+        Ok(self.if_same(matches!(&self.0.node, TreeNode::Number(number) if number.as_u64() == Some(value))))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
         let same = |number: &serde_json::Number| number.is_f64() && number.as_f64() == Some(value);
-        Ok(self.if_same(matches!(&self.0.node, Node::Number(number) if same(number))))
+        Ok(self.if_same(matches!(&self.0.node, TreeNode::Number(number) if same(number))))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(self.if_same(matches!(&self.0.node, Node::String(text) if text == value)))
+        Ok(self.if_same(matches!(&self.0.node, TreeNode::String(text) if text == value)))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let Node::List(items) = &self.0.node else {
+        let TreeNode::List(items) = &self.0.node else {
             while list.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(self.if_same(false));
         };
@@ -121,10 +121,10 @@ impl<'de> Visitor<'de> for Same<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let fields = match &self.0.node {
-            Node::Map(fields) => fields.as_slice(),
+            TreeNode::Map(fields) => fields.as_slice(),
             _ => &[],
         };
-        let mut different = self.if_same(matches!(self.0.node, Node::Map(_)));
+        let mut different = self.if_same(matches!(self.0.node, TreeNode::Map(_)));
         for (key, value) in fields {
             match map.next_key_seed(Named(&key.name))? {
                 Some(true) => different = different.or(map.next_value_seed(Same(value))?),

@@ -2,20 +2,20 @@
 
 use graph_model::duration;
 
-use super::reader::Reader;
-use crate::diagnostic::{Place, code};
-use crate::tree::{Node, Tree};
+use super::reader::DefinitionReader;
+use crate::diagnostic::{SourcePlace, code};
+use crate::tree::{TreeNode, YamlTree};
 
 /// Reads a duration of at least a millisecond; `None` where it was reported. In milliseconds.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, what: &str) -> Option<u64> {
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<u64> {
     milliseconds(&tree.node)
         .map_err(|reason| {
             let written = match &tree.node {
-                Node::String(text) => text.clone(),
-                Node::Number(number) => number.to_string(),
+                TreeNode::String(text) => text.clone(),
+                TreeNode::Number(number) => number.to_string(),
                 _ => tree.describe().to_owned(),
             };
-            let place = Place::new(reader.source, tree.span.clone());
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_DURATION, place, format!("{what} is a duration, not `{written}`"))
@@ -30,10 +30,10 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, what: &str) -> Option<
 /// # Errors
 ///
 /// Why there are none, in words.
-pub(super) fn milliseconds(node: &Node) -> Result<u64, String> {
+pub(super) fn milliseconds(node: &TreeNode) -> Result<u64, String> {
     let duration = match node {
-        Node::String(text) => duration::parse(text),
-        Node::Number(number) => duration::seconds(number.as_f64().unwrap_or(f64::INFINITY)),
+        TreeNode::String(text) => duration::parse(text),
+        TreeNode::Number(number) => duration::seconds(number.as_f64().unwrap_or(f64::INFINITY)),
         _ => return Err("a duration is a number or a text".to_owned()),
     };
     match u64::try_from(duration.map_err(|error| error.to_string())?.as_millis()) {

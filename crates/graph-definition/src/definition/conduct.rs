@@ -3,9 +3,9 @@
 use graph_model::program::Retry;
 
 use super::duration;
-use super::reader::{Fields, Reader, Spanned};
-use crate::diagnostic::{Place, code};
-use crate::tree::{Node, Tree};
+use super::reader::{DefinitionReader, Fields, Spanned};
+use crate::diagnostic::{SourcePlace, code};
+use crate::tree::{TreeNode, YamlTree};
 
 /// How a node's calls are made.
 #[derive(Debug, Clone)]
@@ -43,11 +43,11 @@ pub const MOST_ATTEMPTS: u32 = 100;
 pub const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "cancelled", "any"];
 
 /// Reads the fields of a node that say how its calls are made.
-pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Conduct {
     // Nothing, and an empty text, are no place (R11).
     let remote = reader.optional_text(fields, "remote");
     if let Some(text) = remote.as_ref().filter(|text| text.value.contains("${")) {
-        let place = Place::new(reader.source, text.span.clone());
+        let place = SourcePlace::new(reader.source, text.span.clone());
         reader
             .diagnostics
             .error(code::TEMPLATE_AS_TEXT, place, "`remote` is not computed")
@@ -59,13 +59,13 @@ pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
         let value = reader.boolean(tree, "`cache_result`")?;
         Some(Spanned { value, span: tree.span.clone() })
     });
-    let timeout = |tree: &Tree, reader: &mut Reader<'_>| {
+    let timeout = |tree: &YamlTree, reader: &mut DefinitionReader<'_>| {
         let value = duration::parse(reader, tree, "`timeout`")?;
         Some(Spanned { value, span: tree.span.clone() })
     };
     let retry = fields.get("retry");
     let pauses = match retry.map(|tree| &tree.node) {
-        Some(Node::Map(fields)) => {
+        Some(TreeNode::Map(fields)) => {
             let keys = fields.iter().map(|(key, _)| key).filter(|key| key.name != "attempts");
             keys.map(|key| Spanned { value: key.name.clone(), span: key.span.clone() }).collect()
         }
@@ -83,9 +83,9 @@ pub(super) fn parse(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conduct {
 }
 
 /// Reads `retry`: a mapping, or the number of attempts alone.
-fn parse_retry(reader: &mut Reader<'_>, tree: &Tree) -> Option<Retry> {
+fn parse_retry(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Retry> {
     let mut retry = Retry::default();
-    if let Node::Number(_) = tree.node {
+    if let TreeNode::Number(_) = tree.node {
         retry.attempts = reader.integer_in(tree, "`retry`", 1, MOST_ATTEMPTS)?;
         return Some(retry);
     }
@@ -102,7 +102,7 @@ fn parse_retry(reader: &mut Reader<'_>, tree: &Tree) -> Option<Retry> {
     if let Some(tree) = fields.get("max_delay") {
         retry.max_delay_ms = duration::parse(reader, tree, "`max_delay`")?;
         if retry.max_delay_ms < retry.delay_ms {
-            let place = Place::new(reader.source, tree.span.clone());
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             reader.diagnostics.error(code::SHAPE, place, "`max_delay` is at least as long as `delay`, the first pause");
         }
     }
@@ -118,35 +118,35 @@ fn parse_retry(reader: &mut Reader<'_>, tree: &Tree) -> Option<Retry> {
     Some(retry)
 }
 
-fn number_in(reader: &mut Reader<'_>, tree: &Tree, what: &str, least: f64, most: f64) -> Option<f64> {
-    if let Node::Number(number) = &tree.node
+fn number_in(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str, least: f64, most: f64) -> Option<f64> {
+    if let TreeNode::Number(number) = &tree.node
         && let Some(number) = number.as_f64()
         && (least..=most).contains(&number)
     {
         return Some(number);
     }
-    let place = Place::new(reader.source, tree.span.clone());
+    let place = SourcePlace::new(reader.source, tree.span.clone());
     let message = format!("{what} is a number from {least} to {most}, not {}", shown(tree));
     reader.diagnostics.error(code::SHAPE, place, message);
     None
 }
 
-fn shown(tree: &Tree) -> String {
+fn shown(tree: &YamlTree) -> String {
     match &tree.node {
-        Node::Number(number) => number.to_string(),
+        TreeNode::Number(number) => number.to_string(),
         _ => tree.describe().to_owned(),
     }
 }
 
 /// Reads after which failures a call is tried again.
-fn categories(reader: &mut Reader<'_>, tree: &Tree) -> Vec<String> {
+fn categories(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<String> {
     let words = CATEGORIES.map(|name| (name, name));
     let list = match &tree.node {
-        Node::String(_) => std::slice::from_ref(tree),
+        TreeNode::String(_) => std::slice::from_ref(tree),
         _ => reader.list(tree, "`on`"),
     };
-    if list.is_empty() && matches!(tree.node, Node::List(_)) {
-        let place = Place::new(reader.source, tree.span.clone());
+    if list.is_empty() && matches!(tree.node, TreeNode::List(_)) {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
         reader
             .diagnostics
             .error(code::INERT_FIELD, place, "`on` lists no failures, so nothing would be tried again")

@@ -22,7 +22,7 @@ pub(super) struct Patterns {
 }
 
 /// Why a pattern cannot be used.
-pub(super) enum Problem {
+pub(super) enum PatternProblem {
     /// It is no pattern, in the words of the `regex` crate.
     Syntax(String),
     /// Its own program is too large.
@@ -33,20 +33,20 @@ pub(super) enum Problem {
 
 impl Patterns {
     /// Checks a pattern.
-    pub(super) fn check(&mut self, pattern: &str) -> Result<(), Problem> {
+    pub(super) fn check(&mut self, pattern: &str) -> Result<(), PatternProblem> {
         if self.known.contains(pattern) {
             return Ok(());
         }
         // The crate draws a frame of its own; its last line says what is wrong.
         let reason = |text: String| text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let hir = regex_syntax::parse(pattern).map_err(|error| Problem::Syntax(reason(error.to_string())))?;
+        let hir = regex_syntax::parse(pattern).map_err(|error| PatternProblem::Syntax(reason(error.to_string())))?;
         let states = states(&hir);
         if states > MOST_STATES {
-            return Err(Problem::TooLarge);
+            return Err(PatternProblem::TooLarge);
         }
         self.states = self.states.saturating_add(states);
         if self.states > MOST_STATES {
-            return Err(Problem::TooLargeTogether);
+            return Err(PatternProblem::TooLargeTogether);
         }
         match Regex::new(pattern) {
             Ok(regex) => {
@@ -54,8 +54,8 @@ impl Patterns {
                 self.known.insert(pattern.to_owned());
                 Ok(())
             }
-            Err(regex::Error::CompiledTooBig(_)) => Err(Problem::TooLarge),
-            Err(error) => Err(Problem::Syntax(reason(error.to_string()))),
+            Err(regex::Error::CompiledTooBig(_)) => Err(PatternProblem::TooLarge),
+            Err(error) => Err(PatternProblem::Syntax(reason(error.to_string()))),
         }
     }
 }
@@ -92,7 +92,7 @@ fn remember(pattern: &str, regex: Regex, states: u64) {
 }
 
 /// Returns a pattern that was checked, compiled; each is compiled once, however often it is used.
-pub(crate) fn compiled(pattern: &str) -> Option<Regex> {
+pub fn compiled(pattern: &str) -> Option<Regex> {
     if let Some(regex) = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).0.get(pattern) {
         return Some(regex.clone());
     }
@@ -107,7 +107,7 @@ pub(crate) fn compiled(pattern: &str) -> Option<Regex> {
 
 /// In which texts a pattern is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FoundIn {
+pub enum FoundIn {
     /// In each, whatever it is.
     Every,
     /// In none.
@@ -120,7 +120,7 @@ pub(crate) enum FoundIn {
 ///
 /// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in none, for a reason that is
 /// harder to see counts as [`FoundIn::Some`].
-pub(crate) fn found_in(pattern: &str) -> FoundIn {
+pub fn found_in(pattern: &str) -> FoundIn {
     let Ok(hir) = regex_syntax::parse(pattern) else { return FoundIn::Some };
     // The beginning and the end are places that every text has.
     let beginning = [Look::Start, Look::StartLF, Look::StartCRLF];
@@ -179,9 +179,9 @@ mod tests {
     fn said(patterns: &mut Patterns, pattern: &str) -> &'static str {
         match patterns.check(pattern) {
             Ok(()) => "good",
-            Err(Problem::Syntax(_)) => "syntax",
-            Err(Problem::TooLarge) => "too large",
-            Err(Problem::TooLargeTogether) => "too large together",
+            Err(PatternProblem::Syntax(_)) => "syntax",
+            Err(PatternProblem::TooLarge) => "too large",
+            Err(PatternProblem::TooLargeTogether) => "too large together",
         }
     }
 

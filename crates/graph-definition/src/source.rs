@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use graph_model::signature::normalise;
 
-use crate::diagnostic::{Code, Diagnostic, Place, code};
+use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
 
 /// A range of bytes in a source's text.
 pub type Span = Range<usize>;
@@ -20,7 +20,7 @@ pub const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A file's text, with LF line ends.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     /// Where it was read.
     pub path: PathBuf,
     /// How messages name it: relative, with forward slashes.
@@ -30,7 +30,7 @@ pub struct Source {
     lines: Vec<usize>,
 }
 
-impl Source {
+impl SourceFile {
     /// Wraps a text that is already in memory, as an editor or a test has it.
     pub fn new(path: impl Into<PathBuf>, name: impl Into<String>, text: &str) -> Arc<Self> {
         let text = normalise(text).into_owned();
@@ -45,7 +45,7 @@ impl Source {
     /// If it is missing, a directory, unreadable, empty, larger than [`MOST_BYTES`], or not UTF-8 text.
     pub fn read(path: &Path, name: &str) -> Result<Arc<Self>, Box<Diagnostic>> {
         let problem = |code: Code, message: String, help: Option<&str>| {
-            let mut diagnostic = Diagnostic::new(code, message, Place::file(&Self::new(path, name, "")));
+            let mut diagnostic = Diagnostic::new(code, message, SourcePlace::file(&Self::new(path, name, "")));
             diagnostic.help = help.map(str::to_owned);
             Box::new(diagnostic)
         };
@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// Says that a file or directory cannot be read, and why.
-    pub(crate) fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
+    pub fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
         let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         let (reason, help) = match error.kind() {
             io::ErrorKind::NotFound if is_link => {
@@ -105,7 +105,7 @@ impl Source {
             }
             _ => (reason(error), help),
         };
-        let place = Place::file(&Self::new(path, name, ""));
+        let place = SourcePlace::file(&Self::new(path, name, ""));
         let mut diagnostic = Diagnostic::new(code::UNREADABLE, format!("cannot read `{name}`: {reason}"), place);
         diagnostic.help(help);
         Box::new(diagnostic)
@@ -141,11 +141,11 @@ mod tests {
 
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Arc<Source>, String> {
+    fn read(bytes: &[u8]) -> Result<Arc<SourceFile>, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("g.yaml");
         fs::write(&path, bytes).unwrap();
-        Source::read(&path, "g.yaml").map_err(|diagnostic| diagnostic.message.clone())
+        SourceFile::read(&path, "g.yaml").map_err(|diagnostic| diagnostic.message.clone())
     }
 
     #[test]
@@ -160,22 +160,22 @@ mod tests {
             read(&vec![b'a'; MOST_BYTES as usize + 1]).unwrap_err(),
             "`g.yaml` is too large: 4194305 bytes, and a graph has at most 4194304 bytes"
         );
-        let missing = Source::read(Path::new("/nonexistent/g.yaml"), "g.yaml").unwrap_err();
+        let missing = SourceFile::read(Path::new("/nonexistent/g.yaml"), "g.yaml").unwrap_err();
         assert_eq!(missing.message, "cannot read `g.yaml`: there is no such file");
-        let directory = Source::read(&std::env::temp_dir(), "g.yaml").unwrap_err();
+        let directory = SourceFile::read(&std::env::temp_dir(), "g.yaml").unwrap_err();
         assert_eq!(directory.message, "cannot read `g.yaml`: it is a directory");
     }
 
     #[cfg(unix)]
     #[test]
     fn what_has_no_end_is_not_read() {
-        let endless = Source::read(Path::new("/dev/zero"), "g.yaml").unwrap_err();
+        let endless = SourceFile::read(Path::new("/dev/zero"), "g.yaml").unwrap_err();
         assert_eq!(endless.message, "cannot read `g.yaml`: it is a pipe or a device");
     }
 
     #[test]
     fn positions_count_lines_and_characters_from_one() {
-        let source = Source::new("g.yaml", "g.yaml", "é: 1\r\nb: 2\n");
+        let source = SourceFile::new("g.yaml", "g.yaml", "é: 1\r\nb: 2\n");
         assert_eq!(source.text, "é: 1\nb: 2\n");
         assert_eq!(source.position(0), (1, 1));
         assert_eq!(source.position(2), (1, 2));

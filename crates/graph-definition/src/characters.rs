@@ -89,12 +89,12 @@ fn ascii(number: u32, otherwise: char) -> char {
 }
 
 /// Returns what a name looks like.
-pub(crate) fn skeleton(name: &str) -> String {
+pub fn skeleton(name: &str) -> String {
     name.chars().map(look).collect()
 }
 
 /// Whether a name has marks that stand for themselves, over or under the letter before: such a letter can also be one character.
-pub(crate) fn has_marks(name: &str) -> bool {
+pub fn has_marks(name: &str) -> bool {
     name.chars().any(is_mark)
 }
 
@@ -103,7 +103,7 @@ fn is_mark(character: char) -> bool {
 }
 
 /// Returns what a name looks like without the marks of its letters.
-pub(crate) fn bare(name: &str) -> String {
+pub fn bare(name: &str) -> String {
     let letter = |character: char| {
         let (table, first) = match character {
             '\u{c0}'..='\u{17f}' => (LATIN, 0xc0),
@@ -117,7 +117,7 @@ pub(crate) fn bare(name: &str) -> String {
 }
 
 /// Says which characters of a name are not what they may look like.
-pub(crate) fn shown(name: &str) -> String {
+pub fn shown(name: &str) -> String {
     let strange = name.chars().filter(|&character| !character.is_ascii());
     let mut codes: Vec<String> = strange.map(|character| format!("U+{:04X}", u32::from(character))).collect();
     codes.dedup();

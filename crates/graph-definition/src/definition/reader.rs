@@ -7,11 +7,11 @@ use std::sync::Arc;
 use graph_model::character::is_plain_in_names;
 use graph_model::name::NameError;
 
-use super::patterns::{Patterns, Problem};
-use crate::diagnostic::{Diagnostics, Place, code, nearest};
+use super::patterns::{PatternProblem, Patterns};
+use crate::diagnostic::{Diagnostics, SourcePlace, code, nearest};
 use crate::hash::HashMap;
-use crate::source::{Source, Span};
-use crate::tree::{Key, Node, Tree};
+use crate::source::{SourceFile, Span};
+use crate::tree::{TreeKey, TreeNode, YamlTree};
 
 /// A value with its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,19 +30,19 @@ impl<T: fmt::Display> fmt::Display for Spanned<T> {
 
 /// The fields of a mapping.
 pub(super) struct Fields<'t> {
-    pub(super) entries: &'t [(Key, Tree)],
+    pub(super) entries: &'t [(TreeKey, YamlTree)],
     pub(super) span: Span,
 }
 
 impl<'t> Fields<'t> {
     /// Returns the value of a field; a field without a value counts as absent.
-    pub(super) fn get(&self, name: &str) -> Option<&'t Tree> {
+    pub(super) fn get(&self, name: &str) -> Option<&'t YamlTree> {
         let (_, value) = self.entries.iter().find(|(key, _)| key.name == name)?;
-        (value.node != Node::Null).then_some(value)
+        (value.node != TreeNode::Null).then_some(value)
     }
 
     /// Returns the name of a field where it stands.
-    pub(super) fn key(&self, name: &str) -> Option<&'t Key> {
+    pub(super) fn key(&self, name: &str) -> Option<&'t TreeKey> {
         self.entries.iter().map(|(key, _)| key).find(|key| key.name == name)
     }
 }
@@ -51,8 +51,8 @@ impl<'t> Fields<'t> {
 const OTHER_NAMES: [(&str, &str); 1] = [("cache", "cache_result")];
 
 /// Reads trees and collects what is wrong with them.
-pub(super) struct Reader<'a> {
-    pub(super) source: &'a Arc<Source>,
+pub(super) struct DefinitionReader<'a> {
+    pub(super) source: &'a Arc<SourceFile>,
     pub(super) diagnostics: &'a mut Diagnostics,
     /// The regular expressions that were read.
     pub(super) patterns: Patterns,
@@ -71,18 +71,18 @@ pub struct Repeated {
     pub again: Span,
 }
 
-impl Reader<'_> {
-    fn wrong_shape(&mut self, tree: &Tree, what: &str, needed: &str) {
-        let place = Place::new(self.source, tree.span.clone());
+impl DefinitionReader<'_> {
+    fn wrong_shape(&mut self, tree: &YamlTree, what: &str, needed: &str) {
+        let place = SourcePlace::new(self.source, tree.span.clone());
         let found = tree.describe();
         self.diagnostics
             .error(code::SHAPE, place, format!("{what} is {needed}, not {found}"))
             .label(format!("this is {found}"));
     }
 
-    pub(super) fn map<'t>(&mut self, tree: &'t Tree, what: &str) -> Option<Fields<'t>> {
+    pub(super) fn map<'t>(&mut self, tree: &'t YamlTree, what: &str) -> Option<Fields<'t>> {
         match &tree.node {
-            Node::Map(entries) => Some(Fields { entries, span: tree.span.clone() }),
+            TreeNode::Map(entries) => Some(Fields { entries, span: tree.span.clone() }),
             _ => {
                 self.wrong_shape(tree, what, "a mapping");
                 None
@@ -90,9 +90,9 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn list<'t>(&mut self, tree: &'t Tree, what: &str) -> &'t [Tree] {
+    pub(super) fn list<'t>(&mut self, tree: &'t YamlTree, what: &str) -> &'t [YamlTree] {
         match &tree.node {
-            Node::List(list) => list,
+            TreeNode::List(list) => list,
             _ => {
                 self.wrong_shape(tree, what, "a list");
                 &[]
@@ -100,9 +100,9 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn text(&mut self, tree: &Tree, what: &str) -> Option<Spanned<String>> {
+    pub(super) fn text(&mut self, tree: &YamlTree, what: &str) -> Option<Spanned<String>> {
         match &tree.node {
-            Node::String(text) => Some(Spanned { value: text.clone(), span: tree.span.clone() }),
+            TreeNode::String(text) => Some(Spanned { value: text.clone(), span: tree.span.clone() }),
             _ => {
                 self.wrong_shape(tree, what, "a string");
                 None
@@ -110,9 +110,9 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn integer(&mut self, tree: &Tree, what: &str) -> Option<i64> {
+    pub(super) fn integer(&mut self, tree: &YamlTree, what: &str) -> Option<i64> {
         match &tree.node {
-            Node::Number(number) if number.is_i64() => number.as_i64(),
+            TreeNode::Number(number) if number.is_i64() => number.as_i64(),
             _ => {
                 self.wrong_shape(tree, what, "an integer");
                 None
@@ -120,9 +120,9 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn boolean(&mut self, tree: &Tree, what: &str) -> Option<bool> {
+    pub(super) fn boolean(&mut self, tree: &YamlTree, what: &str) -> Option<bool> {
         match tree.node {
-            Node::Boolean(value) => Some(value),
+            TreeNode::Boolean(value) => Some(value),
             _ => {
                 self.wrong_shape(tree, what, "a boolean");
                 None
@@ -131,12 +131,12 @@ impl Reader<'_> {
     }
 
     /// Reads an integer that is at least `least` and at most `most`.
-    pub(super) fn integer_in(&mut self, tree: &Tree, what: &str, least: u32, most: u32) -> Option<u32> {
+    pub(super) fn integer_in(&mut self, tree: &YamlTree, what: &str, least: u32, most: u32) -> Option<u32> {
         let number = self.integer(tree, what)?;
         match u32::try_from(number) {
             Ok(number) if (least..=most).contains(&number) => Some(number),
             _ => {
-                let place = Place::new(self.source, tree.span.clone());
+                let place = SourcePlace::new(self.source, tree.span.clone());
                 self.diagnostics.error(code::SHAPE, place, format!("{what} is from {least} to {most}, not {number}"));
                 None
             }
@@ -144,7 +144,7 @@ impl Reader<'_> {
     }
 
     /// Reads one of a few words; each stands for a value.
-    pub(super) fn word<T: Copy>(&mut self, tree: &Tree, what: &str, words: &[(&str, T)]) -> Option<T> {
+    pub(super) fn word<T: Copy>(&mut self, tree: &YamlTree, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(tree, what)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
             return Some(*value);
@@ -152,7 +152,7 @@ impl Reader<'_> {
         let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let (last, others) = names.split_last()?;
         let listed = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-        let place = Place::new(self.source, text.span);
+        let place = SourcePlace::new(self.source, text.span);
         self.diagnostics
             .error(code::SHAPE, place, format!("{what} is {listed}, not `{}`", text.value))
             .suggest(&text.value, words.iter().map(|(word, _)| *word));
@@ -162,7 +162,7 @@ impl Reader<'_> {
     /// Reports characters of a name that nobody sees.
     pub(super) fn visible(&mut self, name: &Spanned<String>, what: &str) {
         if let Some(character) = name.value.chars().find(|&character| !is_plain_in_names(character)) {
-            let place = Place::new(self.source, name.span.clone());
+            let place = SourcePlace::new(self.source, name.span.clone());
             let message = format!(
                 "{what} cannot contain {character:?}; it is made of characters that can be seen and plain spaces"
             );
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 
     /// Notes which values a list names more than once. Whether they are what the list should hold is not asked here.
-    pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[Tree]) {
+    pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[YamlTree]) {
         let mut known: HashMap<String, &Span> = HashMap::default();
         for tree in list {
             // Texts and numbers of the same digits are told apart by the quotes.
@@ -190,17 +190,17 @@ impl Reader<'_> {
     /// Checks a regular expression that stands at `span`, and reports what is wrong with it.
     pub(super) fn pattern(&mut self, pattern: &str, span: &Span) -> bool {
         let Err(problem) = self.patterns.check(pattern) else { return true };
-        let place = Place::new(self.source, span.clone());
+        let place = SourcePlace::new(self.source, span.clone());
         match problem {
-            Problem::Syntax(reason) => self
+            PatternProblem::Syntax(reason) => self
                 .diagnostics
                 .error(code::BAD_REGEX, place, format!("this is not a regular expression: {reason}"))
                 .note("patterns are those of the `regex` crate: without look-around and back-references"),
-            Problem::TooLarge => self
+            PatternProblem::TooLarge => self
                 .diagnostics
                 .error(code::BAD_REGEX, place, "the pattern is too large: its repetitions make a program of it that is")
                 .help("use smaller repetitions"),
-            Problem::TooLargeTogether => self
+            PatternProblem::TooLargeTogether => self
                 .diagnostics
                 .error(code::BAD_REGEX, place, "the patterns of this file are too large together")
                 .help("use smaller repetitions, or `[a-z]` where not all letters of the world are meant"),
@@ -209,11 +209,11 @@ impl Reader<'_> {
     }
 
     /// Returns the value of a field that must be there. What is nearly called so is reported instead of its absence.
-    pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t Tree> {
+    pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t YamlTree> {
         let found = fields.get(name);
         if found.is_none() && !self.misspelt(fields, whose, &[name]) {
             let span = fields.key(name).map_or_else(|| first_line(self.source, &fields.span), |key| key.span.clone());
-            let place = Place::new(self.source, span);
+            let place = SourcePlace::new(self.source, span);
             self.diagnostics.error(code::MISSING_FIELD, place, format!("{whose} needs `{name}`"));
         }
         found
@@ -238,7 +238,7 @@ impl Reader<'_> {
         match make(text.value) {
             Ok(value) => Some(Spanned { value, span: text.span }),
             Err(error) => {
-                let place = Place::new(self.source, text.span);
+                let place = SourcePlace::new(self.source, text.span);
                 self.diagnostics.error(code::BAD_NAME, place, error.to_string());
                 None
             }
@@ -248,7 +248,7 @@ impl Reader<'_> {
     /// Reports fields that are not `known`, but for those that were `reported` already, and says whether there was one: what
     /// it was meant to say is missing then.
     pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) -> bool {
-        let is_unknown = |key: &Key| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
+        let is_unknown = |key: &TreeKey| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
         let mut found = false;
         for (key, _) in fields.entries.iter().filter(|(key, _)| is_unknown(key)) {
             self.unknown_field(key, whose, known);
@@ -268,16 +268,17 @@ impl Reader<'_> {
 
     /// Reports fields without which something is missing, and that are nearly called as one that is; says whether there is one.
     pub(super) fn misspelt(&mut self, fields: &Fields<'_>, whose: &str, missing: &[&str]) -> bool {
-        let is_slip =
-            |key: &&Key| !missing.contains(&key.name.as_str()) && nearest(&key.name, missing.iter().copied()).is_some();
+        let is_slip = |key: &&TreeKey| {
+            !missing.contains(&key.name.as_str()) && nearest(&key.name, missing.iter().copied()).is_some()
+        };
         let slip = fields.entries.iter().map(|(key, _)| key).find(is_slip);
         slip.iter().for_each(|key| self.unknown_field(key, whose, missing));
         slip.is_some()
     }
 
     /// Reports an unknown field, once: who misses a field and who looks for strange ones may both come upon it.
-    fn unknown_field(&mut self, key: &Key, whose: &str, known: &[&str]) {
-        let place = Place::new(self.source, key.span.clone());
+    fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str]) {
+        let place = SourcePlace::new(self.source, key.span.clone());
         let message = format!("{whose} has no field `{}`", key.name);
         let Some(diagnostic) = self.diagnostics.error_once(code::UNKNOWN_FIELD, place, message) else { return };
         diagnostic.label("unknown field").suggest(&key.name, known.iter().copied());
@@ -292,7 +293,7 @@ impl Reader<'_> {
 }
 
 /// The part of `span` on its first line: a whole mapping is too much to point at.
-fn first_line(source: &Source, span: &Span) -> Span {
+fn first_line(source: &SourceFile, span: &Span) -> Span {
     let text = &source.text[span.clone()];
     span.start..span.start + text.find('\n').unwrap_or(text.len())
 }

@@ -6,15 +6,15 @@ use graph_model::path::Path;
 use graph_model::program::Kind;
 use graph_model::value::Value;
 
-use super::Env;
-use super::action::{self, Call};
-use super::condition::{self, Test};
+use super::action::{self, CallDefinition};
+use super::condition::{self, TestDefinition};
 use super::conduct::{self, Conduct};
-use super::reader::{Fields, Reader, Spanned};
-use super::template::{self, Names, Term};
-use crate::diagnostic::{Place, code};
+use super::env::RequiredEnv;
+use super::reader::{DefinitionReader, Fields, Spanned};
+use super::template::{self, NamesInScope, TermDefinition};
+use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{Key, Node, Tree};
+use crate::tree::{TreeKey, TreeNode, YamlTree};
 
 /// A node as its author wrote it.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ pub enum NodeKind {
     /// Makes a call, assigns, routes.
     Action(Action),
     /// Makes a call for each item of a list, routes.
-    Foreach(Foreach),
+    Foreach(ForeachDefinition),
     /// Assigns and routes.
-    Gate(Gate),
+    Gate(GateDefinition),
     /// Ends the run.
     Return(Return),
 }
@@ -44,26 +44,26 @@ pub enum NodeKind {
 #[derive(Debug)]
 pub struct Action {
     /// What it calls.
-    pub call: Call,
+    pub call: CallDefinition,
     /// How the call is made.
     pub conduct: Conduct,
     /// What is written into the state when the call has returned.
     pub assign: Vec<Assignment>,
     /// Where the run goes on.
-    pub next: Route,
+    pub next: RouteDefinition,
     /// Where it goes on when the node fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
 
 /// A node that makes a call for each item of a list (R105).
 #[derive(Debug)]
-pub struct Foreach {
+pub struct ForeachDefinition {
     /// The list.
-    pub over: Term,
+    pub over: TermDefinition,
     /// What an item is called in the call's templates.
     pub name: Spanned<String>,
     /// What it calls for each item.
-    pub call: Call,
+    pub call: CallDefinition,
     /// The key of the state that takes the results.
     pub collect: Option<Spanned<StateKey>>,
     /// How many calls are made at a time; as many as the graph says where the node does not.
@@ -71,25 +71,25 @@ pub struct Foreach {
     /// How each call is made.
     pub conduct: Conduct,
     /// Where the run goes on.
-    pub next: Route,
+    pub next: RouteDefinition,
     /// Where it goes on when an item fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
 
 /// A node that computes and routes.
 #[derive(Debug)]
-pub struct Gate {
+pub struct GateDefinition {
     /// What is written into the state.
     pub assign: Vec<Assignment>,
     /// Where the run goes on.
-    pub next: Route,
+    pub next: RouteDefinition,
 }
 
 /// A node that ends the run.
 #[derive(Debug)]
 pub struct Return {
     /// What the run returns, where it is not its state.
-    pub output: Option<Term>,
+    pub output: Option<TermDefinition>,
 }
 
 /// A key and what is written to it.
@@ -98,12 +98,12 @@ pub struct Assignment {
     /// The key of the state.
     pub key: Spanned<StateKey>,
     /// The value.
-    pub value: Term,
+    pub value: TermDefinition,
 }
 
 /// Where a node leads. Files can say only the first three.
 #[derive(Debug)]
-pub enum Route {
+pub enum RouteDefinition {
     /// Nowhere: the run ends (R89).
     End,
     /// To one node, always.
@@ -113,16 +113,16 @@ pub enum Route {
     /// To the target of every edge whose condition holds. Each begins a branch.
     All(EdgeList),
     /// To one node for each element of a list. Each begins a branch.
-    Each(EachRoute),
+    Each(EachDefinition),
     /// To the node that is named for a value.
-    By(ByRoute),
+    By(ByDefinition),
 }
 
 /// A route to one node for each element of a list.
 #[derive(Debug)]
-pub struct EachRoute {
+pub struct EachDefinition {
     /// The list.
-    pub over: Term,
+    pub over: TermDefinition,
     /// What an element is called in the branch.
     pub name: Spanned<String>,
     /// The target.
@@ -135,7 +135,7 @@ pub struct EachRoute {
 
 /// A route by a value.
 #[derive(Debug)]
-pub struct ByRoute {
+pub struct ByDefinition {
     /// The path of the value.
     pub by: Spanned<Path>,
     /// The target for each word that the value can be; without one the run or the branch ends.
@@ -148,18 +148,18 @@ pub struct EdgeList {
     /// Where the list stands.
     pub span: Span,
     /// The edges.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeDefinition>,
 }
 
 /// An edge.
 #[derive(Debug)]
-pub struct Edge {
+pub struct EdgeDefinition {
     /// Where it stands.
     pub span: Span,
     /// The target; without one the run ends (R91).
     pub to: Option<Spanned<NodeName>>,
     /// The condition.
-    pub when: Condition<Test>,
+    pub when: Condition<TestDefinition>,
     /// The condition as it was written, for the runtime to read.
     pub written: Option<Value>,
     /// What it is for.
@@ -200,7 +200,7 @@ impl NodeKind {
 
 impl NodeDefinition {
     /// Returns how the node goes over a list, if it does.
-    pub fn each(&self) -> Option<&Foreach> {
+    pub fn each(&self) -> Option<&ForeachDefinition> {
         match &self.kind {
             NodeKind::Foreach(each) => Some(each),
             _ => None,
@@ -208,7 +208,7 @@ impl NodeDefinition {
     }
 
     /// Returns what a run returns that ends at the node, where the node says that.
-    pub fn output(&self) -> Option<&Term> {
+    pub fn output(&self) -> Option<&TermDefinition> {
         match &self.kind {
             NodeKind::Return(returns) => returns.output.as_ref(),
             _ => None,
@@ -216,12 +216,12 @@ impl NodeDefinition {
     }
 
     /// Returns where the node leads; a return node leads nowhere.
-    pub fn next(&self) -> &Route {
+    pub fn next(&self) -> &RouteDefinition {
         match &self.kind {
             NodeKind::Action(action) => &action.next,
             NodeKind::Foreach(each) => &each.next,
             NodeKind::Gate(gate) => &gate.next,
-            NodeKind::Return(_) => &Route::End,
+            NodeKind::Return(_) => &RouteDefinition::End,
         }
     }
 
@@ -258,7 +258,7 @@ impl NodeDefinition {
     }
 
     /// Returns what the node calls.
-    pub fn call(&self) -> Option<&Call> {
+    pub fn call(&self) -> Option<&CallDefinition> {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.call),
             NodeKind::Foreach(each) => Some(&each.call),
@@ -320,11 +320,11 @@ pub(super) struct Nodes {
 }
 
 /// Reads `config.nodes`.
-pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree, env: &mut Env) -> Option<Nodes> {
+pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree, env: &mut RequiredEnv) -> Option<Nodes> {
     let mut all = Nodes::default();
     let fields = reader.map(tree, "`nodes`")?;
     if fields.entries.len() > MOST_NODES {
-        let place = Place::new(reader.source, fields.entries[MOST_NODES].0.span.clone());
+        let place = SourcePlace::new(reader.source, fields.entries[MOST_NODES].0.span.clone());
         reader.diagnostics.error(code::TOO_DEEP, place, format!("a graph has at most {MOST_NODES} nodes"));
         return None;
     }
@@ -337,7 +337,13 @@ pub(super) fn parse_all(reader: &mut Reader<'_>, tree: &Tree, env: &mut Env) -> 
     Some(all)
 }
 
-fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &mut bool) -> Option<NodeDefinition> {
+fn parse(
+    reader: &mut DefinitionReader<'_>,
+    key: &TreeKey,
+    tree: &YamlTree,
+    env: &mut RequiredEnv,
+    lost: &mut bool,
+) -> Option<NodeDefinition> {
     let text = Spanned { value: key.name.clone(), span: key.span.clone() };
     let name = reader.name(text, NodeName::new)?;
     let fields = reader.map(tree, &format!("node `{name}`"))?;
@@ -347,7 +353,7 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
             if reader.misspelt(&fields, &format!("node `{name}`"), &["action", "type"]) {
                 return None;
             }
-            let place = Place::new(reader.source, key.span.clone());
+            let place = SourcePlace::new(reader.source, key.span.clone());
             reader
                 .diagnostics
                 .error(code::MISSING_FIELD, place, format!("node `{name}` needs `action` or `type`"))
@@ -361,7 +367,7 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
             "return" => NodeKind::Return(parse_return(reader, &name, &fields)),
             "foreach" => NodeKind::Foreach(parse_foreach(reader, &name, &fields, env, lost)?),
             other => {
-                let place = Place::new(reader.source, kind.span);
+                let place = SourcePlace::new(reader.source, kind.span);
                 reader
                     .diagnostics
                     .error(code::SHAPE, place, format!("`{other}` is not a type of node"))
@@ -375,10 +381,10 @@ fn parse(reader: &mut Reader<'_>, key: &Key, tree: &Tree, env: &mut Env, lost: &
 }
 
 fn parse_action(
-    reader: &mut Reader<'_>,
+    reader: &mut DefinitionReader<'_>,
     name: &Spanned<NodeName>,
     fields: &Fields<'_>,
-    env: &mut Env,
+    env: &mut RequiredEnv,
     lost: &mut bool,
 ) -> Option<Action> {
     *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
@@ -388,17 +394,17 @@ fn parse_action(
     let on_error = parse_on_error(reader, fields, lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
-    let call = action::parse(reader, tree, Names::Node)?;
+    let call = action::parse(reader, tree, NamesInScope::Node)?;
     Some(Action { call, conduct, assign, next, on_error })
 }
 
 fn parse_foreach(
-    reader: &mut Reader<'_>,
+    reader: &mut DefinitionReader<'_>,
     name: &Spanned<NodeName>,
     fields: &Fields<'_>,
-    env: &mut Env,
+    env: &mut RequiredEnv,
     lost: &mut bool,
-) -> Option<Foreach> {
+) -> Option<ForeachDefinition> {
     let whose = format!("the foreach `{name}`");
     *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign"]);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
@@ -411,44 +417,46 @@ fn parse_foreach(
     if let (Some(variable), Some(collect)) = (&variable, &collect)
         && collect.value.as_str() == variable.value
     {
-        let (place, other) =
-            (Place::new(reader.source, collect.span.clone()), Place::new(reader.source, variable.span.clone()));
+        let (place, other) = (
+            SourcePlace::new(reader.source, collect.span.clone()),
+            SourcePlace::new(reader.source, variable.span.clone()),
+        );
         reader
             .diagnostics
             .error(code::BAD_VARIABLE, place, format!("{whose} collects into the name of its own variable `{collect}`"))
             .related(other, "the variable")
             .help("give one of them another name");
     }
-    let over = reader.required(fields, &whose, "over").map(|tree| template::parse(reader, tree, Names::Node));
+    let over = reader.required(fields, &whose, "over").map(|tree| template::parse(reader, tree, NamesInScope::Node));
     let tree = reader.required(fields, &whose, "action")?;
     // A name that cannot be used was reported, and what uses it all the same is no mistake of its own.
     let shown = match fields.get("as").map(|tree| &tree.node) {
-        Some(Node::String(text)) => text.as_str(),
+        Some(TreeNode::String(text)) => text.as_str(),
         _ => ITEM,
     };
-    let call = action::parse(reader, tree, Names::Item(shown))?;
+    let call = action::parse(reader, tree, NamesInScope::Item(shown))?;
     let is_whole = fields.get("collect").is_none() || collect.is_some();
     *lost |= !is_whole;
-    Some(Foreach { over: over?, name: variable?, call, collect, width, conduct, next, on_error })
+    Some(ForeachDefinition { over: over?, name: variable?, call, collect, width, conduct, next, on_error })
 }
 
 /// What an item is called where `as` does not say (R105).
 pub const ITEM: &str = "item";
 
 /// Reads `as`.
-fn parse_variable(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Spanned<String>> {
+fn parse_variable(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Spanned<String>> {
     let Some(tree) = fields.get("as") else {
         return Some(Spanned { value: ITEM.to_owned(), span: fields.span.clone() });
     };
     let name = reader.text(tree, "`as`")?;
-    let problem = if Names::Node.are_namespaces(&name.value) {
+    let problem = if NamesInScope::Node.are_namespaces(&name.value) {
         "it would hide the namespace of the same name"
     } else if !is_identifier(&name.value) {
         "a variable's name is made of ASCII letters, digits and `_`, and begins with no digit"
     } else {
         return Some(name);
     };
-    let place = Place::new(reader.source, name.span);
+    let place = SourcePlace::new(reader.source, name.span);
     reader
         .diagnostics
         .error(code::BAD_VARIABLE, place, format!("`{}` cannot be the name of an item: {problem}", name.value))
@@ -463,14 +471,14 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Reads `parallel` and `max_concurrency` (R110, R112).
-fn parse_width(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<u32> {
+fn parse_width(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<u32> {
     let parallel = fields.get("parallel").and_then(|tree| reader.boolean(tree, "`parallel`"));
     let most = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
     if let Some(key) = fields.key("max_concurrency")
         && fields.get("max_concurrency").is_some()
         && (parallel == Some(false) || fields.get("parallel").is_none())
     {
-        let place = Place::new(reader.source, key.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(code::INERT_FIELD, place, "`max_concurrency` does nothing without `parallel: true`")
@@ -480,36 +488,45 @@ fn parse_width(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<u32> {
 }
 
 /// Reads `max_concurrency`, of a node or a graph: with 0 nothing would ever be called (R112).
-pub(super) fn max_concurrency(reader: &mut Reader<'_>, tree: &Tree) -> Option<u32> {
+pub(super) fn max_concurrency(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u32> {
     reader.integer_in(tree, "`max_concurrency`", 1, MOST_AT_A_TIME)
 }
 
-fn parse_on_error(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<Spanned<NodeName>> {
+fn parse_on_error(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> Option<Spanned<NodeName>> {
     let on_error = reader.optional_text(fields, "on_error").and_then(|text| reader.name(text, NodeName::new));
     *lost |= on_error.is_none() && fields.get("on_error").is_some();
     on_error
 }
 
-fn parse_gate(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>, lost: &mut bool) -> Gate {
+fn parse_gate(
+    reader: &mut DefinitionReader<'_>,
+    name: &Spanned<NodeName>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> GateDefinition {
     let inert: Vec<&str> = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").collect();
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
-    Gate { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
+    GateDefinition { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
 }
 
-fn parse_return(reader: &mut Reader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {
+fn parse_return(reader: &mut DefinitionReader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {
     let inert = [CALLING.as_slice(), &EACH, &["assign"]].concat();
     only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
-    Return { output: fields.get("output").map(|tree| template::parse(reader, tree, Names::Node)) }
+    Return { output: fields.get("output").map(|tree| template::parse(reader, tree, NamesInScope::Node)) }
 }
 
 /// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102, R114).
 ///
 /// Says whether one is unknown: it may have been meant to lead somewhere.
-fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
+fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
     for (key, _) in fields.entries {
         let name = key.name.as_str();
         if inert.contains(&name) {
-            let place = Place::new(reader.source, key.span.clone());
+            let place = SourcePlace::new(reader.source, key.span.clone());
             reader.diagnostics.error(code::INERT_FIELD, place, format!("`{name}` does nothing on {whose}")).help(
                 match name {
                     "assign" if known.contains(&"collect") => {
@@ -524,13 +541,13 @@ fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str
     reader.only(fields, whose, known, inert)
 }
 
-fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment> {
+fn parse_assign(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Assignment> {
     let Some(tree) = fields.get("assign") else { return Vec::new() };
     let Some(fields) = reader.map(tree, "`assign`") else { return Vec::new() };
     let mut assign = Vec::new();
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
-        let value = template::parse(reader, tree, Names::Node);
+        let value = template::parse(reader, tree, NamesInScope::Node);
         if let Some(key) = reader.name(text, StateKey::new) {
             assign.push(Assignment { key, value });
         }
@@ -539,57 +556,58 @@ fn parse_assign(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Assignment>
 }
 
 /// Reads `next`; `lost` is set where a target was given and cannot be read.
-fn parse_next(reader: &mut Reader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Route {
-    let Some(tree) = fields.get("next") else { return Route::End };
+fn parse_next(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> RouteDefinition {
+    let Some(tree) = fields.get("next") else { return RouteDefinition::End };
     match &tree.node {
-        Node::String(_) => match reader.text(tree, "`next`").and_then(|text| reader.name(text, NodeName::new)) {
-            Some(name) => Route::To(name),
+        TreeNode::String(_) => match reader.text(tree, "`next`").and_then(|text| reader.name(text, NodeName::new)) {
+            Some(name) => RouteDefinition::To(name),
             None => {
                 *lost = true;
-                Route::End
+                RouteDefinition::End
             }
         },
-        Node::List(list) if list.len() > MOST_EDGES => {
+        TreeNode::List(list) if list.len() > MOST_EDGES => {
             *lost = true;
-            let place = Place::new(reader.source, list[MOST_EDGES].span.clone());
+            let place = SourcePlace::new(reader.source, list[MOST_EDGES].span.clone());
             reader
                 .diagnostics
                 .error(code::TOO_DEEP, place, format!("a node has at most {MOST_EDGES} edges"))
                 .help("decide in several steps: let edges lead to gates");
-            Route::End
+            RouteDefinition::End
         }
-        Node::List(list) => {
+        TreeNode::List(list) => {
             let edges: Vec<_> = list.iter().filter_map(|tree| parse_edge(reader, tree, lost)).collect();
             *lost |= edges.len() < list.len();
-            Route::First(EdgeList { span: tree.span.clone(), edges })
+            RouteDefinition::First(EdgeList { span: tree.span.clone(), edges })
         }
         _ => {
             *lost = true;
-            let place = Place::new(reader.source, tree.span.clone());
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             let message = format!("`next` is a node's name or a list of edges, not {}", tree.describe());
             reader
                 .diagnostics
                 .error(code::SHAPE, place, message)
                 .help("write `next: name`, or a list of `{ to: name, when: … }`");
-            Route::End
+            RouteDefinition::End
         }
     }
 }
 
-fn parse_edge(reader: &mut Reader<'_>, tree: &Tree, lost: &mut bool) -> Option<Edge> {
+fn parse_edge(reader: &mut DefinitionReader<'_>, tree: &YamlTree, lost: &mut bool) -> Option<EdgeDefinition> {
     let fields = reader.map(tree, "an edge")?;
     let slipped = reader.only(&fields, "an edge", &EDGE, &[]);
     let to = reader.optional_text(&fields, "to").and_then(|text| reader.name(text, NodeName::new));
     *lost |= slipped || (to.is_none() && fields.get("to").is_some());
     let (when, written) = match fields.get("when") {
         // A condition that cannot be read is no reason to object to the nodes behind it.
-        Some(when) => {
-            (condition::parse(reader, when, Names::Node).unwrap_or(Condition::Any(Vec::new())), Some(when.to_value()))
-        }
+        Some(when) => (
+            condition::parse(reader, when, NamesInScope::Node).unwrap_or(Condition::Any(Vec::new())),
+            Some(when.to_value()),
+        ),
         // A misspelt `when` neither.
         None if slipped => (Condition::Any(Vec::new()), None),
         None => (Condition::Always, None),
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
-    Some(Edge { span: tree.span.clone(), to, when, written, description })
+    Some(EdgeDefinition { span: tree.span.clone(), to, when, written, description })
 }

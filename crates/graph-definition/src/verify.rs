@@ -5,22 +5,22 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, SignatureError};
 
-use crate::diagnostic::{Code, Diagnostic, Place, code};
-use crate::source::Source;
+use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
+use crate::source::SourceFile;
 
 /// A source whose signature was verified. Only [`verify`] makes one, and only what is in it is parsed: the bytes that were
 /// verified are the bytes that are compiled.
 #[derive(Debug, Clone)]
-pub struct Verified {
-    source: Arc<Source>,
+pub struct VerifiedSource {
+    source: Arc<SourceFile>,
     digest: Digest,
     signer: Fingerprint,
     owner: String,
 }
 
-impl Verified {
+impl VerifiedSource {
     /// Returns the verified text.
-    pub fn source(&self) -> &Arc<Source> {
+    pub fn source(&self) -> &Arc<SourceFile> {
         &self.source
     }
 
@@ -42,16 +42,16 @@ impl Verified {
 
 /// What is parsed: a verified source, or one that is only looked at while its author writes it.
 #[derive(Debug, Clone)]
-pub enum Origin {
+pub enum DefinitionOrigin {
     /// A trusted key signed it. Only of this a graph is made.
-    Verified(Verified),
+    Verified(VerifiedSource),
     /// Nobody vouches for it: what is wrong with it can be said, and nothing more is done with it.
-    Draft(Arc<Source>),
+    Draft(Arc<SourceFile>),
 }
 
-impl Origin {
+impl DefinitionOrigin {
     /// Returns the text.
-    pub fn source(&self) -> &Arc<Source> {
+    pub fn source(&self) -> &Arc<SourceFile> {
         match self {
             Self::Verified(verified) => verified.source(),
             Self::Draft(source) => source,
@@ -59,8 +59,8 @@ impl Origin {
     }
 }
 
-impl From<Verified> for Origin {
-    fn from(verified: Verified) -> Self {
+impl From<VerifiedSource> for DefinitionOrigin {
+    fn from(verified: VerifiedSource) -> Self {
         Self::Verified(verified)
     }
 }
@@ -70,9 +70,9 @@ impl From<Verified> for Origin {
 /// # Errors
 ///
 /// If the source is unsigned, was altered, or is signed by an unknown or revoked key, or not by the key that it names.
-pub fn verify(source: &Arc<Source>, ring: &KeyRing) -> Result<Verified, Box<Diagnostic>> {
+pub fn verify(source: &Arc<SourceFile>, ring: &KeyRing) -> Result<VerifiedSource, Box<Diagnostic>> {
     match signature::verify(ItemKind::YAML, &source.text, ring) {
-        Ok(verified) => Ok(Verified {
+        Ok(verified) => Ok(VerifiedSource {
             source: Arc::clone(source),
             digest: verified.envelope.digest,
             signer: verified.signer.fingerprint.clone(),
@@ -82,7 +82,7 @@ pub fn verify(source: &Arc<Source>, ring: &KeyRing) -> Result<Verified, Box<Diag
     }
 }
 
-fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
+fn explain(source: &Arc<SourceFile>, error: &SignatureError) -> Diagnostic {
     let name = &source.name;
     let sign = format!("review it, then sign it: `graph sign {name}`");
     let (code, message, label, help): (Code, String, String, String) = match error {
@@ -140,7 +140,7 @@ fn explain(source: &Arc<Source>, error: &SignatureError) -> Diagnostic {
         | SignatureError::Forged(fingerprint) => at(fingerprint.to_string()),
         _ => None,
     };
-    let mut diagnostic = Diagnostic::new(code, message, Place::new(source, part.unwrap_or(0..line.len())));
+    let mut diagnostic = Diagnostic::new(code, message, SourcePlace::new(source, part.unwrap_or(0..line.len())));
     diagnostic.label(label).help(help);
     diagnostic
 }
@@ -159,7 +159,7 @@ mod tests {
 
     fn rendered(text: &str) -> String {
         let ring = KeyRing::of(&key().public(), "tester");
-        match verify(&Source::new("graphs/g.yaml", "graphs/g.yaml", text), &ring) {
+        match verify(&SourceFile::new("graphs/g.yaml", "graphs/g.yaml", text), &ring) {
             Ok(verified) => format!("verified, signed by {}", verified.owner()),
             Err(diagnostic) => diagnostic.render(),
         }
@@ -201,7 +201,7 @@ mod tests {
         let (ring, rejected, _) = KeyRing::load(&[directory.path()]);
         assert!(rejected.is_empty());
         let text = sign(ItemKind::YAML, "a: 1\n", &key(), SystemTime::UNIX_EPOCH).unwrap();
-        let error = verify(&Source::new("g.yaml", "g.yaml", &text), &ring).unwrap_err();
+        let error = verify(&SourceFile::new("g.yaml", "g.yaml", &text), &ring).unwrap_err();
         assert_eq!(error.code, code::REVOKED);
         assert!(error.message.contains("was revoked on 2026-02-03T00:00:00Z"), "{}", error.message);
     }

@@ -2,9 +2,9 @@
 
 use graph_model::program::{OnError, OnMaxSteps, OnNoMatch, Settings};
 
-use super::reader::{Fields, Reader};
+use super::reader::{DefinitionReader, Fields};
 use super::{duration, node};
-use crate::tree::Tree;
+use crate::tree::YamlTree;
 
 /// The fields of `config` that are read here.
 pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
@@ -29,7 +29,7 @@ pub const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), 
 pub const MOST_LEVELS: u32 = 100;
 
 /// Reads the settings but for hooks: those of `config`, and `limits` of the top level.
-pub(super) fn parse(reader: &mut Reader<'_>, config: &Fields<'_>, limits: Option<&Tree>) -> Settings {
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, config: &Fields<'_>, limits: Option<&YamlTree>) -> Settings {
     let mut settings = Settings::default();
     let set = |field: &mut u32, value: Option<u32>| *field = value.unwrap_or(*field);
     if let Some(tree) = config.get("max_steps") {

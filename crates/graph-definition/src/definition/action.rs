@@ -8,15 +8,15 @@ use graph_model::program::{ItemType, Verb};
 use graph_model::template::{Piece, Template};
 use graph_model::value::Value;
 
-use super::reader::{Fields, Reader, Spanned};
-use super::template::{self, Names, Term, TermKind};
-use crate::diagnostic::{Place, code};
+use super::reader::{DefinitionReader, Fields, Spanned};
+use super::template::{self, NamesInScope, TermDefinition, TermKind};
+use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{Node, Tree};
+use crate::tree::{TreeNode, YamlTree};
 
 /// A call of a tool, or something else that is done with an item (R7).
 #[derive(Debug)]
-pub struct Call {
+pub struct CallDefinition {
     /// Where it stands.
     pub span: Span,
     /// What is done.
@@ -24,28 +24,28 @@ pub struct Call {
     /// With what kind of item.
     pub item_type: ItemType,
     /// With which.
-    pub item: Spanned<Item>,
+    pub item: Spanned<CalledItem>,
     /// The parameters: an object.
-    pub params: Term,
+    pub params: TermDefinition,
 }
 
-/// Which item a [`Call`] is about.
+/// Which item a [`CallDefinition`] is about.
 #[derive(Debug)]
-pub enum Item {
+pub enum CalledItem {
     /// The one with this id.
     Named(ItemId),
     /// The one whose id this template yields.
-    Computed(Term),
+    Computed(TermDefinition),
     /// Those that a query finds (R9).
     Found,
 }
 
-impl Call {
+impl CallDefinition {
     /// Returns the item's id, where it is known.
     pub fn id(&self) -> Option<&ItemId> {
         match &self.item.value {
-            Item::Named(id) => Some(id),
-            Item::Computed(_) | Item::Found => None,
+            CalledItem::Named(id) => Some(id),
+            CalledItem::Computed(_) | CalledItem::Found => None,
         }
     }
 
@@ -55,41 +55,42 @@ impl Call {
     }
 
     /// Returns the template of the item's id, where it is one, and its text.
-    pub fn computed(&self) -> Option<(&Term, &str)> {
+    pub fn computed(&self) -> Option<(&TermDefinition, &str)> {
         match &self.item.value {
-            Item::Computed(term) => match &term.kind {
+            CalledItem::Computed(term) => match &term.kind {
                 TermKind::Template { text, .. } => Some((term, text)),
                 _ => None,
             },
-            Item::Named(_) | Item::Found => None,
+            CalledItem::Named(_) | CalledItem::Found => None,
         }
     }
 
     /// Returns what every id begins with that the template of the item's id yields.
     pub fn beginning(&self) -> &str {
         match &self.item.value {
-            Item::Computed(Term { kind: TermKind::Template { template: Template::Mixed(pieces), .. }, .. }) => {
-                match pieces.first() {
-                    Some(Piece::Text(text)) => text,
-                    _ => "",
-                }
-            }
+            CalledItem::Computed(TermDefinition {
+                kind: TermKind::Template { template: Template::Mixed(pieces), .. },
+                ..
+            }) => match pieces.first() {
+                Some(Piece::Text(text)) => text,
+                _ => "",
+            },
             _ => "",
         }
     }
 
     /// Returns the call as messages show it: `shop/pay`, or what is done with what kind of item.
     pub fn shown(&self) -> impl Display {
-        Shown(self)
+        ShownCall(self)
     }
 }
 
-struct Shown<'c>(&'c Call);
+struct ShownCall<'c>(&'c CallDefinition);
 
-impl Display for Shown<'_> {
+impl Display for ShownCall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0.item.value, self.0.computed()) {
-            (Item::Named(id), _) => write!(f, "`{id}`"),
+            (CalledItem::Named(id), _) => write!(f, "`{id}`"),
             (_, Some((_, text))) => write!(f, "`{text}`"),
             _ => write!(f, "{} {}", self.0.verb.name(), self.0.item_type.name()),
         }
@@ -100,11 +101,15 @@ impl Display for Shown<'_> {
 pub const FIELDS: [&str; 4] = ["primary", "item_type", "item_id", "params"];
 
 /// Reads `action`.
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Call> {
+pub(super) fn parse(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    names: NamesInScope<'_>,
+) -> Option<CallDefinition> {
     let fields = reader.map(tree, "`action`")?;
-    let reported: &[&str] = if let Names::Item(_) = names { &["async"] } else { &[] };
+    let reported: &[&str] = if let NamesInScope::Item(_) = names { &["async"] } else { &[] };
     reader.only(&fields, "an action", &FIELDS, reported);
-    if let Names::Item(_) = names {
+    if let NamesInScope::Item(_) = names {
         no_async(reader, &fields);
     }
     let verb = verb(reader, &fields);
@@ -119,21 +124,21 @@ pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> O
         }
         None => {
             let span = fields.get("item_id").map_or(&tree.span, |tree| &tree.span).clone();
-            Term { span, kind: TermKind::Object(Vec::new()) }
+            TermDefinition { span, kind: TermKind::Object(Vec::new()) }
         }
     };
     let verb = verb?;
     let item = item(reader, &fields, verb, names)?;
-    Some(Call { span: tree.span.clone(), verb, item_type: item_type?, item, params })
+    Some(CallDefinition { span: tree.span.clone(), verb, item_type: item_type?, item, params })
 }
 
 /// Reads `primary`; without it, the item is executed (R8).
-fn verb(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Verb> {
+fn verb(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Verb> {
     let Some(tree) = fields.get("primary") else { return Some(Verb::Execute) };
     let text = reader.text(tree, "`primary`")?;
     let verb = Verb::named(&text.value);
     if verb.is_none() {
-        let place = Place::new(reader.source, text.span);
+        let place = SourcePlace::new(reader.source, text.span);
         let names = Verb::TABLE.iter().flat_map(|(_, names)| names.iter().copied());
         reader
             .diagnostics
@@ -145,16 +150,21 @@ fn verb(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Verb> {
 }
 
 /// Reads which item is meant.
-fn item(reader: &mut Reader<'_>, fields: &Fields<'_>, verb: Verb, names: Names<'_>) -> Option<Spanned<Item>> {
+fn item(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    verb: Verb,
+    names: NamesInScope<'_>,
+) -> Option<Spanned<CalledItem>> {
     let query = match fields.get("params").map(|tree| &tree.node) {
-        Some(Node::Map(params)) if verb == Verb::Fetch => {
-            params.iter().find(|(key, value)| key.name == "query" && value.node != Node::Null)
+        Some(TreeNode::Map(params)) if verb == Verb::Fetch => {
+            params.iter().find(|(key, value)| key.name == "query" && value.node != TreeNode::Null)
         }
         _ => None,
     };
     let Some(tree) = fields.get("item_id") else {
         if let Some((key, _)) = query {
-            return Some(Spanned { value: Item::Found, span: key.span.clone() });
+            return Some(Spanned { value: CalledItem::Found, span: key.span.clone() });
         }
         reader.required(fields, "an action", "item_id");
         if let (Verb::Fetch, Some(last)) = (verb, reader.diagnostics.last()) {
@@ -164,8 +174,8 @@ fn item(reader: &mut Reader<'_>, fields: &Fields<'_>, verb: Verb, names: Names<'
     };
     let text = reader.text(tree, "`item_id`")?;
     if let Some((key, _)) = query {
-        let place = Place::new(reader.source, key.span.clone());
-        let other = Place::new(reader.source, text.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        let other = SourcePlace::new(reader.source, text.span.clone());
         reader
             .diagnostics
             .error(
@@ -181,13 +191,18 @@ fn item(reader: &mut Reader<'_>, fields: &Fields<'_>, verb: Verb, names: Names<'
         return computed(reader, tree, &text, names);
     }
     let name = reader.name(text, ItemId::new)?;
-    Some(Spanned { value: Item::Named(name.value), span: name.span })
+    Some(Spanned { value: CalledItem::Named(name.value), span: name.span })
 }
 
 /// Reads an id that is a template.
-fn computed(reader: &mut Reader<'_>, tree: &Tree, text: &Spanned<String>, names: Names<'_>) -> Option<Spanned<Item>> {
+fn computed(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    text: &Spanned<String>,
+    names: NamesInScope<'_>,
+) -> Option<Spanned<CalledItem>> {
     let term = template::parse(reader, tree, names);
-    let place = Place::new(reader.source, text.span.clone());
+    let place = SourcePlace::new(reader.source, text.span.clone());
     match &term.kind {
         TermKind::Template { template, .. } => {
             let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '/');
@@ -207,17 +222,17 @@ fn computed(reader: &mut Reader<'_>, tree: &Tree, text: &Spanned<String>, names:
             return None;
         }
     }
-    Some(Spanned { value: Item::Computed(term), span: text.span.clone() })
+    Some(Spanned { value: CalledItem::Computed(term), span: text.span.clone() })
 }
 
 /// Reports `async` in a foreach's action: whether calls are made beside each other is said by the node (R110).
-fn no_async(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+fn no_async(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
     let params = match fields.get("params").map(|tree| &tree.node) {
-        Some(Node::Map(params)) => params.as_slice(),
+        Some(TreeNode::Map(params)) => params.as_slice(),
         _ => &[],
     };
     for (key, _) in fields.entries.iter().chain(params).filter(|(key, _)| key.name == "async") {
-        let place = Place::new(reader.source, key.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(
@@ -230,6 +245,6 @@ fn no_async(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 }
 
 /// Makes a term of plain values.
-pub(super) fn literal(span: &Span, value: impl Into<Value>) -> Term {
-    Term { span: span.clone(), kind: TermKind::Literal(value.into()) }
+pub(super) fn literal(span: &Span, value: impl Into<Value>) -> TermDefinition {
+    TermDefinition { span: span.clone(), kind: TermKind::Literal(value.into()) }
 }

@@ -8,15 +8,15 @@ use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
 use graph_model::value::Value;
 
-use super::reader::{Reader, Spanned};
-use super::template::{self, Names, locate};
-use crate::diagnostic::{Diagnostic, Place, code};
+use super::reader::{DefinitionReader, Spanned};
+use super::template::{self, NamesInScope, locate};
+use crate::diagnostic::{Diagnostic, SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{Key, Node, Tree};
+use crate::tree::{TreeKey, TreeNode, YamlTree};
 
 /// A comparison.
 #[derive(Debug, Clone)]
-pub struct Test {
+pub struct TestDefinition {
     /// Where it stands.
     pub span: Span,
     /// What is looked at.
@@ -28,8 +28,8 @@ pub struct Test {
 }
 
 /// Returns a condition as programs hold it. `written` is what it was read from.
-pub(crate) fn to_program(condition: &Condition<Test>, written: &Value) -> When {
-    let test = |test: &Test| {
+pub fn program_condition(condition: &Condition<TestDefinition>, written: &Value) -> When {
+    let test = |test: &TestDefinition| {
         let (path, right) = (test.path.value.clone(), test.value.value.clone());
         Ok::<_, Infallible>(condition::Test { path, operator: test.operator, right })
     };
@@ -38,50 +38,54 @@ pub(crate) fn to_program(condition: &Condition<Test>, written: &Value) -> When {
 }
 
 /// Reads a condition; an empty one holds always (R77).
-pub(super) fn parse(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Condition<Test>> {
-    grammar::condition(tree, &mut InFile { reader, names }).ok()
+pub(super) fn parse(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    names: NamesInScope<'_>,
+) -> Option<Condition<TestDefinition>> {
+    grammar::condition(tree, &mut ConditionsInFile { reader, names }).ok()
 }
 
 /// Makes conditions of what a file says, and reports what is wrong.
-struct InFile<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    names: Names<'r>,
+struct ConditionsInFile<'r, 'a> {
+    reader: &'r mut DefinitionReader<'a>,
+    names: NamesInScope<'r>,
 }
 
 /// A mistake that was reported.
 struct Reported;
 
-impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
+impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
     type Path = Spanned<Path>;
-    type Test = Test;
+    type Test = TestDefinition;
     type Error = Reported;
 
-    fn check(&mut self, condition: &'t Tree) -> Result<(), Reported> {
+    fn check(&mut self, condition: &'t YamlTree) -> Result<(), Reported> {
         let fields = self.reader.map(condition, "a condition").ok_or(Reported)?;
         self.reader.only(&fields, "a condition", &Word::NAMES, &[]);
         Ok(())
     }
 
-    fn list(&mut self, word: &'t Key, list: &'t Tree) -> Result<&'t [Tree], Reported> {
+    fn list(&mut self, word: &'t TreeKey, list: &'t YamlTree) -> Result<&'t [YamlTree], Reported> {
         Ok(self.reader.list(list, &format!("`{}`", word.name)))
     }
 
-    fn path(&mut self, path: &'t Tree) -> Result<Spanned<Path>, Reported> {
+    fn path(&mut self, path: &'t YamlTree) -> Result<Spanned<Path>, Reported> {
         parse_path(self.reader, path, self.names).ok_or(Reported)
     }
 
-    fn operator(&mut self, word: &'t Key, name: &'t Tree) -> Result<Option<Operator>, Reported> {
+    fn operator(&mut self, word: &'t TreeKey, name: &'t YamlTree) -> Result<Option<Operator>, Reported> {
         parse_operator(self.reader, word, name)
     }
 
     fn test(
         &mut self,
-        comparison: &'t Tree,
+        comparison: &'t YamlTree,
         path: Spanned<Path>,
         operator: Operator,
-        value: Option<&'t Tree>,
-    ) -> Result<Test, Reported> {
-        if let (Operator::In, Some(Tree { node: Node::List(list), .. })) = (operator, value) {
+        value: Option<&'t YamlTree>,
+    ) -> Result<TestDefinition, Reported> {
+        if let (Operator::In, Some(YamlTree { node: TreeNode::List(list), .. })) = (operator, value) {
             self.reader.note_repeated("`in`", list);
         }
         let value = match value {
@@ -91,11 +95,11 @@ impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
         if operator == Operator::Regex && !check_pattern(self.reader, &value) {
             return Err(Reported);
         }
-        Ok(Test { span: comparison.span.clone(), path, operator, value })
+        Ok(TestDefinition { span: comparison.span.clone(), path, operator, value })
     }
 
-    fn inert(&mut self, field: &'t Key, beside: &'t Key) -> Result<(), Reported> {
-        let place = Place::new(self.reader.source, field.span.clone());
+    fn inert(&mut self, field: &'t TreeKey, beside: &'t TreeKey) -> Result<(), Reported> {
+        let place = SourcePlace::new(self.reader.source, field.span.clone());
         self.reader
             .diagnostics
             .error(code::INERT_FIELD, place, format!("`{}` does nothing beside `{}`", field.name, beside.name))
@@ -103,8 +107,8 @@ impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
         Ok(())
     }
 
-    fn no_form(&mut self, condition: &'t Tree) -> Reported {
-        let place = Place::new(self.reader.source, condition.span.clone());
+    fn no_form(&mut self, condition: &'t YamlTree) -> Reported {
+        let place = SourcePlace::new(self.reader.source, condition.span.clone());
         self.reader
             .diagnostics
             .error(code::BAD_CONDITION, place, "a condition needs `path`, or one of `any`, `all` and `not`")
@@ -112,20 +116,20 @@ impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
         Reported
     }
 
-    fn two_forms(&mut self, first: &'t Key, second: &'t Key) -> Reported {
+    fn two_forms(&mut self, first: &'t TreeKey, second: &'t TreeKey) -> Reported {
         let message = format!("a condition has `{}` or `{}`, not both", first.name, second.name);
         self.two(message, first, second).help("combine conditions in the list of an `all` or `any`");
         Reported
     }
 
-    fn two_operators(&mut self, first: &'t Key, second: &'t Key) -> Reported {
+    fn two_operators(&mut self, first: &'t TreeKey, second: &'t TreeKey) -> Reported {
         let message = format!("a comparison has `{}` or `{}`, not both", first.name, second.name);
         self.two(message, first, second);
         Reported
     }
 
-    fn no_value(&mut self, comparison: &'t Tree, operator: Operator) -> Reported {
-        let place = Place::new(self.reader.source, comparison.span.clone());
+    fn no_value(&mut self, comparison: &'t YamlTree, operator: Operator) -> Reported {
+        let place = SourcePlace::new(self.reader.source, comparison.span.clone());
         self.reader
             .diagnostics
             .error(code::MISSING_FIELD, place, format!("a comparison with `{operator}` needs `value`"))
@@ -134,22 +138,24 @@ impl<'t> Conditions<'t, Tree> for InFile<'_, '_> {
     }
 }
 
-impl InFile<'_, '_> {
+impl ConditionsInFile<'_, '_> {
     /// Reports the second of two fields of which there can be one.
-    fn two(&mut self, message: String, first: &Key, second: &Key) -> &mut Diagnostic {
-        let (place, other) =
-            (Place::new(self.reader.source, second.span.clone()), Place::new(self.reader.source, first.span.clone()));
+    fn two(&mut self, message: String, first: &TreeKey, second: &TreeKey) -> &mut Diagnostic {
+        let (place, other) = (
+            SourcePlace::new(self.reader.source, second.span.clone()),
+            SourcePlace::new(self.reader.source, first.span.clone()),
+        );
         self.reader.diagnostics.error(code::BAD_CONDITION, place, message).related(other, "the other")
     }
 }
 
 /// Reads the path of a condition, which looks at what has the same value whenever the condition is decided (R87).
-fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<Spanned<Path>> {
+fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: NamesInScope<'_>) -> Option<Spanned<Path>> {
     let text = reader.text(tree, "`path`")?;
-    let place = Place::new(reader.source, text.span.clone());
+    let place = SourcePlace::new(reader.source, text.span.clone());
     let otherwise = match names {
-        Names::Hook(_) => "",
-        Names::Node | Names::Item(_) => "a condition looks into `state`, `inputs`, `result` and `visit`",
+        NamesInScope::Hook(_) => "",
+        NamesInScope::Node | NamesInScope::Item(_) => "a condition looks into `state`, `inputs`, `result` and `visit`",
     };
     match names.parse_path(&text.value) {
         Ok(Path { root: Root::Now | Root::Timestamp, .. }) => {
@@ -159,7 +165,7 @@ fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<
                 format!("a condition cannot look at `{}`", text.value),
             );
             match names {
-                Names::Hook(_) => diagnostic.note(names.listed()),
+                NamesInScope::Hook(_) => diagnostic.note(names.listed()),
                 _ => diagnostic.help(format!("{otherwise}; assign the time to a state key first")),
             };
             None
@@ -183,7 +189,7 @@ fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<
                     PathError::Character { offset, character } => *offset..offset + character.len_utf8(),
                     _ => 0..text.value.len(),
                 };
-                let place = Place::new(reader.source, locate(reader.source, &text.span, &text.value, &span));
+                let place = SourcePlace::new(reader.source, locate(reader.source, &text.span, &text.value, &span));
                 template::report_path(reader, place, &error, otherwise, names);
             }
             None
@@ -192,14 +198,18 @@ fn parse_path(reader: &mut Reader<'_>, tree: &Tree, names: Names<'_>) -> Option<
 }
 
 /// Reads the name of an operator.
-fn parse_operator(reader: &mut Reader<'_>, word: &Key, tree: &Tree) -> Result<Option<Operator>, Reported> {
-    if tree.node == Node::Null {
+fn parse_operator(
+    reader: &mut DefinitionReader<'_>,
+    word: &TreeKey,
+    tree: &YamlTree,
+) -> Result<Option<Operator>, Reported> {
+    if tree.node == TreeNode::Null {
         return Ok(None);
     }
     let text = reader.text(tree, &format!("`{}`", word.name)).ok_or(Reported)?;
     let operator = Operator::named(&text.value);
     if operator.is_none() {
-        let place = Place::new(reader.source, text.span);
+        let place = SourcePlace::new(reader.source, text.span);
         let names = Operator::TABLE.map(|row| row.name);
         let diagnostic =
             reader.diagnostics.error(code::UNKNOWN_OPERATOR, place, format!("`{}` is not an operator", text.value));
@@ -231,8 +241,8 @@ fn symbol(text: &str) -> Option<&'static str> {
     })
 }
 
-fn check_pattern(reader: &mut Reader<'_>, value: &Spanned<Value>) -> bool {
-    let place = Place::new(reader.source, value.span.clone());
+fn check_pattern(reader: &mut DefinitionReader<'_>, value: &Spanned<Value>) -> bool {
+    let place = SourcePlace::new(reader.source, value.span.clone());
     let Value::String(pattern) = &value.value else {
         reader.diagnostics.error(code::BAD_REGEX, place, "the value of `regex` is a pattern, a string");
         return false;

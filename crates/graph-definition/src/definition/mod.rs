@@ -7,6 +7,7 @@ pub(crate) mod action;
 pub(crate) mod condition;
 pub(crate) mod conduct;
 mod duration;
+mod env;
 pub(crate) mod hook;
 pub(crate) mod node;
 mod patterns;
@@ -26,33 +27,35 @@ use graph_model::program::Settings;
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
-pub use action::{Call, Item};
-pub use condition::Test;
+pub use action::{CallDefinition, CalledItem};
+pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
-    Action, Assignment, ByRoute, EachRoute, Edge, EdgeList, Foreach, Gate, NodeDefinition, NodeKind, Return, Route,
+    Action, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition, GateDefinition,
+    NodeDefinition, NodeKind, Return, RouteDefinition,
 };
-pub(crate) use patterns::{FoundIn, compiled, found_in};
+pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
-pub use rules::Rule;
-pub use schema::{Property, Schema, SchemaKind, Sink};
-pub use template::{Term, TermKind, locate};
+pub use rules::SchemaRule;
+pub use schema::{Property, SchemaKind, Sink, ValueSchema};
+pub use template::{TermDefinition, TermKind, locate};
 
-use crate::diagnostic::{Diagnostics, Place, code};
-use crate::hash::{HashMap, HashSet};
-use crate::source::{Source, Span};
-use crate::tree;
-use crate::verify::{Origin, Verified};
+use crate::diagnostic::{Diagnostics, SourcePlace, code};
+use crate::hash::HashMap;
+use crate::source::{SourceFile, Span};
+use crate::tree::{self, TreeNode, YamlFile, YamlTree};
+use crate::verify::{DefinitionOrigin, VerifiedSource};
+use env::RequiredEnv;
 use patterns::Patterns;
-use reader::{Fields, Reader};
-use schema::Of;
+use reader::{DefinitionReader, Fields};
+use schema::SchemaOwner;
 
 /// What a graph's file says.
 #[derive(Debug)]
 pub struct Definition {
     /// The file.
-    pub origin: Origin,
+    pub origin: DefinitionOrigin,
     /// Category and file name: `workflows/test/project_stats`.
     pub id: GraphId,
     /// The author's version.
@@ -66,7 +69,7 @@ pub struct Definition {
     /// What its lists name more than once.
     pub repeated: Vec<Repeated>,
     /// The schema of its inputs.
-    pub inputs: Option<Schema>,
+    pub inputs: Option<ValueSchema>,
     /// Where the file says that it is a graph; the place of what the file as a whole lacks.
     pub head: Span,
     /// The first node's name.
@@ -93,15 +96,15 @@ pub struct Definition {
 #[derive(Debug)]
 pub struct Contract {
     /// The file.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceFile>,
     /// Who performs it.
     pub by: ContractKind,
     /// What the tool is for.
     pub description: Option<String>,
     /// Its parameters: an object.
-    pub params: Schema,
+    pub params: ValueSchema,
     /// What it returns.
-    pub result: Option<Schema>,
+    pub result: Option<ValueSchema>,
 }
 
 /// Who performs a tool: `tool_type` of its contract.
@@ -132,7 +135,7 @@ impl Contract {
 
 impl Definition {
     /// Returns the schema of a property of an object's schema, if it has that. There may be many inputs, so those are found by name.
-    pub(crate) fn property<'s>(&'s self, schema: &'s Schema, name: &str) -> Option<&'s Schema> {
+    pub fn property<'s>(&'s self, schema: &'s ValueSchema, name: &str) -> Option<&'s ValueSchema> {
         let SchemaKind::Object(properties) = &schema.kind else { return None };
         let property = match &self.inputs {
             Some(inputs) if std::ptr::eq(inputs, schema) => properties.get(*self.inputs_by_name.get(name)?),
@@ -142,12 +145,12 @@ impl Definition {
     }
 
     /// Returns the file.
-    pub fn source(&self) -> &Arc<Source> {
+    pub fn source(&self) -> &Arc<SourceFile> {
         self.origin.source()
     }
 
     /// Returns what its nodes and hooks call, in the order of the file.
-    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub fn calls(&self) -> impl Iterator<Item = &CallDefinition> {
         let hooks = self.hooks.iter().filter_map(|hook| match &hook.reaction {
             Reaction::Call(call) => Some(call),
             Reaction::Steer(_) => None,
@@ -157,17 +160,20 @@ impl Definition {
 
     /// Returns the ids of the tools and graphs that it executes, as far as they are known.
     pub fn executed(&self) -> BTreeSet<&ItemId> {
-        self.calls().filter(|call| call.executes_tool()).filter_map(Call::id).collect()
+        self.calls().filter(|call| call.executes_tool()).filter_map(CallDefinition::id).collect()
     }
 
     /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
-    pub(crate) fn computed(&self) -> Vec<&str> {
-        self.calls().filter(|call| call.executes_tool() && call.computed().is_some()).map(Call::beginning).collect()
+    pub fn computed(&self) -> Vec<&str> {
+        self.calls()
+            .filter(|call| call.executes_tool() && call.computed().is_some())
+            .map(CallDefinition::beginning)
+            .collect()
     }
 
     /// Returns a place in the file.
-    pub fn place(&self, span: &Span) -> Place {
-        Place::new(self.source(), span.clone())
+    pub fn place(&self, span: &Span) -> SourcePlace {
+        SourcePlace::new(self.source(), span.clone())
     }
 }
 
@@ -177,30 +183,40 @@ pub const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/
 /// Reads a graph, of which `file` is the YAML.
 ///
 /// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
-pub fn parse(origin: impl Into<Origin>, file: &tree::File, diagnostics: &mut Diagnostics) -> Option<Definition> {
-    let mut reading = Reading::default();
+pub fn parse(
+    origin: impl Into<DefinitionOrigin>,
+    file: &YamlFile,
+    diagnostics: &mut Diagnostics,
+) -> Option<Definition> {
+    let mut reading = GraphReading::default();
     let definition = read(origin.into(), file, diagnostics, &mut reading)?;
     reading.is_named.then_some(definition)
 }
 
 /// Reads as much of a graph as can be read, for an author who is in the midst of writing it. What is wrong is not said.
-pub fn parse_unfinished(source: &Arc<Source>, file: &tree::File) -> Option<Definition> {
-    let mut reading = Reading { is_unfinished: true, ..Reading::default() };
-    read(Origin::Draft(Arc::clone(source)), file, &mut Diagnostics::new(), &mut reading)
+pub fn parse_unfinished(source: &Arc<SourceFile>, file: &YamlFile) -> Option<Definition> {
+    let mut reading = GraphReading { is_unfinished: true, ..GraphReading::default() };
+    read(DefinitionOrigin::Draft(Arc::clone(source)), file, &mut Diagnostics::new(), &mut reading)
 }
 
 /// How a graph is read.
 #[derive(Default)]
-struct Reading {
+struct GraphReading {
     /// Whether what says that it is a graph, and which, may still be missing.
     is_unfinished: bool,
     /// Whether it has an id and a version.
     is_named: bool,
 }
 
-fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, reading: &mut Reading) -> Option<Definition> {
+fn read(
+    origin: DefinitionOrigin,
+    file: &YamlFile,
+    diagnostics: &mut Diagnostics,
+    reading: &mut GraphReading,
+) -> Option<Definition> {
     let source = Arc::clone(origin.source());
-    let mut reader = Reader { source: &source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
+    let mut reader =
+        DefinitionReader { source: &source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
     let fields = reader.map(&file.root, "a graph")?;
     let head = match is_graph(&mut reader, &fields) {
         None if reading.is_unfinished => 0..0,
@@ -220,13 +236,13 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
             .misspelt(&fields, "a graph", &["permissions"])
             .then(|| Spanned { value: Vec::new(), span: fields.span.clone() }),
     };
-    let mut env = Env::default();
+    let mut env = RequiredEnv::default();
     if let Some(tree) = fields.get("env_requires") {
         env.read(&mut reader, tree);
     }
     let inputs = fields
         .get("config_schema")
-        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", Of::Inputs));
+        .and_then(|tree| schema::parse_object(&mut reader, tree, "config_schema", SchemaOwner::Inputs));
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
@@ -245,7 +261,7 @@ fn read(origin: Origin, file: &tree::File, diagnostics: &mut Diagnostics, readin
     let nodes = nodes.unwrap_or_default();
     reading.is_named = id.is_some() && version.is_some();
     let id = id.or_else(|| GraphId::new("unnamed").ok())?;
-    let inputs_by_name = inputs.iter().flat_map(Schema::properties).enumerate();
+    let inputs_by_name = inputs.iter().flat_map(ValueSchema::properties).enumerate();
     let inputs_by_name = inputs_by_name.map(|(at, property)| (property.name.value.clone(), at)).collect();
     Some(Definition {
         id,
@@ -287,9 +303,9 @@ pub const TOP_LEVEL: [&str; 10] = [
 ];
 
 /// Reports hooks at the top level, where nobody would read them.
-fn misplaced_hooks(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+fn misplaced_hooks(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
     if let Some(key) = fields.key("hooks") {
-        let place = Place::new(reader.source, key.span.clone());
+        let place = SourcePlace::new(reader.source, key.span.clone());
         reader
             .diagnostics
             .error(code::UNKNOWN_FIELD, place, "a graph has no field `hooks`")
@@ -298,10 +314,10 @@ fn misplaced_hooks(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 }
 
 /// Checks that the file is a graph, and returns where it says so.
-fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
+fn is_graph(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Span> {
     let tool_type = reader.required_text(fields, "a graph", "tool_type")?;
     if tool_type.value != "graph" {
-        let place = Place::new(reader.source, tool_type.span);
+        let place = SourcePlace::new(reader.source, tool_type.span);
         reader
             .diagnostics
             .error(code::NOT_A_GRAPH, place, format!("this is no graph but a `{}`", tool_type.value))
@@ -311,7 +327,7 @@ fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
     if let Some(executor) = reader.required_text(fields, "a graph", "executor_id")
         && !EXECUTORS.contains(&executor.value.as_str())
     {
-        let place = Place::new(reader.source, executor.span);
+        let place = SourcePlace::new(reader.source, executor.span);
         reader
             .diagnostics
             .error(code::NOT_A_GRAPH, place, format!("`{}` does not run graphs", executor.value))
@@ -322,17 +338,17 @@ fn is_graph(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Span> {
 }
 
 /// Returns the id that a graph's file gives itself, whoever wrote it: `None` if it is no graph, or that is no id.
-pub(crate) fn id_of(source: &Source, file: &tree::File) -> Option<String> {
-    let tree::Node::Map(entries) = &file.root.node else { return None };
+pub fn id_of(source: &SourceFile, file: &YamlFile) -> Option<String> {
+    let TreeNode::Map(entries) = &file.root.node else { return None };
     let text = |name: &str| match entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| &tree.node) {
-        Some(tree::Node::String(text)) => Some(text.as_str()),
+        Some(TreeNode::String(text)) => Some(text.as_str()),
         _ => None,
     };
     (text("tool_type") == Some("graph")).then(|| id_text(source, text("category")))
 }
 
 /// Makes a graph's id of its category and file name.
-fn id_text(source: &Source, category: Option<&str>) -> String {
+fn id_text(source: &SourceFile, category: Option<&str>) -> String {
     let stem = source.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("unknown");
     match category.map(|category| category.trim_matches('/')) {
         Some(category) if !category.is_empty() => format!("{category}/{stem}"),
@@ -340,14 +356,14 @@ fn id_text(source: &Source, category: Option<&str>) -> String {
     }
 }
 
-fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Option<GraphId> {
+fn graph_id(reader: &mut DefinitionReader<'_>, category: Option<&Spanned<String>>) -> Option<GraphId> {
     let text = id_text(reader.source, category.map(|category| category.value.as_str()));
     let is_made_of_it = text.contains('/');
     let span = category.filter(|_| is_made_of_it).map_or(0..0, |category| category.span.clone());
     match GraphId::new(text.clone()) {
         Ok(id) => Some(id),
         Err(error) => {
-            let place = Place::new(reader.source, span);
+            let place = SourcePlace::new(reader.source, span);
             reader
                 .diagnostics
                 .error(code::BAD_NAME, place, format!("`{text}` cannot be the graph's id: {error}"))
@@ -360,7 +376,7 @@ fn graph_id(reader: &mut Reader<'_>, category: Option<&Spanned<String>>) -> Opti
 /// How many permissions of a graph may have wildcards: each is tried for each call.
 const MOST_WILDCARDS: usize = 1_000;
 
-fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanned<Pattern>>> {
+fn permissions(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Spanned<Vec<Spanned<Pattern>>> {
     let (mut patterns, mut wild) = (Vec::new(), 0);
     let list = reader.list(tree, "`permissions`");
     reader.note_repeated("`permissions`", list);
@@ -368,7 +384,7 @@ fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanne
         let Some(text) = reader.text(item, "a permission") else { continue };
         wild += usize::from(text.value.contains(['*', '?', '[']));
         if wild > MOST_WILDCARDS {
-            let place = Place::new(reader.source, text.span);
+            let place = SourcePlace::new(reader.source, text.span);
             let message = format!("a graph has at most {MOST_WILDCARDS} permissions with wildcards");
             reader.diagnostics.error(code::TOO_DEEP, place, message).help("name the tools, or use fewer wildcards");
             break;
@@ -376,7 +392,7 @@ fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanne
         match Pattern::new(text.value) {
             Ok(pattern) => patterns.push(Spanned { value: pattern, span: text.span }),
             Err(error) => {
-                let place = Place::new(reader.source, text.span);
+                let place = SourcePlace::new(reader.source, text.span);
                 reader.diagnostics.error(code::BAD_PERMISSION, place, error.to_string());
             }
         }
@@ -384,43 +400,7 @@ fn permissions(reader: &mut Reader<'_>, tree: &tree::Tree) -> Spanned<Vec<Spanne
     Spanned { value: patterns, span: tree.span.clone() }
 }
 
-/// Environment variables, each once, in the order in which they are met.
-#[derive(Default)]
-struct Env {
-    names: Vec<String>,
-    known: HashSet<String>,
-}
-
-impl Env {
-    /// Reads a list of names, or one name (R281). Returns those that are new.
-    fn read(&mut self, reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<String> {
-        let before = self.names.len();
-        let items = match &tree.node {
-            tree::Node::String(_) => std::slice::from_ref(tree),
-            _ => reader.list(tree, "`env_requires`"),
-        };
-        reader.note_repeated("`env_requires`", items);
-        for item in items {
-            let Some(name) = reader.text(item, "an environment variable's name") else { continue };
-            let is_odd = |character: char| {
-                matches!(character, '=' | '$' | '{' | '}') || character.is_whitespace() || character.is_control()
-            };
-            if name.value.is_empty() || name.value.contains(is_odd) {
-                let place = Place::new(reader.source, name.span);
-                let message = format!("`{}` cannot be an environment variable's name", name.value);
-                reader
-                    .diagnostics
-                    .error(code::BAD_NAME, place, message)
-                    .help("write the name alone, as `HOME`: without `$`, braces, `=` and blanks");
-            } else if self.known.insert(name.value.clone()) {
-                self.names.push(name.value);
-            }
-        }
-        self.names[before..].to_vec()
-    }
-}
-
-fn initial_state(reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<(Spanned<StateKey>, Spanned<Value>)> {
+fn initial_state(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<(Spanned<StateKey>, Spanned<Value>)> {
     let Some(fields) = reader.map(tree, "`state`") else { return Vec::new() };
     let mut state = Vec::new();
     for (key, value) in fields.entries {
@@ -434,36 +414,36 @@ fn initial_state(reader: &mut Reader<'_>, tree: &tree::Tree) -> Vec<(Spanned<Sta
 }
 
 /// Reports templates where values are taken as they are: what looks computed would be a text.
-fn no_templates(reader: &mut Reader<'_>, tree: &tree::Tree) {
+fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
     match &tree.node {
-        tree::Node::String(text) if text.contains("${") => {
-            let place = Place::new(reader.source, tree.span.clone());
+        TreeNode::String(text) if text.contains("${") => {
+            let place = SourcePlace::new(reader.source, tree.span.clone());
             reader
                 .diagnostics
                 .error(code::BAD_TEMPLATE, place, "first values of the state are taken as they are, without templates")
                 .help("set the key in the `assign` of the first node");
         }
-        tree::Node::List(list) => list.iter().for_each(|tree| no_templates(reader, tree)),
-        tree::Node::Map(map) => map.iter().for_each(|(_, tree)| no_templates(reader, tree)),
+        TreeNode::List(list) => list.iter().for_each(|tree| no_templates(reader, tree)),
+        TreeNode::Map(map) => map.iter().for_each(|(_, tree)| no_templates(reader, tree)),
         _ => {}
     }
 }
 
 /// Reads a verified contract.
-pub fn parse_contract(verified: &Verified, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
+pub fn parse_contract(verified: &VerifiedSource, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
     parse_trusted_contract(verified.source(), id, diagnostics)
 }
 
 /// Reads a contract that needs no signature, because it comes with the compiler.
-pub(crate) fn parse_trusted_contract(
-    source: &Arc<Source>,
+pub fn parse_trusted_contract(
+    source: &Arc<SourceFile>,
     id: &ItemId,
     diagnostics: &mut Diagnostics,
 ) -> Option<Contract> {
     let file = tree::parse(source, diagnostics)?;
     diagnostics.extend(tree::read_again(source, &file));
     let tree = &file.root;
-    let mut reader = Reader { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
+    let mut reader = DefinitionReader { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
     let fields = reader.map(tree, "a contract")?;
     reader.slips(
         &fields,
@@ -480,7 +460,7 @@ pub(crate) fn parse_trusted_contract(
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
         other => {
-            let place = Place::new(source, tool_type.span);
+            let place = SourcePlace::new(source, tool_type.span);
             reader
                 .diagnostics
                 .error(
@@ -495,11 +475,11 @@ pub(crate) fn parse_trusted_contract(
     };
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
-        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", Of::Params)?,
-        None => Schema::empty_object(tree.span.clone()),
+        Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", SchemaOwner::Params)?,
+        None => ValueSchema::empty_object(tree.span.clone()),
     };
     let result = match fields.get("result_schema") {
-        Some(tree) => Some(schema::parse(&mut reader, tree, Of::Result)?),
+        Some(tree) => Some(schema::parse(&mut reader, tree, SchemaOwner::Result)?),
         None => None,
     };
     Some(Contract { source: Arc::clone(source), by: by?, description, params, result })
