@@ -53,7 +53,7 @@ pub(crate) use desk::Desk;
 pub use ended::Ended;
 pub(crate) use ended::ResultParts;
 pub(crate) use run_state::{Engine, RunContext, Standing, StepContext};
-pub use single::{OneVisit, visit_once};
+pub use single::OneVisit;
 pub use writing::Durability;
 pub(crate) use writing::Writing;
 

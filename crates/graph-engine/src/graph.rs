@@ -34,7 +34,8 @@ use crate::lane::{Arguments, Request};
 pub use compiled::{CompiledGraph, LoadError, tables};
 pub use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
 pub use node::{
-    ArgumentTerms, Asks, CompiledHook, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, StateKey,
+    ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
+    CompiledTool,
 };
 pub use topology::{Topology, TopologyNode};
 
@@ -61,7 +62,7 @@ pub struct GraphTables {
     /// The environment variables that it requires.
     pub env: Vec<String>,
     /// The keys of the state.
-    pub keys: Vec<StateKey>,
+    pub keys: Vec<CompiledKey>,
     /// What nodes and hooks call.
     pub tools: Vec<CompiledTool>,
     /// The nodes.
@@ -340,7 +341,7 @@ impl Look<'_> {
     /// Returns all keys that are set.
     fn keys(&self) -> Value {
         let mut map = Map::new();
-        for (key, StateKey { name, .. }) in self.graph.keys.iter().enumerate() {
+        for (key, CompiledKey { name, .. }) in self.graph.keys.iter().enumerate() {
             let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_plain_value());

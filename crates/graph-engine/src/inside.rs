@@ -6,7 +6,7 @@ use crate::error::ResumeError;
 use crate::graph::{CompiledTool, Notes, Now, tables};
 use crate::machine::Machine;
 use crate::past::Past;
-use crate::record::{CompletedCalls, Done, JournalError, Sealed, Verified, Visit};
+use crate::record::{CompletedCalls, Done, JournalError, Sealed, VerifiedJournal, Visit};
 use crate::seal::SealKey;
 use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
 use crate::store::{Store, StoreError};
@@ -54,7 +54,7 @@ pub(crate) async fn verify_inside(
                 Err(StoreError::NotFound(_)) => continue,
                 Err(source) => return Err(ResumeError::Store { run: id, source }),
             };
-            let start = Verified::new(&id, &records, key).and_then(|verified| verified.start());
+            let start = VerifiedJournal::new(&id, &records, key).and_then(|verified| verified.start());
             let (_, start) = start.map_err(|reason| journal(&id, reason))?;
             if start.parent.as_ref() != Some(&parent) || start.digest != tables(inner.graph()).digest {
                 return Err(misfit("is told of a run that it did not begin"));

@@ -38,6 +38,7 @@ mod schedule;
 pub mod schema;
 mod seal;
 pub mod services;
+pub mod single;
 pub mod start;
 pub mod state;
 mod status;

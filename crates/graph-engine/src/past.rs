@@ -3,7 +3,7 @@
 use crate::admission::initialise;
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
-use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, Verified, retake};
+use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, VerifiedJournal, retake};
 use crate::seal::SealKey;
 use crate::state::Cells;
 use crate::step::{Position, state_value};
@@ -18,7 +18,7 @@ use graph_model::value::{Map, Mismatch, Value, View};
 /// A run that is followed along its journal, of which one record is read at a time.
 pub struct Past<'m> {
     machine: &'m dyn Machine,
-    verified: Verified<'m>,
+    verified: VerifiedJournal<'m>,
     vault: Option<Arc<Vault>>,
     /// The first record.
     pub start: Start,
@@ -63,7 +63,7 @@ impl<'m> Past<'m> {
         seal: Option<&SealKey>,
     ) -> Result<Self, JournalError> {
         let code = tables(machine.graph());
-        let verified = Verified::new(run, records, key)?;
+        let verified = VerifiedJournal::new(run, records, key)?;
         let (started, mut start) = verified.start()?;
         if start.digest != code.digest || start.graph != code.id.as_str() {
             let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));

@@ -30,7 +30,7 @@ pub use crate::status::Status;
 pub use crate::vault::hide_sealed;
 
 pub use entry::CompletedCalls;
-pub use journal::{Chain, Journal, Verified};
+pub use journal::{Chain, Journal, VerifiedJournal};
 pub use retake::{has_shape, retake, said_edges, said_way};
 pub use secrets::hide_visit;
 pub use snapshot::{Due, SnapshotDraft};

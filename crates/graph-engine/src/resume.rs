@@ -6,7 +6,7 @@ use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::verify_inside;
 use crate::machine::Machine;
-use crate::record::{Journal, Resume, Sealed, Start, Verified};
+use crate::record::{Journal, Resume, Sealed, Start, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
 use crate::services::RuntimeServices;
 use crate::start::EngineParts;
@@ -29,7 +29,7 @@ impl RuntimeServices {
     ) -> Result<Journal, ResumeError> {
         let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-        let verified = Verified::new(run, sealed, &key).map_err(misfit)?;
+        let verified = VerifiedJournal::new(run, sealed, &key).map_err(misfit)?;
         let journal = if self.keeps_history { verified.read() } else { verified.read_recent() };
         let mut journal = journal.map_err(misfit)?;
         let Start { graph, digest, version, .. } = &journal.start;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use graph_engine::engine::visit_once;
 use graph_engine::failure::{Failure, LastError};
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen, opened};
 use graph_engine::runtime::services;
+use graph_engine::single::visit_once;
 use graph_engine::state::Cells;
 use graph_engine::step::Position;
 use graph_engine::store::StoreError;

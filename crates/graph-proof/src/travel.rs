@@ -9,7 +9,7 @@ mod replay;
 use graph_engine::failure::SuppressedError;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{Entry, JournalError, Record, Sealed, Verified, Visit};
+use graph_engine::record::{Entry, JournalError, Record, Sealed, VerifiedJournal, Visit};
 use graph_engine::{SealKey, Status};
 use graph_model::name::RunId;
 use graph_model::signature::PublicKey;
@@ -110,7 +110,7 @@ impl Visited {
 ///
 /// If the journal was changed.
 pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<Vec<Checkpoint>, JournalError> {
-    let verified = Verified::new(run, records, key)?;
+    let verified = VerifiedJournal::new(run, records, key)?;
     let (started, start) = verified.start()?;
     let mut all: Vec<Checkpoint> = vec![Checkpoint {
         step: 0,

@@ -1,19 +1,15 @@
 //! A single step: one node, and no further.
 
-use crate::engine::run_state::{Engine, Standing};
-use crate::error::{RunError, StartError};
-use crate::failure::{Failure, LastError};
-use crate::graph::{Notes, tables};
-use crate::machine::Machine;
-use crate::runtime::{Options, Runtime};
-use crate::state::Cells;
-use crate::status::Status;
-use crate::step::{FoldError, NO_WAY, Position, UNFIT};
-use graph_model::name::RunId;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::value::Value;
+
+use crate::engine::run_state::Engine;
+use crate::error::RunError;
+use crate::failure::{Failure, LastError};
+use crate::graph::Notes;
+use crate::status::Status;
+use crate::step::{FoldError, NO_WAY, UNFIT};
 
 /// What came of one node.
 pub struct OneVisit {
@@ -33,36 +29,9 @@ pub struct OneVisit {
     pub steps: u64,
 }
 
-/// Begins a run that leaves nothing behind, puts it where `place` says, visits the node that is next there, and goes no further.
-/// No hooks are told that it began, went on or ended.
-///
-/// # Errors
-///
-/// If the graph cannot run with these inputs, or `place` fails, or the step took longer than it may.
-pub async fn visit_once<E: From<StartError> + From<RunError>>(
-    runtime: &Runtime,
-    machine: Arc<dyn Machine>,
-    (run, options, inputs): (RunId, Options, Value),
-    place: impl FnOnce(&mut Box<dyn Cells>, &mut Position) -> Result<(), E>,
-) -> Result<OneVisit, E> {
-    let begin = runtime.begin_with(run, options);
-    let services = Arc::new(runtime.inner.unkept());
-    let mut engine = services.begin(begin, Arc::clone(&machine), inputs).await?.not_new();
-    let Standing { state, position, .. } = engine.standing();
-    place(state, position)?;
-    if let Some(vault) = &engine.vault {
-        let code = tables(machine.graph());
-        for (index, key) in code.keys.iter().enumerate() {
-            let value = engine.standing.state.get(index).to_plain_value();
-            vault.learn(code.settings.secrets.keys.get(&key.name), &value);
-        }
-    }
-    Ok(engine.single().await?)
-}
-
 impl Engine {
     /// Visits the node that is next, and goes no further. Nothing is written down.
-    async fn single(mut self) -> Result<OneVisit, RunError> {
+    pub(crate) async fn single(mut self) -> Result<OneVisit, RunError> {
         let mut visits = Vec::new();
         if let Some(error) = self.interruption().await {
             return Err(error);

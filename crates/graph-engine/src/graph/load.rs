@@ -21,8 +21,8 @@ use crate::call::GraphFacts;
 use crate::graph::GraphTables;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
-    ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKind, CompiledNode,
-    CompiledRoute, CompiledTerm, CompiledTool, Does, ListRoute, PathBase, ResolvedPath, StateKey, TextPiece,
+    ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey, CompiledKind,
+    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, Does, ListRoute, PathBase, ResolvedPath, TextPiece,
     ValueRoute,
 };
 
@@ -62,7 +62,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         start: graph.start,
         permissions: Grants::new(patterns.map_err(|error| say(&error))?),
         env: graph.env,
-        keys: keys.into_iter().map(|KeyIr { name, initial }| StateKey { name, initial }).collect(),
+        keys: keys.into_iter().map(|KeyIr { name, initial }| CompiledKey { name, initial }).collect(),
         tools,
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),

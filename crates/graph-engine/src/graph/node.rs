@@ -15,7 +15,7 @@ use regex::Regex;
 
 /// A key of the state.
 #[derive(Debug)]
-pub struct StateKey {
+pub struct CompiledKey {
     /// The name.
     pub name: String,
     /// The first value, if the graph gives one.

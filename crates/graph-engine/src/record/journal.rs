@@ -165,7 +165,7 @@ impl Chain {
 
 /// A journal whose chain is whole and whose signatures are the key's.
 #[derive(Debug)]
-pub struct Verified<'s> {
+pub struct VerifiedJournal<'s> {
     chain: Chain,
     sealed: &'s [Sealed],
     /// What each record names as the one before it.
@@ -188,7 +188,7 @@ pub struct Journal {
 impl Journal {
     /// Verifies and reads all of a journal.
     pub fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
-        Verified::new(run, sealed, key)?.read()
+        VerifiedJournal::new(run, sealed, key)?.read()
     }
 }
 
@@ -201,7 +201,7 @@ pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result
     Journal::verify(run, sealed, key).map(|journal| journal.start)
 }
 
-impl<'s> Verified<'s> {
+impl<'s> VerifiedJournal<'s> {
     /// Verifies a journal.
     ///
     /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
@@ -314,7 +314,7 @@ impl Follower {
         if sealed.is_empty() {
             return Ok(Vec::new());
         }
-        let verified = Verified::after(&self.chain, sealed, &self.key)?;
+        let verified = VerifiedJournal::after(&self.chain, sealed, &self.key)?;
         let records = verified.records()?;
         self.chain = verified.chain;
         Ok(records)

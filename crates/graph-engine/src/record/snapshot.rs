@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 
 use crate::activation::{Activation, BranchKey, Fan, Frame, frames, path};
 use crate::failure::LastError;
-use crate::graph::{Asks, GraphTables, Retries, StateKey};
+use crate::graph::{Asks, CompiledKey, GraphTables, Retries};
 use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
 use crate::state::Cells;
@@ -251,7 +251,7 @@ impl Snapshot {
     /// If it does not fit the graph.
     pub fn restore(&self, code: &GraphTables, state: &mut dyn Cells) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
-        for (key, StateKey { name, .. }) in code.keys.iter().enumerate() {
+        for (key, CompiledKey { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.
             let value = self.keys.get(name).cloned().unwrap_or_default();
             state.set(key, value).map_err(|error| format!("`{name}`: {error}"))?;

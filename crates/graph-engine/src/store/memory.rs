@@ -22,7 +22,7 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Runs {
-    runs: HashMap<RunId, Run>,
+    runs: HashMap<RunId, StoredRun>,
     /// The runs by how many there were before: the newest is last.
     by_age: BTreeMap<u64, RunId>,
     created: u64,
@@ -31,7 +31,7 @@ struct Runs {
 }
 
 #[derive(Debug)]
-struct Run {
+struct StoredRun {
     graph: String,
     status: Status,
     records: Vec<Sealed>,
@@ -88,7 +88,7 @@ impl MemoryStore {
     }
 }
 
-impl Run {
+impl StoredRun {
     fn summary(&self, id: &RunId) -> RunSummary {
         let holder =
             || Holder { process: Some(std::process::id()), host: "this host".to_owned(), since: Some(self.leased) };
@@ -133,7 +133,7 @@ impl Store for MemoryStore {
                 Entry::Vacant(place) => {
                     let (token, now) = (runs.removed + 1, SystemTime::now());
                     let lease = self.lease_to(run, token);
-                    place.insert(Run {
+                    place.insert(StoredRun {
                         graph: graph.to_owned(),
                         status: Status::Running,
                         start: RunStart::of(&records),

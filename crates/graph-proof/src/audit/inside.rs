@@ -12,7 +12,7 @@ use graph_engine::graph::{Notes, Now, tables};
 use graph_engine::lane::Request;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, Verified, Visit};
+use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
     Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
 };
@@ -494,7 +494,7 @@ impl CallInside {
 
     /// Whether a journal is that of a run which one of its calls began, and not of another that is called so.
     fn has_begun(&self, run: &RunId, records: Option<Vec<Sealed>>, key: &PublicKey) -> bool {
-        let start = records.and_then(|records| Verified::new(run, &records, key).ok()?.start().ok());
+        let start = records.and_then(|records| VerifiedJournal::new(run, &records, key).ok()?.start().ok());
         start.is_some_and(|(_, start)| start.parent.as_ref() == Some(&self.parent))
     }
 

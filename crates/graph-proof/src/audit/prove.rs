@@ -6,7 +6,7 @@ use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
-use graph_engine::record::{Entry, JournalError, Origin, Record, Sealed, Start, Verified};
+use graph_engine::record::{Entry, JournalError, Origin, Record, Sealed, Start, VerifiedJournal};
 use graph_engine::step::is_nested_id;
 use graph_engine::vault::{Vault, hidden};
 use graph_engine::{SealKey, Status};
@@ -111,7 +111,7 @@ pub(super) fn prove(
     seal: Option<&SealKey>,
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
-    let verified = Verified::new(run, records, key)?;
+    let verified = VerifiedJournal::new(run, records, key)?;
     let code = tables(machine.graph());
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
