@@ -11,7 +11,6 @@ use crate::graph::GraphTables;
 #[derive(Debug)]
 pub enum Invalid {
     /// Some of them break rules of the schema: at least one.
-    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "nobody looks at the inputs then"))]
     Inputs(Vec<Mismatch>),
     /// The schema cannot be used.
     Schema(String),
