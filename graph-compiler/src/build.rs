@@ -242,13 +242,14 @@ fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
     write_if_changed(&out.join(MODULES), &modules)
 }
 
-/// Formats tokens as a file for people to read.
+/// Formats tokens as a file for people to read, with the feature `format`.
 pub fn format(tokens: &TokenStream) -> String {
-    match syn::parse2(tokens.clone()) {
-        Ok(file) => prettyplease::unparse(&file),
-        // What rustc cannot read either: it shall say so.
-        Err(_) => tokens.to_string(),
+    #[cfg(feature = "format")]
+    if let Ok(file) = syn::parse2(tokens.clone()) {
+        return prettyplease::unparse(&file);
     }
+    // What rustc cannot read either: it shall say so.
+    tokens.to_string()
 }
 
 /// Leaves a file alone whose content is right: a newer time would make cargo compile again.

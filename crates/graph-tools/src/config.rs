@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "files")]
 use std::sync::Arc;
 
+#[cfg(feature = "files")]
 use cap_std::ambient_authority;
+#[cfg(feature = "files")]
 use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
@@ -18,7 +21,9 @@ use graph_engine::{BuildError, ToolSettings};
 /// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
 /// # use graph_engine::Runtime;
 /// # use graph_tools::ToolConfig;
-/// let tools = ToolConfig::new().root(".")?.programs(".")?;
+/// let tools = ToolConfig::new().programs(".")?;
+/// # #[cfg(feature = "files")]
+/// let tools = tools.root(".")?;
 /// # #[cfg(feature = "http")]
 /// let tools = tools.http(graph_tools::HttpPolicy::new().allow("api.example.com")?);
 /// let runtime = Runtime::builder().tools(tools).grant("rye.execute.tool.rye.*")?.build()?;
@@ -28,8 +33,11 @@ use graph_engine::{BuildError, ToolSettings};
 /// ```
 #[derive(Clone)]
 pub struct ToolConfig {
+    #[cfg(feature = "files")]
     root: Option<Arc<Dir>>,
+    #[cfg(feature = "files")]
     root_path: Option<PathBuf>,
+    #[cfg(feature = "files")]
     file_limit: u64,
     programs: Option<PathBuf>,
     #[cfg(feature = "http")]
@@ -39,8 +47,13 @@ pub struct ToolConfig {
 impl ToolSettings for ToolConfig {
     /// Returns what is allowed as a text, with directories as they are now.
     fn shown(&self) -> String {
-        let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-        format!("{:?}", Self { root_path: root, ..self.clone() })
+        #[cfg(feature = "files")]
+        {
+            let root = self.root_path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+            format!("{:?}", Self { root_path: root, ..self.clone() })
+        }
+        #[cfg(not(feature = "files"))]
+        format!("{self:?}")
     }
 }
 
@@ -48,8 +61,11 @@ impl ToolConfig {
     /// Allows nothing.
     pub fn new() -> Self {
         Self {
+            #[cfg(feature = "files")]
             root: None,
+            #[cfg(feature = "files")]
             root_path: None,
+            #[cfg(feature = "files")]
             file_limit: 16 << 20,
             programs: None,
             #[cfg(feature = "http")]
@@ -64,6 +80,7 @@ impl ToolConfig {
     /// # Errors
     ///
     /// If it cannot be opened as a directory.
+    #[cfg(feature = "files")]
     pub fn root(mut self, directory: impl AsRef<Path>) -> Result<Self, BuildError> {
         let path = directory.as_ref();
         let failed = |source| BuildError::Directory { path: path.to_owned(), source };
@@ -73,6 +90,7 @@ impl ToolConfig {
     }
 
     /// Limits the size of files that the file tools write, and how much of one they read at a time: 16 MiB if not named.
+    #[cfg(feature = "files")]
     #[must_use]
     pub fn file_limit(mut self, bytes: u64) -> Self {
         self.file_limit = bytes;
@@ -106,10 +124,12 @@ impl ToolConfig {
         self
     }
 
+    #[cfg(feature = "files")]
     pub(super) fn directory(&self) -> Option<&Arc<Dir>> {
         self.root.as_ref()
     }
 
+    #[cfg(feature = "files")]
     pub(super) fn most_bytes(&self) -> u64 {
         self.file_limit
     }
@@ -134,7 +154,9 @@ impl Default for ToolConfig {
 impl fmt::Debug for ToolConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("ToolConfig");
-        shown.field("root", &self.root_path).field("file_limit", &self.file_limit).field("programs", &self.programs);
+        #[cfg(feature = "files")]
+        shown.field("root", &self.root_path).field("file_limit", &self.file_limit);
+        shown.field("programs", &self.programs);
         #[cfg(feature = "http")]
         shown.field("http", &self.http);
         shown.finish()

@@ -8,6 +8,7 @@ mod bash;
 mod config;
 #[cfg(unix)]
 mod exec;
+#[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "http")]
 mod http;
@@ -21,7 +22,9 @@ mod testing;
 use std::time::Duration;
 
 use graph_model::subprocess::Subprocess;
-use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+use graph_model::value::{AsView, FromValue, Value};
+#[cfg(any(feature = "files", feature = "http"))]
+use graph_model::value::{Mismatch, View};
 
 pub use config::ToolConfig;
 #[cfg(feature = "http")]
@@ -100,9 +103,16 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
         "rye/bash" => bash::perform(call, params).await,
         #[cfg(unix)]
         "rye/exec" => exec::perform(call, params).await,
+        #[cfg(feature = "files")]
         "rye/file-system/list" => files::list(call, params).await,
+        #[cfg(feature = "files")]
         "rye/file-system/read" => files::read(call, params).await,
+        #[cfg(feature = "files")]
         "rye/file-system/write" => files::write(call, params).await,
+        #[cfg(not(feature = "files"))]
+        "rye/file-system/list" | "rye/file-system/read" | "rye/file-system/write" => Err(ActionError::permanent(
+            format!("`{id}` is not built in: it needs the feature `file-tools` of `graph-runtime`"),
+        )),
         #[cfg(feature = "http")]
         "rye/http/request" => http::perform(call, params).await,
         #[cfg(not(feature = "http"))]
@@ -123,12 +133,14 @@ fn config(call: &Call) -> &ToolConfig {
 }
 
 /// How bytes become a text, and the other way round.
+#[cfg(any(feature = "files", feature = "http"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Utf8,
     Base64,
 }
 
+#[cfg(any(feature = "files", feature = "http"))]
 impl Encoding {
     /// Reads the parameter `encoding`.
     fn named(name: &str) -> Result<Self, Mismatch> {
@@ -149,6 +161,7 @@ fn seconds(number: f64, name: &str) -> Result<Duration, ActionError> {
 }
 
 /// Reads the parameter `name` as a number of bytes, of which there may be `most`.
+#[cfg(any(feature = "files", feature = "http"))]
 fn bytes(number: i64, name: &str, most: u64) -> Result<u64, Mismatch> {
     let bytes = u64::try_from(number).ok().filter(|bytes| *bytes <= most);
     bytes.ok_or_else(|| Mismatch::new(format!("a number of bytes up to {most}"), View::Integer(number)).inside(name))

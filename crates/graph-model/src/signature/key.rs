@@ -8,14 +8,14 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ed25519_dalek::hazmat::{ExpandedSecretKey, raw_sign};
-use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
-use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
 use ed25519_dalek::{Signature, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use sha2::Sha512;
 use zeroize::Zeroizing;
 
 use crate::digest::{Digest, hex};
+
+use super::pem;
 
 /// The first 16 hex digits of the SHA-256 of a public key's PEM, its last newline included (R34).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,7 +110,8 @@ impl PublicKey {
     ///
     /// If it is another kind of key, a secret key, or not PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let key = VerifyingKey::from_public_key_pem(pem.trim()).map_err(|_| KeyError::NotPublic(looks_like(pem)))?;
+        let key = pem::read_public(pem).and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
+        let key = key.ok_or_else(|| KeyError::NotPublic(looks_like(pem)))?;
         if key.is_weak() {
             return Err(KeyError::NotPublic(": it is one of the weak keys that sign anything"));
         }
@@ -137,7 +138,7 @@ impl PublicKey {
 
     /// Writes the key as SPKI PEM with LF line ends and a last newline.
     pub fn to_pem(&self) -> String {
-        self.0.to_public_key_pem(LineEnding::LF).expect("an Ed25519 public key can always be written as PEM")
+        pem::write_public(self.as_bytes())
     }
 
     /// Returns the key's fingerprint (R34).
@@ -199,7 +200,9 @@ impl SecretKey {
     ///
     /// If it is another kind of key, a public key, encrypted, or not PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        SigningKey::from_pkcs8_pem(pem.trim()).map(Self::of).map_err(|_| KeyError::NotSecret(looks_like(pem)))
+        let read = pem::read_secret(pem).map(|(secret, public)| (Self::of(SigningKey::from_bytes(&secret)), public));
+        let is_pair = |(key, public): &(Self, Option<[u8; 32]>)| public.is_none_or(|of| of == *key.public().as_bytes());
+        read.filter(is_pair).map(|(key, _)| key).ok_or_else(|| KeyError::NotSecret(looks_like(pem)))
     }
 
     /// Reads a secret key's file, which only its owner may be able to read.
@@ -282,8 +285,7 @@ impl SecretKey {
 
     /// Writes the key as PKCS#8 PEM of version 1, which every library reads.
     pub fn to_pem(&self) -> Zeroizing<String> {
-        let bytes = KeypairBytes { secret_key: self.key.to_bytes(), public_key: None };
-        bytes.to_pkcs8_pem(LineEnding::LF).expect("an Ed25519 secret key can always be written as PEM")
+        pem::write_secret(self.key.as_bytes())
     }
 
     /// Returns the public half.

@@ -9,6 +9,7 @@ mod envelope;
 #[cfg(feature = "keyring")]
 mod item;
 mod key;
+mod pem;
 #[cfg(feature = "keyring")]
 mod ring;
 

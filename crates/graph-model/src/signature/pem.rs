@@ -1,0 +1,157 @@
+//! Ed25519 keys as PEM (RFC 7468): the encodings of RFC 8410, of which all bytes but the key's are always the same.
+
+use base64ct::{Base64, Encoding};
+use zeroize::Zeroizing;
+
+/// What stands before the 32 bytes of a public key.
+const PUBLIC: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// What stands before the 32 bytes of a secret key, in version 1.
+const SECRET: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+/// The same in version 2 (RFC 5958), where the public key follows.
+const SECRET_OF_PAIR: [u8; 16] =
+    [0x30, 0x51, 0x02, 0x01, 0x01, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+/// What stands between the two.
+const PUBLIC_OF_PAIR: [u8; 3] = [0x81, 0x21, 0x00];
+/// How long a line of PEM is.
+const WIDTH: usize = 64;
+
+/// Writes a public key with LF line ends and a last newline.
+pub(super) fn write_public(key: &[u8; 32]) -> String {
+    write("PUBLIC KEY", &[&PUBLIC[..], key].concat()).to_string()
+}
+
+/// Reads a public key.
+pub(super) fn read_public(pem: &str) -> Option<[u8; 32]> {
+    read("PUBLIC KEY", pem)?.strip_prefix(&PUBLIC)?.try_into().ok()
+}
+
+/// Writes a secret key in version 1, which every library reads.
+pub(super) fn write_secret(key: &[u8; 32]) -> Zeroizing<String> {
+    let mut bytes = Zeroizing::new([0; SECRET.len() + 32]);
+    bytes[..SECRET.len()].copy_from_slice(&SECRET);
+    bytes[SECRET.len()..].copy_from_slice(key);
+    write("PRIVATE KEY", bytes.as_slice())
+}
+
+/// Reads a secret key, and the public key that stands with it in version 2.
+pub(super) fn read_secret(pem: &str) -> Option<(Zeroizing<[u8; 32]>, Option<[u8; 32]>)> {
+    let bytes = read("PRIVATE KEY", pem)?;
+    if let Some(secret) = bytes.strip_prefix(&SECRET) {
+        return Some((Zeroizing::new(secret.try_into().ok()?), None));
+    }
+    let (secret, rest) = bytes.strip_prefix(&SECRET_OF_PAIR)?.split_first_chunk::<32>()?;
+    let public = rest.strip_prefix(&PUBLIC_OF_PAIR)?.try_into().ok()?;
+    Some((Zeroizing::new(*secret), Some(public)))
+}
+
+fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
+    let base64 = Zeroizing::new(Base64::encode_string(bytes));
+    // As large as it will be: a text that grows would leave its beginning behind in memory.
+    let mut pem = Zeroizing::new(String::with_capacity(2 * base64.len() + 64));
+    pem.push_str(&format!("-----BEGIN {label}-----\n"));
+    for line in base64.as_bytes().chunks(WIDTH) {
+        pem.extend(line.iter().map(|&byte| char::from(byte)));
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {label}-----\n"));
+    pem
+}
+
+/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter.
+fn read(label: &str, pem: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let body = pem.trim().strip_prefix("-----BEGIN ")?.strip_prefix(label)?.strip_prefix("-----")?;
+    let body = body.strip_suffix("-----")?.strip_suffix(label)?.strip_suffix("-----END ")?;
+    let body = body.strip_prefix("\r\n").or_else(|| body.strip_prefix('\n'))?;
+    let body = body.strip_suffix("\r\n").or_else(|| body.strip_suffix('\n'))?;
+    let mut base64 = Zeroizing::new(String::with_capacity(body.len()));
+    let mut is_last = false;
+    for line in body.lines() {
+        if is_last || line.is_empty() || line.len() > WIDTH {
+            return None;
+        }
+        is_last = line.len() < WIDTH;
+        base64.push_str(line);
+    }
+    Base64::decode_vec(&base64).ok().map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+    use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
+    use ed25519_dalek::{SigningKey, VerifyingKey};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn library_secret(pem: &str) -> Option<[u8; 32]> {
+        SigningKey::from_pkcs8_pem(pem.trim()).ok().map(|key| key.to_bytes())
+    }
+
+    fn library_public(pem: &str) -> Option<[u8; 32]> {
+        VerifyingKey::from_public_key_pem(pem.trim()).ok().map(|key| key.to_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_written_as_a_library_of_pkcs_8_writes_them(seed: [u8; 32]) {
+            let key = SigningKey::from_bytes(&seed);
+            let public = key.verifying_key().to_bytes();
+            let bytes = KeypairBytes { secret_key: seed, public_key: None };
+            let secret_pem = bytes.to_pkcs8_pem(LineEnding::LF).unwrap();
+            prop_assert_eq!(&*write_secret(&seed), &*secret_pem);
+            let public_pem = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+            prop_assert_eq!(write_public(&public), public_pem);
+            for ending in [LineEnding::LF, LineEnding::CRLF] {
+                let pem = bytes.to_pkcs8_pem(ending).unwrap();
+                prop_assert_eq!(read_secret(&pem).map(|(secret, public)| (*secret, public)), Some((seed, None)));
+                let pem = key.to_pkcs8_pem(ending).unwrap();
+                let read = read_secret(&pem).map(|(secret, public)| (*secret, public));
+                prop_assert_eq!(read, Some((seed, Some(public))));
+                let pem = key.verifying_key().to_public_key_pem(ending).unwrap();
+                prop_assert_eq!(read_public(&pem), Some(public));
+            }
+        }
+
+        /// What is read of a text that was changed, a library reads of it too.
+        #[test]
+        fn no_text_is_a_key_that_is_none_to_a_library(
+            seed: [u8; 32],
+            of_pair: bool,
+            is_crlf: bool,
+            edits in prop::collection::vec((any::<prop::sample::Index>(), 0..5_u8, any::<u8>()), 0..4),
+        ) {
+            let key = SigningKey::from_bytes(&seed);
+            let ending = if is_crlf { LineEnding::CRLF } else { LineEnding::LF };
+            let bytes = KeypairBytes { secret_key: seed, public_key: None };
+            let secret = if of_pair { key.to_pkcs8_pem(ending) } else { bytes.to_pkcs8_pem(ending) };
+            let public = key.verifying_key().to_public_key_pem(ending).unwrap();
+            for pem in [secret.unwrap().to_string(), public] {
+                let mut text = pem.into_bytes();
+                for (at, kind, byte) in &edits {
+                    let at = at.index(text.len());
+                    match kind {
+                        0 => text[at] = *byte % 128,
+                        1 => drop(text.remove(at)),
+                        2 => text.insert(at, b"\n\r =-A"[usize::from(byte % 6)]),
+                        3 => text[at] ^= 1 << (byte % 7),
+                        _ => text.insert(at, text[at]),
+                    }
+                    text.truncate(4096);
+                }
+                let Ok(text) = String::from_utf8(text) else { continue };
+                if let Some((secret, public)) = read_secret(&text) {
+                    // The library compares the two itself.
+                    let own = SigningKey::from_bytes(&secret).verifying_key().to_bytes();
+                    if public.is_none_or(|public| public == own) {
+                        prop_assert_eq!(library_secret(&text), Some(*secret), "{}", text);
+                    }
+                }
+                if let Some(public) = read_public(&text).filter(|public| VerifyingKey::from_bytes(public).is_ok()) {
+                    prop_assert_eq!(library_public(&text), Some(public), "{}", text);
+                }
+            }
+        }
+    }
+}
