@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
 /// How large a graph is.
 #[derive(Clone, Copy)]

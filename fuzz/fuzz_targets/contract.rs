@@ -10,7 +10,7 @@ use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::source::SourceFile;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
-use graph_model::signature::{ItemKind, KeyFile, KeyRing, SecretKey, sign};
+use graph_signing::{ItemKind, KeyFile, KeyRing, SecretKey, sign};
 use libfuzzer_sys::fuzz_target;
 
 /// The key that signs every input, and a ring that trusts it.

@@ -264,7 +264,7 @@ fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use std::time::SystemTime;
 
-    use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+    use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
     use crate::levels::SETTINGS;

@@ -9,7 +9,7 @@ use graph_definition::code::{self, ALL, Code, Level};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, SourcePlace};
 use graph_definition::source::SourceFile;
 use graph_definition::verify::verify;
-use graph_model::signature::KeyRing;
+use graph_signing::KeyRing;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -255,7 +255,7 @@ fn described(value: &DeValue<'_>) -> &'static str {
 mod tests {
     use std::time::SystemTime;
 
-    use graph_model::signature::{ItemKind, SecretKey, sign};
+    use graph_signing::{ItemKind, SecretKey, sign};
 
     use super::*;
 

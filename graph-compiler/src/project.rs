@@ -18,7 +18,7 @@ use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
-use graph_model::signature::KeyRing;
+use graph_signing::KeyRing;
 use proc_macro2::TokenStream;
 
 use crate::builtin;

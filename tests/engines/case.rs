@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_model::signature::{ItemKind, KeyFile, sign};
+use graph_signing::{ItemKind, KeyFile, sign};
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
 use graph_runtime::travel::replay;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use graph_compiler::graph::{Outline, TypedTool};
 use graph_compiler::types::{Type, TypeKind};
 use graph_model::digest::Digest;
-use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::{ActionError, Call, Category, Map, Value};
 use proptest::prelude::*;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::support::{key, sign};
 use crate::tree::Tree;
 use graph_compiler::diagnostic::Diagnostic;
-use graph_model::signature::{ItemKind, KeyFile, SecretKey};
+use graph_signing::{ItemKind, KeyFile, SecretKey};
 
 /// How long the worst file may take, in a build of the compiler that is not optimised.
 const SOON: Duration = Duration::from_secs(60);
@@ -236,7 +236,7 @@ fn only_what_a_trusted_key_signed_as_it_is_compiles() {
     refuses(format!("{line} # mine\n{text}"), "G0015", &["16 lower-case hex digits", sign_again]);
     refuses(format!("{line}|nobody\n{text}"), "G0015", &["`provider@user`"]);
     let other = SecretKey::from_seed(&[10; 32]);
-    let theirs = graph_model::signature::sign(ItemKind::YAML, GRAPH, &other, SystemTime::UNIX_EPOCH).unwrap();
+    let theirs = graph_signing::sign(ItemKind::YAML, GRAPH, &other, SystemTime::UNIX_EPOCH).unwrap();
     let (ours, others) = (key().public().fingerprint(), other.public().fingerprint());
     refuses(&theirs, "G0012", &["a key that is not trusted", others.as_str(), "graph keys trust"]);
     refuses(theirs.replace(others.as_str(), ours.as_str()), "G0014", &["was not made by", "do not trust this file"]);

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use graph_compiler::graph_files;
 use graph_compiler::project::{Compilation, Project};
-use graph_model::signature::{ItemKind, SecretKey, open, sign, verify};
+use graph_signing::{ItemKind, SecretKey, open, sign, verify};
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines")

@@ -28,7 +28,7 @@ use graph_compiler::project::Project;
 use graph_compiler::source::SourceFile;
 use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
-use graph_model::signature::{ItemKind, sign};
+use graph_signing::{ItemKind, sign};
 
 /// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
 const INPUTS: usize = 1500;

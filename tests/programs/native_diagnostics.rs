@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use crate::support::{key, key_file, sign};
-use graph_model::signature::KeyFile;
+use graph_signing::KeyFile;
 use serde_json::Value;
 
 const CONTRACT: &str = "\

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use graph_model::signature::{ItemKind, KeyFile, SecretKey};
+use graph_signing::{ItemKind, KeyFile, SecretKey};
 
 /// Only trees of tests trust this key, so that its secret half may stand here.
 pub(crate) fn key() -> SecretKey {
@@ -17,5 +17,5 @@ pub(crate) fn key_file() -> (String, String) {
 
 /// Signs a graph or contract: one line above the text.
 pub(crate) fn sign(text: &str) -> String {
-    graph_model::signature::sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap()
+    graph_signing::sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap()
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_model::signature::normalise;
+use graph_signing::normalise;
 
 use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
 

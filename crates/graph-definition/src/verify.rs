@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use graph_model::digest::Digest;
-use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, SignatureError};
+use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, SignatureError};
 
 use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
 use crate::source::SourceFile;
@@ -149,7 +149,7 @@ fn explain(source: &Arc<SourceFile>, error: &SignatureError) -> Diagnostic {
 mod tests {
     use std::time::SystemTime;
 
-    use graph_model::signature::{KeyFile, SecretKey, sign};
+    use graph_signing::{KeyFile, SecretKey, sign};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use graph_model::name::ItemId;
-use graph_model::signature::ItemKind;
+use graph_signing::ItemKind;
 use serde_json::{Map, Value};
 
 use super::error::ItemError;

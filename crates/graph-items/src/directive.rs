@@ -10,7 +10,7 @@ use graph_model::capability::{Pattern, PatternError};
 use graph_model::input;
 use graph_model::number::read_json;
 use graph_model::program::{ItemType, Verb};
-use graph_model::signature::ItemKind;
+use graph_signing::ItemKind;
 use graph_model::value::{AsView, describe};
 use quick_xml::events::BytesStart;
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use graph_model::name::{ItemId, NameError};
 use graph_model::program::ItemType;
-use graph_model::signature::{SignError, SignatureError};
+use graph_signing::{SignError, SignatureError};
 
 use super::file::MOST_BYTES;
 use super::yaml::YamlError;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
 use graph_model::program::ItemType;
-use graph_model::signature::{self, Comment, Fingerprint, ItemKind, KeyRing, SecretKey, SignatureError};
+use graph_signing::{self as signature, Comment, Fingerprint, ItemKind, KeyRing, SecretKey, SignatureError};
 
 use super::error::ItemError;
 use super::file;
@@ -448,7 +448,7 @@ impl SignedItem {
 
 #[cfg(test)]
 mod tests {
-    use graph_model::signature::KeyFile;
+    use graph_signing::KeyFile;
 
     use super::*;
     use crate::testing::{Tree, id, key};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use graph_model::name::ItemId;
-use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
 /// A space in a directory of its own.
 pub(super) struct Tree(tempfile::TempDir);

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, RunId};
-use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, Signer};
+use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, Signer};
 use graph_model::timestamp;
 use graph_model::value::Value;
 use serde::Deserialize;

@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::signature::{SecretKey, SignatureError, Signer};
+use graph_signing::{SecretKey, SignatureError, Signer};
 
 pub use graph_model::name::GraphId;
-pub use graph_model::signature::{KeyRing, PublicKey};
+pub use graph_signing::{KeyRing, PublicKey};
 
 pub use cache::ProjectCache;
 pub use item::{StateItem, read_state_item};

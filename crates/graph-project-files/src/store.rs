@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, RunId};
-use graph_model::signature::{self, Fingerprint, ItemKind, KeyRing, PublicKey, Signer};
+use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, PublicKey, Signer};
 use graph_model::timestamp;
 use graph_model::value::Value;
 

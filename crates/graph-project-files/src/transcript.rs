@@ -6,7 +6,7 @@
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::digest::{Digest, Hasher};
 use graph_model::name::RunId;
-use graph_model::signature::{Fingerprint, KeyRing, Signer};
+use graph_signing::{Fingerprint, KeyRing, Signer};
 use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
 

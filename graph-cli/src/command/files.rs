@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use graph_model::signature::{KeyRing, PublicKey};
+use graph_signing::{KeyRing, PublicKey};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::files::{FilesError, GraphId, ProjectStore};
 use graph_runtime::store::{RunSummary, StoreError};

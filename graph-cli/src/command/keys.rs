@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use graph_model::signature::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
+use graph_signing::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 use graph_model::timestamp;
 use graph_runtime::SealKey;
 

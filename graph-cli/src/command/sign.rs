@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
-use graph_model::signature::{ItemKind, sign};
+use graph_signing::{ItemKind, sign};
 
 use super::{read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};

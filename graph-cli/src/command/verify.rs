@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use graph_model::signature::{ItemKind, KeyFile, KeyRing, PublicKey, normalise, verify};
+use graph_signing::{ItemKind, KeyFile, KeyRing, PublicKey, normalise, verify};
 
 use super::read;
 use crate::outcome::{CommandOutcome, CommandResult, Error};

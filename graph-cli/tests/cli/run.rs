@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
-use graph_model::signature::{SecretKey, sign_json};
+use graph_signing::{SecretKey, sign_json};
 use serde_json::{Value, json};
 
 use crate::place::{Place, Ran};

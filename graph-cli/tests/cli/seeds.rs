@@ -5,7 +5,7 @@ use std::path::Path;
 
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
-use graph_model::signature::{KeyRing, PublicKey};
+use graph_signing::{KeyRing, PublicKey};
 use graph_runtime::Spaces;
 use graph_runtime::items::Operations;
 use serde_json::{Map, Value, json};

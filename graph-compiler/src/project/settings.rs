@@ -136,7 +136,7 @@ mod tests {
     use std::time::SystemTime;
 
     use graph_definition::diagnostic::Severity;
-    use graph_model::signature::{ItemKind, KeyFile, SecretKey, sign};
+    use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
     use super::*;
     use crate::project::Compilation;

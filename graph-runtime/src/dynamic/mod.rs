@@ -20,7 +20,7 @@ use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Type, TypedField};
 use graph_model::name::ItemId;
 use graph_model::program::Performer;
-use graph_model::signature::KeyRing;
+use graph_signing::KeyRing;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
 
 pub use changes::GraphChanges;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_model::digest::hex;
-use graph_model::signature::{self, ItemKind};
+use graph_signing::{self as signature, ItemKind};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::files::{
     Bound, FilesAudit, FilesAuditError, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError,

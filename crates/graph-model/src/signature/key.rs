@@ -454,20 +454,6 @@ mod tests {
         assert_eq!(key.to_pem(), pem);
     }
 
-    /// The digest and signature of a directive that was published with this key.
-    #[cfg(feature = "keyring")]
-    #[test]
-    fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
-        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
-        let key = PublicKey::from_pem(pem).unwrap();
-        let line = "rye:signed:2026-04-07T03:32:52Z:3d5275887f71f95e94f758b87740aa6370d29b080254ff25b09e80801bc6922e:eYvDk0RjvkBG1dY4A00X23fPHE712zApx8EseYSSSN7JKFFydUibzGoqjwPTdDPWIvVfJbiyv-rUz5vzxoMKDQ:6ea18199041a1ea8";
-        let envelope: crate::signature::Envelope = line.parse().unwrap();
-        assert!(key.verifies(&envelope.digest, &envelope.signature));
-        assert!(!key.verifies(&Digest::of("another"), &envelope.signature));
-        let raw = key.0.verify_strict(envelope.digest.as_bytes(), &Signature::from_bytes(&envelope.signature));
-        assert!(raw.is_err());
-    }
-
     /// The PEM that other libraries write for this seed, so that each reads the other's keys.
     #[test]
     fn a_secret_key_is_written_as_pkcs_8_of_version_1() {

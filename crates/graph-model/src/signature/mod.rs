@@ -1,25 +1,6 @@
-//! Signed items: the `rye:signed:` line, what it covers, and who may have written it.
-//!
-//! The format exists, with signed files in the wild; a file signed here verifies there and the other way round
-//! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
-//! timestamp and provenance are *not* covered: nothing may be decided by them.
+//! Ed25519 keys: what signs graphs, items and journals.
 
-#[cfg(feature = "keyring")]
-mod envelope;
-#[cfg(feature = "keyring")]
-mod item;
 mod key;
 mod pem;
-#[cfg(feature = "keyring")]
-mod ring;
 
-#[cfg(feature = "keyring")]
-pub use envelope::{Envelope, EnvelopeError};
-#[cfg(feature = "keyring")]
-pub use item::{
-    Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
-    verify_json,
-};
 pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
-#[cfg(feature = "keyring")]
-pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};

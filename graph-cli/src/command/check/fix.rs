@@ -156,7 +156,7 @@ fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'sta
 fn write(source: &SourceFile, text: &str) -> Result<bool, Error> {
     let path = source.path.canonicalize().map_err(|error| Error::file("read", &source.path, &error))?;
     let found = read(&path)?;
-    if graph_model::signature::normalise(&found) != source.text {
+    if graph_signing::normalise(&found) != source.text {
         return Ok(false);
     }
     let has_crlf = found.contains("\r\n") && found.matches('\n').count() == found.matches("\r\n").count();

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use graph_model::signature::{KeyRing, verify_json};
+use graph_signing::{KeyRing, verify_json};
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{Grants, Pattern, Value};
 
@@ -170,7 +170,7 @@ mod tests {
     use std::fs;
     use std::time::SystemTime;
 
-    use graph_model::signature::{SecretKey, sign_json};
+    use graph_signing::{SecretKey, sign_json};
     use serde_json::json;
 
     use super::*;

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
-use super::key::Fingerprint;
-use crate::digest::Digest;
-use crate::timestamp;
+use graph_model::signature::Fingerprint;
+use graph_model::digest::Digest;
+use graph_model::timestamp;
 
 /// What a signature line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +115,16 @@ mod tests {
 
     // The signature line of a published directive.
     const REAL: &str = "rye:signed:2026-04-07T03:32:52Z:3d5275887f71f95e94f758b87740aa6370d29b080254ff25b09e80801bc6922e:eYvDk0RjvkBG1dY4A00X23fPHE712zApx8EseYSSSN7JKFFydUibzGoqjwPTdDPWIvVfJbiyv-rUz5vzxoMKDQ:6ea18199041a1ea8";
+
+    #[test]
+    fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
+        let key = graph_model::signature::PublicKey::from_pem(pem).unwrap();
+        let envelope: Envelope = REAL.parse().unwrap();
+        assert!(key.verifies(&envelope.digest, &envelope.signature));
+        assert!(!key.verifies(&Digest::of("another"), &envelope.signature));
+        assert!(!key.verifies_bytes(envelope.digest.as_bytes(), &envelope.signature));
+    }
 
     #[test]
     fn a_published_line_is_read_and_written_as_it_was() {

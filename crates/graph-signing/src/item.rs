@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::envelope::{Envelope, EnvelopeError, PREFIX};
-use super::key::{Fingerprint, SecretKey, Signer};
-use super::ring::{KeyFile, KeyRing};
-use crate::digest::Digest;
-use crate::timestamp;
-use crate::value::canonical_json;
+use crate::envelope::{Envelope, EnvelopeError, PREFIX};
+use graph_model::signature::{Fingerprint, SecretKey, Signer};
+use crate::ring::{KeyFile, KeyRing};
+use graph_model::digest::Digest;
+use graph_model::timestamp;
+use graph_model::value::canonical_json;
 
 /// What kind of item a text is; it decides where the signature stands and what it covers (R23, R29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 
-use super::envelope::Envelope;
-use super::item::{ItemKind, SignatureError, normalise, open, sign};
-use super::key::{Fingerprint, KeyError, PublicKey, SecretKey};
-use crate::digest::Digest;
-use crate::timestamp;
+use crate::envelope::Envelope;
+use crate::item::{ItemKind, SignatureError, normalise, open, sign};
+use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
+use graph_model::digest::Digest;
+use graph_model::timestamp;
 
 /// What a trusted key's file says (R37).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -482,7 +482,7 @@ mod tests {
         assert!(rejected[0].ends_with("a key that was revoked on 2026-01-02T03:04:05Z"), "{rejected:?}");
         let (ring, ..) = KeyRing::load(&[directory.0.path()]);
         let text = sign(ItemKind::YAML, "a: 1\n", &key(1), SystemTime::UNIX_EPOCH).unwrap();
-        let error = super::super::verify(ItemKind::YAML, &text, &ring).unwrap_err();
+        let error = crate::verify(ItemKind::YAML, &text, &ring).unwrap_err();
         assert!(error.to_string().ends_with("(revoked), a key that was revoked on 2026-01-02T03:04:05Z"), "{error}");
     }
 
@@ -560,7 +560,7 @@ mod tests {
             assert_eq!(rejected.len(), 2, "{name}: the file, and the friend for whom nobody vouches: {rejected:?}");
             assert!(ring.keys().next().is_none());
             assert_eq!(ring.blocked(&good.fingerprint), Some(path.as_path()), "{name}");
-            let error = super::super::verify(ItemKind::YAML, &item, &ring).unwrap_err();
+            let error = crate::verify(ItemKind::YAML, &item, &ring).unwrap_err();
             assert!(matches!(error, SignatureError::Blocked { .. }), "{name}: {error}");
         }
     }
