@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use graph_compiler::graph::TypedTool;
-use graph_signing::{ItemKind, KeyFile, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::record::Sealed;
 use graph_runtime::{Call, Map, Options, RunError, RunId, SqliteStore, Status, Store, Value};
+use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_signing::{ItemKind, KeyFile, sign};
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
 use graph_runtime::travel::replay;
@@ -14,6 +13,7 @@ use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
     SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
 };
+use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
-use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::cache::{MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::{ActionError, Call, Category, Map, Options, Runtime, TokioClock, Value};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use serde_json::json;
 use tempfile::TempDir;
 

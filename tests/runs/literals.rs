@@ -12,10 +12,10 @@ use std::time::SystemTime;
 
 use crate::random::Random;
 use graph_model::number::read_json;
-use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::__private::AsView;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{FromValue, IndexMap, Map, MemoryStore, Number, RunId, Runtime, Store, Value, audit};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
 /// How many literals a graph has.
 const IN_A_GRAPH: usize = 50;

@@ -18,9 +18,9 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{Event, OnNoMatch, Settings};
-use graph_model::signature::Fingerprint;
 use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
+use graph_signing::Fingerprint;
 
 use crate::activation::{Change, Frame, TakenEdges, frames};
 use crate::call::GraphFacts;

@@ -15,9 +15,9 @@ use std::time::SystemTime;
 
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::Performer;
-use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
+use graph_signing::PublicKey;
 
 /// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
 /// step, and of those inside them. A run that is resumed uses what they returned.

@@ -55,8 +55,8 @@ pub use graph_model::name::{GraphId, ItemId, RunId};
 pub use graph_model::number::Number;
 pub use graph_model::program::Edge;
 pub use graph_model::secret::Secret;
-pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
+pub use graph_signing::{Fingerprint, KeyError, PublicKey, SecretKey};
 
 pub use call::{Call, ToolSettings};
 pub use classify::Classifier;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
-use graph_model::signature::PublicKey;
 use graph_model::value::{Map, Mismatch, Value, View};
+use graph_signing::PublicKey;
 
 /// A run that is followed along its journal, of which one record is read at a time.
 pub struct Past<'m> {

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use graph_model::capability::{Grants, Pattern};
 use graph_model::name::RunId;
-use graph_model::signature::SecretKey;
 use graph_model::value::{AsView, Value};
+use graph_signing::SecretKey;
 use tracing::Instrument;
 
 /// Runs graphs. Clones share everything.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use graph_model::capability::Grants;
-use graph_model::signature::SecretKey;
+use graph_signing::SecretKey;
 
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use graph_model::digest::hex;
 use graph_model::name::RunId;
-use graph_model::signature::SecretKey;
 use graph_model::timestamp;
 use graph_model::value::Value;
+use graph_signing::SecretKey;
 
 /// What an engine is made of, besides what a run begins with.
 pub(crate) struct EngineParts {

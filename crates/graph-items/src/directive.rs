@@ -10,8 +10,8 @@ use graph_model::capability::{Pattern, PatternError};
 use graph_model::input;
 use graph_model::number::read_json;
 use graph_model::program::{ItemType, Verb};
-use graph_signing::ItemKind;
 use graph_model::value::{AsView, describe};
+use graph_signing::ItemKind;
 use quick_xml::events::BytesStart;
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here reads a graph or runs one. This crate says what a [`Path`](path::Path) is, how a
 //! [`Template`](template::Template) is written, which [`Operator`](operator::Operator)s compare which values, what a
-//! [`Capability`](capability::Capability) grants and what a [`signature`] covers, so that a graph means the same to the
+//! [`Capability`](capability::Capability) grants, so that a graph means the same to the
 //! compiler that checks it and to the engine that runs it.
 
 // Libraries speak through values and `tracing`; only the command line prints.
@@ -22,7 +22,6 @@ pub mod operator;
 pub mod path;
 pub mod program;
 pub mod secret;
-pub mod signature;
 pub mod subprocess;
 pub mod template;
 pub mod term;

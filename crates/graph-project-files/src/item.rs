@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, RunId};
-use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, Signer};
 use graph_model::timestamp;
 use graph_model::value::Value;
+use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, Signer};
 use serde::Deserialize;
 
 use super::FilesError;

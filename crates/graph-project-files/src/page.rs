@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use graph_model::name::{GraphId, RunId};
 use graph_model::program::Kind;
-use graph_model::signature::Signer;
 use graph_model::value::Value;
+use graph_signing::Signer;
 
 use crate::facts::RunProjection;
 use crate::item::{scalar, sign};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, RunId};
-use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, PublicKey, Signer};
 use graph_model::timestamp;
 use graph_model::value::Value;
+use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, PublicKey, Signer};
 
 use crate::disk::Disk;
 use crate::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};

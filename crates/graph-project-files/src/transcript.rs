@@ -6,8 +6,8 @@
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::digest::{Digest, Hasher};
 use graph_model::name::RunId;
-use graph_signing::{Fingerprint, KeyRing, Signer};
 use graph_model::value::Value;
+use graph_signing::{Fingerprint, KeyRing, Signer};
 use serde::{Deserialize, Serialize};
 
 /// Something that happened in a run, as the transcript and the page tell it.

@@ -12,7 +12,7 @@ use graph_engine::store::Store;
 use graph_engine::{SealKey, Status};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
+use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditError, audit_tree};

@@ -12,8 +12,8 @@ use graph_engine::past::Past;
 use graph_engine::record::{Entry, JournalError, Record, Sealed, VerifiedJournal, Visit};
 use graph_engine::{SealKey, Status};
 use graph_model::name::RunId;
-use graph_model::signature::PublicKey;
 use graph_model::value::Value;
+use graph_signing::PublicKey;
 
 pub use fork::{Fork, ForkError, ForkRun};
 pub use replay::{Departure, Deviation, Replay, Stopped, replay};

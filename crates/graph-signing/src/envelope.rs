@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
-use graph_model::signature::Fingerprint;
+use crate::key::Fingerprint;
 use graph_model::digest::Digest;
 use graph_model::timestamp;
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
         let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
-        let key = graph_model::signature::PublicKey::from_pem(pem).unwrap();
+        let key = crate::key::PublicKey::from_pem(pem).unwrap();
         let envelope: Envelope = REAL.parse().unwrap();
         assert!(key.verifies(&envelope.digest, &envelope.signature));
         assert!(!key.verifies(&Digest::of("another"), &envelope.signature));

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use crate::envelope::{Envelope, EnvelopeError, PREFIX};
-use graph_model::signature::{Fingerprint, SecretKey, Signer};
+use crate::key::{Fingerprint, SecretKey, Signer};
 use crate::ring::{KeyFile, KeyRing};
 use graph_model::digest::Digest;
 use graph_model::timestamp;

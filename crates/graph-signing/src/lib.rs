@@ -1,23 +1,28 @@
-//! Signed items: the `rye:signed:` line, what it covers, and who may have written it.
+//! Ed25519 keys, and with the feature `keyring` signed items: the `rye:signed:` line, what it covers, and who may have written it.
 //!
 //! The format exists, with signed files in the wild; a file signed here verifies there and the other way round
 //! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
 //! timestamp and provenance are *not* covered: nothing may be decided by them.
-//!
-//! The keys themselves are those of [`graph_model::signature`], and are shown here too.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(feature = "keyring")]
 mod envelope;
+#[cfg(feature = "keyring")]
 mod item;
+mod key;
+mod pem;
+#[cfg(feature = "keyring")]
 mod ring;
 
-pub use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
-
+#[cfg(feature = "keyring")]
 pub use envelope::{Envelope, EnvelopeError};
+#[cfg(feature = "keyring")]
 pub use item::{
     Comment, ItemKind, Opened, SignError, SignatureError, Verified, normalise, open, sign, sign_json, verify,
     verify_json,
 };
+pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
+#[cfg(feature = "keyring")]
 pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::envelope::Envelope;
 use crate::item::{ItemKind, SignatureError, normalise, open, sign};
-use graph_model::signature::{Fingerprint, KeyError, PublicKey, SecretKey};
+use crate::key::{Fingerprint, KeyError, PublicKey, SecretKey};
 use graph_model::digest::Digest;
 use graph_model::timestamp;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use graph_signing::{KeyRing, PublicKey};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::files::{FilesError, GraphId, ProjectStore};
 use graph_runtime::store::{RunSummary, StoreError};
 use graph_runtime::{Machine, ProjectFiles, RunId, Store};
+use graph_signing::{KeyRing, PublicKey};
 use serde_json::{Value, json};
 
 use super::kept::{not_filed, own_graph, public_key, verifying_key};

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use graph_compiler::diagnostic::Diagnostic;
 use graph_model::name::ItemId;
-use graph_model::signature::PublicKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::{RunId, SealKey, Store};
+use graph_signing::PublicKey;
 
 use super::stored::{self, Access};
 use super::{read, signing_key};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use graph_signing::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 use graph_model::timestamp;
 use graph_runtime::SealKey;
+use graph_signing::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 
 use super::{own_key_directory, read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};

@@ -25,7 +25,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use graph_model::signature::{KeyError, SecretKey, key_directory};
+use graph_signing::{KeyError, SecretKey, key_directory};
 
 use crate::outcome::Error;
 

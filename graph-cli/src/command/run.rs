@@ -17,12 +17,12 @@ use clap::Args;
 use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_model::duration;
 use graph_model::name::ItemId;
-use graph_model::signature::SecretKey;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
     Builder, Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError, RunError,
     RunId, Runtime, SealKey, Spaces, StartError, ToolConfig, Value,
 };
+use graph_signing::SecretKey;
 use serde_json::json;
 
 use super::{kept, project_around, signing_key, stored};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
-use graph_signing::{KeyRing, PublicKey};
 use graph_runtime::Spaces;
 use graph_runtime::items::Operations;
+use graph_signing::{KeyRing, PublicKey};
 use serde_json::{Map, Value, json};
 
 use crate::place::Place;

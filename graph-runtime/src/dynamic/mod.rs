@@ -20,8 +20,8 @@ use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Type, TypedField};
 use graph_model::name::ItemId;
 use graph_model::program::Performer;
-use graph_signing::KeyRing;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
+use graph_signing::KeyRing;
 
 pub use changes::GraphChanges;
 pub use tools::{Performing, Toolbox, Tools};

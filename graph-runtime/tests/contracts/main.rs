@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use graph_compiler::graph::TypedTool;
-use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::{ActionError, Call, Map, Runtime, Value};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use serde_json::json;
 
 use dice::Dice;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use graph_model::digest::Digest;
-use graph_model::signature::PublicKey;
 use graph_runtime::record::{Sealed, Status};
 use graph_runtime::{
     ActionError, Attestation, AttestationError, Machine, MemoryStore, RunId, SecretKey, Store, Value, attest,
 };
+use graph_signing::PublicKey;
 use serde_json::json;
 
 use crate::interpreted::Interpreted;

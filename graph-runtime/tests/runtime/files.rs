@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_model::digest::hex;
-use graph_signing::{self as signature, ItemKind};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::files::{
     Bound, FilesAudit, FilesAuditError, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError,
@@ -18,6 +17,7 @@ use graph_runtime::{
     ActionError, Call, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime, SecretKey,
     Status, Store, Value, audit_tree,
 };
+use graph_signing::{self as signature, ItemKind};
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_model::digest::{Digest, hex};
-use graph_model::signature::PublicKey;
 use graph_runtime::__private::{Key, Program};
+use graph_signing::PublicKey;
 
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Follower, Record, Sealed, Status};

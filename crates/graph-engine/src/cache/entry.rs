@@ -1,8 +1,8 @@
 //! An entry: what a call returned, signed with what it is the result of.
 
 use graph_model::digest::{Digest, hex, unhex};
-use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
 use graph_model::value::{Map, Value, canonical_json};
+use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 const KIND: &str = "node_cache";

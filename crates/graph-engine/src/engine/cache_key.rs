@@ -3,8 +3,8 @@
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
 use graph_model::program::THREAD_DIRECTIVE;
-use graph_model::signature::SecretKey;
 use graph_model::value::{Map, Value, canonical_json};
+use graph_signing::SecretKey;
 use serde_json::json;
 
 use crate::cache::NodeCache;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use graph_model::capability::Pattern;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::signature::Fingerprint;
 use graph_model::value::{Map, Value, View};
+use graph_signing::Fingerprint;
 use serde::{Deserialize, Serialize};
 
 use crate::activation::{Arrival, TakenEdges};

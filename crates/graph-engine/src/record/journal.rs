@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::signature::{Fingerprint, PublicKey, SecretKey};
 use graph_model::timestamp;
+use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 use crate::record::entry::{Entry, Record, Start};

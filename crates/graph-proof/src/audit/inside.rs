@@ -22,9 +22,9 @@ use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Performer, RETRIES};
 use graph_model::secret::HIDDEN;
-use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
+use graph_signing::PublicKey;
 
 use crate::audit::dated::Dated;
 use crate::audit::failures::{run_inside, says_ended};

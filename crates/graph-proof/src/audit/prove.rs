@@ -12,9 +12,9 @@ use graph_engine::vault::{Vault, hidden};
 use graph_engine::{SealKey, Status};
 use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
-use graph_model::signature::{Fingerprint, PublicKey};
 use graph_model::timestamp;
 use graph_model::value::canonical_json;
+use graph_signing::{Fingerprint, PublicKey};
 
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
 

@@ -21,9 +21,9 @@ use graph_engine::{SealKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
 use graph_model::secret::{HIDDEN, Mask};
-use graph_model::signature::PublicKey;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View, canonical_json};
+use graph_signing::PublicKey;
 
 use crate::audit::audit;
 use crate::travel::{Difference, TravelError, differences};

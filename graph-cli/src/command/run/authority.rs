@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use graph_signing::{KeyRing, verify_json};
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{Grants, Pattern, Value};
+use graph_signing::{KeyRing, verify_json};
 
 use super::{Places, RunArguments, RunCommandFailure, Voice};
 

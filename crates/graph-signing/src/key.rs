@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha512;
 use zeroize::Zeroizing;
 
-use crate::digest::{Digest, hex};
+use graph_model::digest::{Digest, hex};
 
-use super::pem;
+use crate::pem;
 
 /// The first 16 hex digits of the SHA-256 of a public key's PEM, its last newline included (R34).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -183,6 +183,7 @@ impl SecretKey {
     /// # Errors
     ///
     /// If the operating system gives none.
+    #[cfg(feature = "random")]
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
@@ -226,6 +227,7 @@ impl SecretKey {
     /// # Errors
     ///
     /// As [`SecretKey::load`] and [`SecretKey::save`].
+    #[cfg(feature = "random")]
     pub fn load_or_generate(directory: &Path) -> Result<Self, KeyError> {
         match Self::load(&directory.join(PRIVATE_KEY)) {
             Err(KeyError::Missing(_)) => {
