@@ -26,6 +26,7 @@ mod expand;
 mod format_page;
 mod fuzz_inputs;
 mod items_page;
+mod layers;
 mod many_mistakes;
 mod mutations;
 mod public_api;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::FilesError;
 use crate::disk::Disk;
+use crate::error::FilesError;
 use graph_engine::cache::{Cache, Caching, Digest};
 
 const DIRECTORY: &str = ".ai/state/objects/cache/nodes";

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 
-use crate::{FilesError, locked};
+use crate::error::{FilesError, locked};
 use graph_items::confined::{make_directory, open_directory, refuse_link};
 
 /// A directory in which no link is followed: what is written of a run lands where its name says and nowhere else, as among

@@ -10,9 +10,9 @@ use graph_model::value::Value;
 use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, Signer};
 use serde::Deserialize;
 
-use super::FilesError;
 use super::facts::RunProjection;
 use super::transcript::{Bound, whole_second};
+use crate::error::FilesError;
 use graph_engine::record::Status;
 
 /// Returns where a run's state item is (R206).

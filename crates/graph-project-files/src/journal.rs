@@ -6,8 +6,8 @@ use graph_model::digest::{hex, unhex};
 use graph_model::name::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::FilesError;
 use super::disk::Disk;
+use crate::error::FilesError;
 use graph_engine::record::Sealed;
 
 /// Where a directory is for each run.

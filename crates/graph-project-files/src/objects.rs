@@ -6,8 +6,8 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value, canonical_json};
 
-use crate::FilesError;
 use crate::disk::Disk;
+use crate::error::FilesError;
 
 const ROOT: &str = ".ai/state/objects";
 

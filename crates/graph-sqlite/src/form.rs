@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::{Patience, explain, read_only};
+use crate::patience::Patience;
+use crate::problem::{explain, read_only};
 use graph_engine::store::StoreError;
 
 /// Marks the file as ours: "grph".

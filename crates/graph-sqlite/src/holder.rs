@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use graph_model::digest::hex;
 
-use super::read_only;
+use crate::problem::read_only;
 use graph_engine::store::StoreError;
 
 /// What this store is known by as long as it is open.

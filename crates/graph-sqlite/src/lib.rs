@@ -11,27 +11,30 @@
 
 mod form;
 mod holder;
+mod patience;
+mod problem;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError as TryLockFailed};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
+use crate::patience::Patience;
+use crate::problem::{explain, read_only};
 use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
 use graph_engine::store::{may_block_run, others_had_turn};
@@ -78,45 +81,6 @@ pub struct SqliteOptions {
     lease_ttl: Duration,
     patience: Patience,
     clock: Arc<dyn Clock>,
-}
-
-/// How long a store waits for a file that another program keeps locked, and whom it tells.
-#[derive(Clone)]
-struct Patience {
-    most: Duration,
-    tell: Arc<Tell>,
-}
-
-/// Hears of a file that is waited for, and for how long.
-type Tell = dyn Fn(&Path, Duration) + Send + Sync;
-
-impl fmt::Debug for Patience {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Patience({:?})", self.most)
-    }
-}
-
-impl Patience {
-    /// How long SQLite itself waits before it says that the file is locked.
-    fn slice(&self) -> Duration {
-        self.most / 12
-    }
-
-    /// Does something again as long as another program keeps the file locked and there is time left.
-    fn wait<T>(&self, path: &Path, mut work: impl FnMut() -> Result<T, rusqlite::Error>) -> Result<T, rusqlite::Error> {
-        let began = Instant::now();
-        loop {
-            let done = work();
-            if !done.as_ref().err().is_some_and(is_busy) {
-                return done;
-            }
-            let waited = began.elapsed();
-            if waited >= self.most {
-                return done;
-            }
-            (self.tell)(path, waited);
-        }
-    }
 }
 
 impl Default for SqliteOptions {
@@ -584,50 +548,4 @@ impl Store for SqliteStore {
             Ok(())
         })
     }
-}
-
-/// Says of a file that it cannot be written.
-fn read_only(path: &Path) -> StoreError {
-    StoreError::read_only(path.display(), "it, its directory or its disk is read-only")
-}
-
-/// Whether another program keeps the file locked.
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed))
-}
-
-/// Says in the words of any store what SQLite says in its own. What several requests failed by is shared.
-fn explain(error: impl Into<Arc<rusqlite::Error>>, path: &Path) -> StoreError {
-    let error = error.into();
-    let place = path.display();
-    let explained = match error.sqlite_error_code() {
-        _ if is_busy(&error) => StoreError::busy(place),
-        Some(ErrorCode::DiskFull) => StoreError::full(place),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
-        Some(ErrorCode::NotADatabase) => StoreError::unreadable(place, error.to_string()),
-        Some(ErrorCode::DatabaseCorrupt) => damaged(&error, path),
-        Some(ErrorCode::CannotOpen) => StoreError::open(place, error.to_string()),
-        Some(ErrorCode::SystemIoFailure) => {
-            StoreError::unavailable(place, format!("{error}; see to the disk, then try again"))
-        }
-        Some(_) => StoreError::failed(format!("{place}: {error}")),
-        None => match &*error {
-            rusqlite::Error::FromSqlConversionFailure(..)
-            | rusqlite::Error::InvalidColumnType(..)
-            | rusqlite::Error::IntegralValueOutOfRange(..) => damaged(&error, path),
-            _ => StoreError::failed(error.to_string()),
-        },
-    };
-    explained.with_source(error)
-}
-
-/// Says of a file that it is damaged, and how to save what is in it.
-fn damaged(error: &rusqlite::Error, path: &Path) -> StoreError {
-    let place = path.display();
-    let reason = format!(
-        "{error}; let nobody write to it, keep a copy, and put a backup in its place, or save what can be read with \
-         `sqlite3 {place} .recover`"
-    );
-    StoreError::unreadable(place, reason)
 }

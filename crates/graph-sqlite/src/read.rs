@@ -10,7 +10,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::form::END;
-use super::{explain, holder};
+use crate::holder;
+use crate::problem::explain;
 use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 

@@ -10,6 +10,7 @@ use super::form::{APPLICATION, FORM, MIGRATIONS, connect, connect_unchanging, pr
 use super::holder::lock_path;
 use super::*;
 use graph_model::digest::Digest;
+use std::time::Instant;
 
 use graph_engine::ManualClock;
 use graph_engine::store::{Retention, Within, conformance};

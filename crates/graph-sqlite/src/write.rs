@@ -13,7 +13,9 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::form::{END, lengthen_log};
-use super::{Patience, explain, is_busy, read};
+use crate::patience::Patience;
+use crate::problem::{explain, is_busy};
+use crate::read;
 use graph_engine::Clock;
 use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{RunStart, StoreError, Wish, failure_code};

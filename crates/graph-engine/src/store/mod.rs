@@ -1,5 +1,6 @@
 //! Stores: where the journals of runs are kept.
 
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
 mod lease;
@@ -30,7 +31,7 @@ pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + S
 /// A store of journals.
 ///
 /// A store looks into no record, except for what a [summary](RunSummary) shows of the first and of the end. What it promises: a
-/// record that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. [`conformance::suite`] is that promise as a test.
+/// record that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. `conformance::suite` (feature `conformance`) is that promise as a test.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Begins a journal with its first records, and leases the run to the caller.
     ///

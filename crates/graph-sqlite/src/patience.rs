@@ -1,0 +1,51 @@
+//! How long an operation waits for other processes.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::problem::is_busy;
+
+/// How long a store waits for a file that another program keeps locked, and whom it tells.
+#[derive(Clone)]
+pub(crate) struct Patience {
+    pub(crate) most: Duration,
+    pub(crate) tell: Arc<Tell>,
+}
+
+/// Hears of a file that is waited for, and for how long.
+pub(crate) type Tell = dyn Fn(&Path, Duration) + Send + Sync;
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Patience({:?})", self.most)
+    }
+}
+
+impl Patience {
+    /// How long SQLite itself waits before it says that the file is locked.
+    pub(crate) fn slice(&self) -> Duration {
+        self.most / 12
+    }
+
+    /// Does something again as long as another program keeps the file locked and there is time left.
+    pub(crate) fn wait<T>(
+        &self,
+        path: &Path,
+        mut work: impl FnMut() -> Result<T, rusqlite::Error>,
+    ) -> Result<T, rusqlite::Error> {
+        let began = Instant::now();
+        loop {
+            let done = work();
+            if !done.as_ref().err().is_some_and(is_busy) {
+                return done;
+            }
+            let waited = began.elapsed();
+            if waited >= self.most {
+                return done;
+            }
+            (self.tell)(path, waited);
+        }
+    }
+}
