@@ -105,7 +105,7 @@ pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dy
     Ok(state)
 }
 
-/// Fails if no run of a graph begins with such inputs, as [`Runtime::begin`] does. Nothing begins.
+/// Fails if no run of a graph begins with such inputs, as a runtime asks. Nothing begins.
 pub fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
     require_inputs(tables(machine.graph()), inputs)?;
     open_inputs(machine, inputs.clone()).map(drop)

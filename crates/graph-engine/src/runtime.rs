@@ -146,7 +146,7 @@ impl Builder {
         self
     }
 
-    /// Keeps every visit of a run, with what it returned, for [`CompletedCalls::history`](crate::CompletedCalls::history). Takes memory for
+    /// Keeps every visit of a run, with what it returned, for [`Finished::history`](crate::Finished::history). Takes memory for
     /// each step; of runs in a store, [`Runtime::history`] tells at any time.
     #[must_use]
     pub fn keep_history(mut self) -> Self {

@@ -201,9 +201,12 @@ impl SecretKey {
     ///
     /// If it is another kind of key, a public key, encrypted, or not PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let read = pem::read_secret(pem).map(|(secret, public)| (Self::of(SigningKey::from_bytes(&secret)), public));
-        let is_pair = |(key, public): &(Self, Option<[u8; 32]>)| public.is_none_or(|of| of == *key.public().as_bytes());
-        read.filter(is_pair).map(|(key, _)| key).ok_or_else(|| KeyError::NotSecret(looks_like(pem)))
+        let read = pem::read_secret(pem).ok_or_else(|| KeyError::NotSecret(looks_like(pem)))?;
+        let key = Self::of(SigningKey::from_bytes(&read.secret));
+        match read.public {
+            Some(public) if public != *key.public().as_bytes() => Err(KeyError::NotSecret(looks_like(pem))),
+            _ => Ok(key),
+        }
     }
 
     /// Reads a secret key's file, which only its owner may be able to read.

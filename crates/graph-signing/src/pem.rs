@@ -34,15 +34,22 @@ pub(super) fn write_secret(key: &[u8; 32]) -> Zeroizing<String> {
     write("PRIVATE KEY", bytes.as_slice())
 }
 
-/// Reads a secret key, and the public key that stands with it in version 2.
-pub(super) fn read_secret(pem: &str) -> Option<(Zeroizing<[u8; 32]>, Option<[u8; 32]>)> {
+/// A secret key as it was read.
+pub(super) struct ReadSecret {
+    pub(super) secret: Zeroizing<[u8; 32]>,
+    /// The public key that stands with it, in version 2.
+    pub(super) public: Option<[u8; 32]>,
+}
+
+/// Reads a secret key.
+pub(super) fn read_secret(pem: &str) -> Option<ReadSecret> {
     let bytes = read("PRIVATE KEY", pem)?;
     if let Some(secret) = bytes.strip_prefix(&SECRET) {
-        return Some((Zeroizing::new(secret.try_into().ok()?), None));
+        return Some(ReadSecret { secret: Zeroizing::new(secret.try_into().ok()?), public: None });
     }
     let (secret, rest) = bytes.strip_prefix(&SECRET_OF_PAIR)?.split_first_chunk::<32>()?;
     let public = rest.strip_prefix(&PUBLIC_OF_PAIR)?.try_into().ok()?;
-    Some((Zeroizing::new(*secret), Some(public)))
+    Some(ReadSecret { secret: Zeroizing::new(*secret), public: Some(public) })
 }
 
 fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
@@ -105,9 +112,9 @@ mod tests {
             prop_assert_eq!(write_public(&public), public_pem);
             for ending in [LineEnding::LF, LineEnding::CRLF] {
                 let pem = bytes.to_pkcs8_pem(ending).unwrap();
-                prop_assert_eq!(read_secret(&pem).map(|(secret, public)| (*secret, public)), Some((seed, None)));
+                prop_assert_eq!(read_secret(&pem).map(|read| (*read.secret, read.public)), Some((seed, None)));
                 let pem = key.to_pkcs8_pem(ending).unwrap();
-                let read = read_secret(&pem).map(|(secret, public)| (*secret, public));
+                let read = read_secret(&pem).map(|read| (*read.secret, read.public));
                 prop_assert_eq!(read, Some((seed, Some(public))));
                 let pem = key.verifying_key().to_public_key_pem(ending).unwrap();
                 prop_assert_eq!(read_public(&pem), Some(public));
@@ -141,7 +148,7 @@ mod tests {
                     text.truncate(4096);
                 }
                 let Ok(text) = String::from_utf8(text) else { continue };
-                if let Some((secret, public)) = read_secret(&text) {
+                if let Some(ReadSecret { secret, public }) = read_secret(&text) {
                     // The library compares the two itself.
                     let own = SigningKey::from_bytes(&secret).verifying_key().to_bytes();
                     if public.is_none_or(|public| public == own) {

@@ -144,7 +144,7 @@ impl CompiledKind {
     }
 }
 
-/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](super::plan).
+/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](crate::step::plan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing: it computes, and cannot fail but by itself.

@@ -105,7 +105,7 @@ impl Lease {
         self.token
     }
 
-    /// Returns the wish that the run stop, for a store to make when somebody [cancels](Store::cancel) the run.
+    /// Returns the wish that the run stop, for a store to make when somebody [cancels](crate::Store::cancel) the run.
     pub fn wish(&self) -> &Wish {
         &self.wish
     }

@@ -218,7 +218,7 @@ pub struct RunSummary {
     pub parent: Option<RunId>,
     /// Who is at work on it.
     pub holder: Option<Holder>,
-    /// Whether somebody [cancelled](Store::cancel) it, and it has not ended so since.
+    /// Whether somebody [cancelled](crate::Store::cancel) it, and it has not ended so since.
     pub is_cancelling: bool,
     /// The graph's digest, as the journal's first record says.
     pub digest: Option<Digest>,

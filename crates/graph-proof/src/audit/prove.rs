@@ -48,7 +48,7 @@ pub struct Audit {
     pub parent: Option<Parent>,
     /// Where in another run it began.
     pub from: Option<Origin>,
-    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`] looks, and only
+    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`](crate::audit_tree) looks, and only
     /// where the store has the other run.
     pub is_origin_proven: bool,
     /// What was granted, at the start or when it was taken up; each pattern once.
