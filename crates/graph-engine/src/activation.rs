@@ -25,6 +25,7 @@ impl Activation {
     }
 
     /// Returns the branch that it stands in.
+    #[inline]
     pub fn branch(&self) -> Option<BranchKey> {
         self.frame.as_deref().map(Frame::key)
     }
@@ -46,6 +47,7 @@ pub enum TakenEdges {
 
 impl TakenEdges {
     /// Returns the edges in order.
+    #[inline]
     pub fn as_slice(&self) -> &[u16] {
         match self {
             Self::None | Self::Over(_) => &[],
@@ -55,6 +57,7 @@ impl TakenEdges {
     }
 
     /// Returns the edge that was taken, if it is one.
+    #[inline]
     pub fn one(&self) -> Option<u16> {
         match self {
             Self::One(edge) => Some(*edge),
@@ -116,6 +119,7 @@ pub fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame
 }
 
 /// Returns the path of an activation: the place of each branch around it, the outermost first.
+#[inline]
 pub fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
     let mut path: Vec<u32> = frames(innermost).map(|frame| frame.branch).collect();
     path.reverse();

@@ -79,11 +79,13 @@ pub struct GraphTables {
 
 impl GraphTables {
     /// Returns a node. The index is one of the graph.
+    #[inline]
     pub fn node(&self, at: u16) -> &CompiledNode {
         &self.nodes[usize::from(at)]
     }
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.
+    #[inline]
     pub fn target(&self, node: u16, edge: u16) -> Option<Option<u16>> {
         self.node(node).next.target(edge)
     }
@@ -94,16 +96,19 @@ impl GraphTables {
     }
 
     /// Returns the index of the node that is called `name`.
+    #[inline]
     pub fn node_named(&self, name: &str) -> Option<u16> {
         u16::try_from(self.nodes.iter().position(|node| node.name == name)?).ok()
     }
 
     /// Returns the index of the state key that is called `name`.
+    #[inline]
     pub fn key_named(&self, name: &str) -> Option<usize> {
         self.keys.iter().position(|key| key.name == name)
     }
 
     /// Returns a tool, if there is one of that index.
+    #[inline]
     pub fn tool(&self, at: u16) -> Option<&CompiledTool> {
         self.tools.get(usize::from(at))
     }

@@ -1,6 +1,6 @@
 //! Runs compiled state graphs: what a step means, the engine that takes steps, its journal, and the traits of what a run needs.
 //!
-//! Programs depend on `graph-runtime`, which shows all of this and chooses the parts. Here is what stores, machines and observers are
+//! Programs depend on `graph-runtime`, which shows what they need of this. Here is what stores, machines and observers are
 //! written against.
 
 // Libraries speak through values and `tracing`; only the command line prints.

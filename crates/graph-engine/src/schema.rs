@@ -7,6 +7,9 @@ use graph_model::value::{Mismatch, Value};
 use crate::error::StartError;
 use crate::graph::GraphTables;
 
+/// Whether inputs can be checked: the feature `schema`.
+pub const IS_THERE: bool = cfg!(feature = "schema");
+
 /// Why inputs cannot be used, or cannot be checked.
 #[derive(Debug)]
 pub enum Invalid {

@@ -5,14 +5,16 @@ use zeroize::Zeroizing;
 
 /// What stands before the 32 bytes of a public key.
 const PUBLIC: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands before the 32 bytes of a secret key, in version 1.
+/// What stands before the 32 bytes of a secret key, in version 1 without attributes.
 const SECRET: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// The same in version 2 (RFC 5958), where the public key follows.
-const SECRET_OF_PAIR: [u8; 16] =
-    [0x30, 0x51, 0x02, 0x01, 0x01, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// What stands between the two.
+/// The same without the length and the version: that the key is one of Ed25519, and 32 bytes.
+const OF_ED25519: [u8; 11] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+/// What stands before the public key that follows in version 2 (RFC 5958).
 const PUBLIC_OF_PAIR: [u8; 3] = [0x81, 0x21, 0x00];
+/// The tag of a sequence, and that of attributes, which say nothing of the key.
+const SEQUENCE: u8 = 0x30;
+const ATTRIBUTES: u8 = 0xa0;
 /// How long a line of PEM is.
 const WIDTH: usize = 64;
 
@@ -41,15 +43,32 @@ pub(super) struct ReadSecret {
     pub(super) public: Option<[u8; 32]>,
 }
 
-/// Reads a secret key.
+/// Reads a secret key, in version 1 or 2, with or without attributes.
 pub(super) fn read_secret(pem: &str) -> Option<ReadSecret> {
     let bytes = read("PRIVATE KEY", pem)?;
-    if let Some(secret) = bytes.strip_prefix(&SECRET) {
-        return Some(ReadSecret { secret: Zeroizing::new(secret.try_into().ok()?), public: None });
+    let (body, []) = element(SEQUENCE, &bytes)? else { return None };
+    let (version, body) = body.strip_prefix(&[0x02, 0x01])?.split_first()?;
+    let (secret, mut rest) = body.strip_prefix(&OF_ED25519)?.split_first_chunk::<32>()?;
+    if rest.first() == Some(&ATTRIBUTES) {
+        (_, rest) = element(ATTRIBUTES, rest)?;
     }
-    let (secret, rest) = bytes.strip_prefix(&SECRET_OF_PAIR)?.split_first_chunk::<32>()?;
-    let public = rest.strip_prefix(&PUBLIC_OF_PAIR)?.try_into().ok()?;
-    Some(ReadSecret { secret: Zeroizing::new(*secret), public: Some(public) })
+    let public = match (version, rest) {
+        (0, []) => None,
+        (1, rest) => Some(rest.strip_prefix(&PUBLIC_OF_PAIR)?.try_into().ok()?),
+        _ => return None,
+    };
+    Some(ReadSecret { secret: Zeroizing::new(*secret), public })
+}
+
+/// Takes an element of DER with that tag apart: what is in it, and what follows.
+fn element(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = match bytes.strip_prefix(&[tag])? {
+        [length @ 0..=0x7f, rest @ ..] => (usize::from(*length), rest),
+        [0x81, length @ 0x80..=0xff, rest @ ..] => (usize::from(*length), rest),
+        [0x82, high @ 1..=0xff, low, rest @ ..] => (usize::from(u16::from_be_bytes([*high, *low])), rest),
+        _ => return None,
+    };
+    rest.split_at_checked(length)
 }
 
 fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
@@ -65,22 +84,29 @@ fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
     pem
 }
 
-/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter.
+/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter. Text may stand before the block,
+/// and none behind it.
 fn read(label: &str, pem: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let body = pem.trim().strip_prefix("-----BEGIN ")?.strip_prefix(label)?.strip_prefix("-----")?;
+    let start = pem.match_indices("-----BEGIN ").map(|(at, _)| at);
+    let start = start.into_iter().find(|&at| at == 0 || pem[..at].ends_with(['\n', '\r']))?;
+    let body = pem[start..].trim_end().strip_prefix("-----BEGIN ")?.strip_prefix(label)?.strip_prefix("-----")?;
     let body = body.strip_suffix("-----")?.strip_suffix(label)?.strip_suffix("-----END ")?;
-    let body = body.strip_prefix("\r\n").or_else(|| body.strip_prefix('\n'))?;
-    let body = body.strip_suffix("\r\n").or_else(|| body.strip_suffix('\n'))?;
+    let body = Zeroizing::new(body.replace("\r\n", "\n"));
+    let is_end = ['\n', '\r'];
+    let body = body.strip_prefix(is_end)?.strip_suffix(is_end)?;
     let mut base64 = Zeroizing::new(String::with_capacity(body.len()));
     let mut is_last = false;
-    for line in body.lines() {
+    for line in body.split(is_end) {
         if is_last || line.is_empty() || line.len() > WIDTH {
             return None;
         }
         is_last = line.len() < WIDTH;
         base64.push_str(line);
     }
-    Base64::decode_vec(&base64).ok().map(Zeroizing::new)
+    let mut bytes = Zeroizing::new(vec![0; base64.len() / 4 * 3]);
+    let length = Base64::decode(base64.as_bytes(), &mut bytes).ok()?.len();
+    bytes.truncate(length);
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -100,6 +126,24 @@ mod tests {
         VerifyingKey::from_public_key_pem(pem.trim()).ok().map(|key| key.to_bytes())
     }
 
+    /// The example of RFC 8410, section 10.3, and the same key in version 1 with a line before it.
+    #[test]
+    fn attributes_and_text_before_a_key_say_nothing_of_it() {
+        let pair = "-----BEGIN PRIVATE KEY-----\n\
+            MHICAQEwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
+            oB8wHQYKKoZIhvcNAQkJFDEPDA1DdXJkbGUgQ2hhaXJzgSEAGb9ECWmEzf6FQbrB\n\
+            Z9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PRIVATE KEY-----\n";
+        let alone = "Bag Attributes\n    friendlyName: chairs\n-----BEGIN PRIVATE KEY-----\n\
+            MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----";
+        for pem in [pair, alone] {
+            let read = read_secret(pem).unwrap();
+            assert_eq!(Some(*read.secret), library_secret(pem), "{pem}");
+        }
+        assert!(read_secret(pair).unwrap().public.is_some());
+        assert!(read_secret(&format!("{alone}\nmore")).is_none());
+        assert!(read_secret(&format!("x{}", &alone[alone.find("-----").unwrap()..])).is_none());
+    }
+
     proptest! {
         #[test]
         fn keys_are_written_as_a_library_of_pkcs_8_writes_them(seed: [u8; 32]) {
@@ -110,7 +154,7 @@ mod tests {
             prop_assert_eq!(&*write_secret(&seed), &*secret_pem);
             let public_pem = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
             prop_assert_eq!(write_public(&public), public_pem);
-            for ending in [LineEnding::LF, LineEnding::CRLF] {
+            for ending in [LineEnding::CR, LineEnding::LF, LineEnding::CRLF] {
                 let pem = bytes.to_pkcs8_pem(ending).unwrap();
                 prop_assert_eq!(read_secret(&pem).map(|read| (*read.secret, read.public)), Some((seed, None)));
                 let pem = key.to_pkcs8_pem(ending).unwrap();

@@ -6,11 +6,13 @@ use crate::graph::node::CompiledRoute;
 
 impl GraphTables {
     /// Whether each visit of a node begins branches.
+    #[inline]
     pub fn fans_out(&self, node: u16) -> bool {
         matches!(self.node(node).next, CompiledRoute::All(_) | CompiledRoute::Each(_))
     }
 
     /// Whether a visit of a node begins a branch for each element of a list.
+    #[inline]
     pub fn goes_over(&self, node: u16) -> bool {
         matches!(self.node(node).next, CompiledRoute::Each(_))
     }

@@ -110,6 +110,7 @@ impl CompiledKind {
     }
 
     /// Returns what it asks for whatever the state is.
+    #[inline]
     pub fn asks(&self) -> Asks {
         match self {
             Self::Action(call) => Asks::Once { tool: call.tool },
@@ -121,21 +122,25 @@ impl CompiledKind {
     }
 
     /// Whether the run ends with it.
+    #[inline]
     pub fn ends_run(&self) -> bool {
         matches!(self, Self::Return(_))
     }
 
     /// Returns the tool that it calls, once or for each item of a list.
+    #[inline]
     pub fn calls(&self) -> Option<u16> {
         self.asks().tool()
     }
 
     /// Whether it makes a call for each item of a list.
+    #[inline]
     pub fn goes_over_list(&self) -> bool {
         self.asks().is_each()
     }
 
     /// Returns the key that gets the results of the calls for a list.
+    #[inline]
     pub fn collects(&self) -> Option<usize> {
         match self.asks() {
             Asks::Each { collects, .. } => collects,

@@ -9,17 +9,20 @@ use crate::graph::{Asks, GraphTables};
 
 impl GraphTables {
     /// Returns what a node asks for.
+    #[inline]
     pub fn asks(&self, node: u16) -> Asks {
         self.node(node).kind.asks()
     }
 
     /// Whether the graph names a node that deals with failures of this one (R120).
+    #[inline]
     pub fn has_target(&self, node: u16) -> bool {
         self.node(node).on_error.is_some()
     }
 
     /// Whether a failure of a node can be led along its own edges: the graph continues after failures, and the node makes calls and
     /// names no other target (R125).
+    #[inline]
     pub fn may_suppress(&self, node: u16) -> bool {
         self.settings.on_error == OnError::Continue && !self.has_target(node) && self.asks(node) != Asks::Nothing
     }

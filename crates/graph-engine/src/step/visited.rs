@@ -32,6 +32,7 @@ impl Default for Way {
 
 impl Way {
     /// Returns the edges that were taken.
+    #[inline]
     pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
@@ -62,11 +63,13 @@ impl Way {
     }
 
     /// Whether it leads along its own edges although it failed.
+    #[inline]
     pub fn is_suppressed(&self) -> bool {
         matches!(self, Self::Along { suppressed: true, .. })
     }
 
     /// Whether the run ends with its failure.
+    #[inline]
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Fatal)
     }

@@ -13,6 +13,7 @@ use graph_engine::failure::Category;
 use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::lane::Request;
 use graph_engine::machine::Machine;
+use graph_engine::schema;
 use graph_engine::step::{
     NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
 };
@@ -300,7 +301,7 @@ impl Replayer<'_> {
         }
         let inputs = request.arguments.values_mut().first().cloned().unwrap_or_default();
         // A program without the feature cannot check the rules of inputs.
-        let is_checked = cfg!(feature = "schema") || inner.settings.schema.is_none();
+        let is_checked = schema::IS_THERE || inner.settings.schema.is_none();
         if !is_checked {
             own.push(begins_with(&format!("the inputs do not fit the graph `{id}`: ")));
             own.push(begins_with(&format!("cannot check the inputs of the graph `{id}`: ")));

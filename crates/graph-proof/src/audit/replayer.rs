@@ -18,6 +18,7 @@ use graph_engine::past::position_of;
 use graph_engine::record::{
     Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
 };
+use graph_engine::schema;
 use graph_engine::state::Cells;
 use graph_engine::step::{Position, Way, denied, state_value};
 use graph_model::capability::{Capability, Grants, Pattern};
@@ -528,8 +529,8 @@ pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cel
         return Err("its inputs are not what the graph makes of them".to_owned());
     }
     // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
-    if let Some(schema) = code.settings.schema.as_ref().filter(|_| cfg!(feature = "schema")) {
-        graph_engine::schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
+    if let Some(schema) = code.settings.schema.as_ref().filter(|_| schema::IS_THERE) {
+        schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
     }
     initialise(code, &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
