@@ -69,22 +69,32 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// The value of each hex digit in lower case; all bits of every other byte.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
+
 /// Reads what [`hex`] writes: `N` bytes, and digits in lower case only, so that bytes have one text.
 pub fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let mut bytes = [0; N];
     if pairs.len() != N || !rest.is_empty() {
         return None;
     }
+    // Nobody can foresee the next digit, so no branch asks for it.
+    let mut seen = 0;
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
+        let (high, low) = (VALUES[usize::from(*high)], VALUES[usize::from(*low)]);
+        seen |= high | low;
+        *byte = high << 4 | low & 0xf;
     }
-    Some(bytes)
+    (seen <= 0xf).then_some(bytes)
 }
 
 /// The text is not 64 lower-case hex digits.
