@@ -1,4 +1,4 @@
-//! Taking up runs that a crash, an error or a full disk stopped.
+//! Resuming runs that a crash, an error or a full disk stopped.
 
 use crate::admission::{allowed, granted};
 use crate::engine::{Begin, Taken, Writing};

@@ -1,4 +1,4 @@
-//! What a run begins with, and what is found of one that is taken up.
+//! What a run begins with, and what resuming a run finds.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A compiled graph as its users see it: opaque, but for what it is called and how it is shaped.
+//! A compiled graph as programs see it: opaque, except for its id, digest, permissions and shape.
 
 use graph_model::capability::Grants;
 use graph_model::digest::Digest;

@@ -1,4 +1,4 @@
-//! Steps and visits as a journal tells of them: whether the graph can have made them, and taking them again.
+//! Recorded steps and visits: whether the graph can have made them, and applying them again.
 
 use graph_model::value::{AsView, MOST_LEVELS, Value};
 

@@ -1,4 +1,4 @@
-//! A run that is taken again along its journal, record by record.
+//! Replays a run along its journal, record by record.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
