@@ -371,7 +371,7 @@ pub struct CompiledEdge {
     pub(super) shown: String,
 }
 
-/// EdgeCondition an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
+/// When an edge is taken. Most conditions are one comparison or a few that must all hold, and need no tree.
 #[derive(Debug)]
 pub(super) enum EdgeCondition {
     Always,

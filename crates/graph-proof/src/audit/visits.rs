@@ -485,7 +485,7 @@ impl Replayer<'_> {
         let mut between: Vec<&String> = calls.warnings.iter().flatten().collect();
         let last = said.len().saturating_sub(behind.len());
         if !calls.in_order && before.len() <= last {
-            // CallsOfVisit that are made at the same time finish in any order.
+            // Calls that are made at the same time finish in any order.
             said[before.len()..last].sort_unstable();
             between.sort_unstable();
         }

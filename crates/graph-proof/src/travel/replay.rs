@@ -608,7 +608,7 @@ impl ChangedRun<'_> {
         };
         let mut visit = Visit::default();
         (visit.step, visit.node) = (activation.number, node.name.clone());
-        // AnsweredCall as often as it was, if it is the same call.
+        // Made as often as it was, if it is the same call.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
