@@ -197,6 +197,43 @@ fn audited(records: &[Sealed]) -> Result<Audit, String> {
 }
 
 #[tokio::test]
+async fn a_record_is_read_alike_however_it_is_spelt() {
+    let records = journal().await;
+    let (run, key) = (RunId::new("known-answer").unwrap(), SecretKey::from_seed(&[1; 32]).public());
+    let read = |records: &[Sealed]| Follower::new(run.clone(), key.clone()).read(records);
+    let plain = forged(&records, |_, body| body.to_owned());
+    let spaced = forged(&records, |_, body| body.replace(r#"","at":""#, r#"", "at":""#));
+    let whole = |records: &[Sealed]| -> Vec<Record> {
+        records.iter().map(|record| serde_json::from_str(&record.body).unwrap()).collect()
+    };
+    assert_eq!(read(&plain).unwrap(), whole(&plain));
+    assert_eq!(read(&spaced).unwrap(), whole(&spaced));
+    for record in whole(&plain) {
+        let members: Map<String, Value> = serde_json::from_value(serde_json::to_value(&record).unwrap()).unwrap();
+        let backwards: Map<String, Value> = members.into_iter().rev().collect();
+        assert_eq!(serde_json::from_value::<Record>(backwards.into()).unwrap(), record);
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_no_kind_or_of_two_is_refused() {
+    let records = journal().await;
+    for (spelt, kind, why) in [
+        (r#"","at":""#, r#""kind":"leap""#, "unknown variant `leap`, expected one of `start`, `step`"),
+        (r#"", "at":""#, r#""kind":"leap""#, "unknown variant `leap`, expected one of `start`, `step`"),
+        (r#"", "at":""#, r#""kind":"step","kind":"end""#, "duplicate field `kind`"),
+        (r#"", "at":""#, r#""sort":"step""#, "missing field `kind`"),
+    ] {
+        let change = |seq: usize, body: &str| match seq {
+            1 => body.replace(r#"","at":""#, spelt).replace(r#""kind":"step""#, kind),
+            _ => body.to_owned(),
+        };
+        let error = audited(&forged(&records, change)).unwrap_err();
+        assert!(error.contains("record 1") && error.contains(why), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn an_audit_says_what_a_journal_proves_and_calls_nothing() {
     let records = journal().await;
     let proven = audited(&records).unwrap();

@@ -8,7 +8,8 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value, View};
 use graph_signing::Fingerprint;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::activation::{Arrival, TakenEdges};
 use crate::call::Parent;
@@ -18,7 +19,7 @@ use crate::record::version_2;
 use crate::status::Status;
 
 /// What every record says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Record {
     /// The version of the form.
@@ -49,8 +50,38 @@ impl Record {
     }
 }
 
+/// What every record says beside its entry.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Head {
+    pub(super) v: u32,
+    run: RunId,
+    seq: u64,
+    prev: Digest,
+    end: Digest,
+    at: String,
+    pub(super) kind: String,
+}
+
+impl Head {
+    /// Returns the record that begins so.
+    pub(super) fn with(self, entry: Entry) -> Record {
+        let Self { v, run, seq, prev, end, at, kind: _ } = self;
+        Record { v, run, seq, prev, end, at, entry }
+    }
+}
+
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The derived code would read every entry a third time, from a form that serde keeps for itself.
+        let value = Value::deserialize(deserializer)?;
+        let head = Head::deserialize(&value).map_err(D::Error::custom)?;
+        let entry = Entry::of_kind(&head.kind, value).map_err(D::Error::custom)?;
+        Ok(head.with(entry))
+    }
+}
+
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Entry {
@@ -66,6 +97,46 @@ pub enum Entry {
     Resume(Resume),
     /// The run ended.
     End(End),
+}
+
+/// The kinds of entries, as records name them.
+const KINDS: &[&str] = &["start", "step", "calls", "snapshot", "resume", "end"];
+
+/// Where an entry is read from: all of a record's text, or all of its members.
+pub(super) trait EntrySource {
+    /// Reads an entry and ignores the other members.
+    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error>;
+}
+
+impl EntrySource for &str {
+    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self)
+    }
+}
+
+impl EntrySource for Value {
+    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
+        serde_json::from_value(self)
+    }
+}
+
+impl Entry {
+    /// Reads the entry of a kind.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such kind, or a member is missing or of another type.
+    pub(super) fn of_kind(kind: &str, record: impl EntrySource) -> Result<Self, serde_json::Error> {
+        match kind {
+            "start" => record.read().map(Self::Start),
+            "step" => record.read().map(Self::Step),
+            "calls" => record.read().map(Self::Calls),
+            "snapshot" => record.read().map(Self::Snapshot),
+            "resume" => record.read().map(Self::Resume),
+            "end" => record.read().map(Self::End),
+            other => Err(serde_json::Error::unknown_variant(other, KINDS)),
+        }
+    }
 }
 
 /// The beginning of a run.

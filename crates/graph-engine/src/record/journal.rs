@@ -10,7 +10,7 @@ use graph_model::timestamp;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use crate::record::entry::{Entry, Record, Start};
+use crate::record::entry::{Entry, Head, Record, Start};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
 
@@ -122,9 +122,9 @@ pub struct Chain {
     version: u32,
 }
 
-/// A record that is being written; its parts are borrowed, not copied.
+/// What a record that is being written says beside its entry; its parts are borrowed, not copied.
 #[derive(Serialize)]
-struct Draft<'a, E> {
+struct DraftHead<'a> {
     v: u32,
     run: &'a RunId,
     seq: u64,
@@ -132,8 +132,22 @@ struct Draft<'a, E> {
     end: Digest,
     at: String,
     kind: &'static str,
-    #[serde(flatten)]
-    entry: E,
+}
+
+impl DraftHead<'_> {
+    /// Writes the record: the members of the head, and behind them those of the entry.
+    fn with(&self, entry: &impl Serialize) -> Result<String, serde_json::Error> {
+        let mut body = serde_json::to_string(self)?;
+        let entry = serde_json::to_string(entry)?;
+        if let Some(members) = entry.strip_prefix('{')
+            && members != "}"
+        {
+            body.pop();
+            body.push(',');
+            body.push_str(members);
+        }
+        Ok(body)
+    }
 }
 
 impl Chain {
@@ -152,8 +166,8 @@ impl Chain {
         let at = timestamp::milliseconds(at);
         let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
         let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
-        let draft = Draft { v: VERSION, run: &self.run, seq, prev, end, at, kind, entry };
-        let body = serde_json::to_string(&draft).expect("a record has only texts as keys and finite numbers");
+        let head = DraftHead { v: VERSION, run: &self.run, seq, prev, end, at, kind };
+        let body = head.with(&entry).expect("a record has only texts as keys and finite numbers");
         let digest = Digest::of(&body);
         let signature = key.sign(&digest);
         self.seq += 1;
@@ -454,20 +468,21 @@ struct VersionOnly {
 /// members depend on one among them, means to put all of them down as values first: that takes three times as long.
 fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
     let (seq, body) = (sealed.seq, sealed.body.as_str());
-    let Some((end, at, kind)) = head(body) else { return read(seq, body) };
-    let Ok(end) = end.parse::<Digest>() else { return read(seq, body) };
-    let entry = match kind {
-        "start" => Entry::Start(read(seq, body)?),
-        "step" => Entry::Step(read(seq, body)?),
-        "calls" => Entry::Calls(read(seq, body)?),
-        "snapshot" => Entry::Snapshot(read(seq, body)?),
-        "resume" => Entry::Resume(read(seq, body)?),
-        "end" => Entry::End(read(seq, body)?),
-        _ => return read(seq, body),
+    let unreadable = |error: serde_json::Error| JournalError::Unreadable { seq, reason: error.to_string() };
+    let cut = head(body).and_then(|(end, at, kind)| Some((end.parse::<Digest>().ok()?, at, kind)));
+    let record = match cut {
+        Some((end, at, kind)) => {
+            let entry = Entry::of_kind(kind, body).map_err(unreadable)?;
+            let v = version(body).unwrap_or(VERSION);
+            Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry }
+        }
+        None => {
+            let head: Head = read(seq, body)?;
+            let entry = Entry::of_kind(&head.kind, body).map_err(unreadable)?;
+            head.with(entry)
+        }
     };
-    let v = version(body).unwrap_or(VERSION);
-    let entry = if v < VERSION { version_2::numbered(entry) } else { entry };
-    Ok(Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry })
+    Ok(if record.v < VERSION { Record { entry: version_2::numbered(record.entry), ..record } } else { record })
 }
 
 fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
