@@ -367,11 +367,28 @@ fn once(name: &str, count: u64) {
         "item" => time_sweep(&tokio, &runtime, count),
         "first-edge" => routed(EDGES[0].1, count),
         "second-edge" => routed(EDGES[1].1, count),
+        "durable" | "bare" => once_durable(name, count),
         other => {
-            eprintln!("`{other}` is not measured; name step, assignment, interpreted, item, first-edge or second-edge");
+            eprintln!(
+                "`{other}` is not measured; name step, assignment, interpreted, item, first-edge, second-edge, durable or bare"
+            );
             std::process::exit(2);
         }
     };
+}
+
+/// Makes so many durable steps, or so many commits of as many bytes.
+fn once_durable(name: &str, count: u64) -> Duration {
+    let (directory, tokio) = (directory(), tokio());
+    let began = Instant::now();
+    if name == "durable" {
+        let runtime = tokio.block_on(durable_runtime(directory.path()));
+        time(&tokio, &runtime, Tally::new(Counter::from(count)));
+    } else {
+        let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));
+        (0..count).for_each(|_| bare.commit());
+    }
+    began.elapsed()
 }
 
 criterion_group!(benches, in_memory, routing, durable);
