@@ -7,7 +7,7 @@ mod compiled;
 mod context;
 mod fan_out;
 mod joins;
-mod load;
+pub(crate) mod load;
 mod node;
 mod topology;
 

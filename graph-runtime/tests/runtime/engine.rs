@@ -1,5 +1,6 @@
 //! What the engine does with a machine: steps, failures, limits, time, progress lines.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -109,6 +110,41 @@ async fn a_route_over_a_list_begins_a_branch_for_each_element() {
     assert_eq!(routed(over, json!(5)).await, Err(why.to_owned()));
     let why = "node `split` failed: `over` has 4 elements, and branches may begin for 3";
     assert_eq!(routed(over, json!([1, 2, 3, 4])).await, Err(why.to_owned()));
+}
+
+/// Runs six branches of a list whose calls wait for each other, and returns the most that were made at the same time.
+async fn most_at_once(width: &str, settings: &str) -> usize {
+    let split = format!(r#"{{"line":1,"does":"gate","next":{{"over":[1,2,3,4,5,6],"as":"part","to":"each"{width}}}}}"#);
+    let nodes = &[
+        ("split", split.as_str()),
+        ("each", r#"{"line":2,"does":{"action":0},"next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true}}"#),
+    ];
+    let (current, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let machine = Interpreted::waiting(&Program { nodes, settings, ..PROGRAM }, move |_, _| {
+        let (current, most) = (Arc::clone(&current), Arc::clone(&most));
+        Box::pin(async move {
+            most.fetch_max(current.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            current.fetch_sub(1, Ordering::SeqCst);
+            Ok(Value::Null)
+        })
+    });
+    let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
+    assert_eq!(runtime.start(machine, Map::new()).await.unwrap().await.unwrap().steps, 8);
+    seen.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn the_width_of_a_route_and_of_the_graph_bound_how_many_branches_call() {
+    let graph = |most: u32| format!(r#"{{"max_steps":100,"max_concurrency":{most}}}"#);
+    assert_eq!(most_at_once(r#","width":2"#, &graph(4)).await, 2);
+    assert_eq!(most_at_once(r#","width":5"#, &graph(3)).await, 3);
+    assert_eq!(most_at_once("", &graph(4)).await, 4);
+    assert_eq!(most_at_once("", &graph(64)).await, 6);
 }
 
 #[tokio::test]

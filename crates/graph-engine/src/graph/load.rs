@@ -397,13 +397,13 @@ fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use graph_model::program::{ItemType, Join, Performer, Verb};
 
     use super::super::{ArgumentTerms, CompiledKind, CompiledRoute, CompiledTerm, GraphTables, PathBase};
     use super::*;
 
-    fn load(nodes: &[(&str, &str)]) -> Result<GraphTables, String> {
+    pub(crate) fn load(nodes: &[(&str, &str)]) -> Result<GraphTables, String> {
         let tool = program::Tool {
             id: "code/review",
             verb: Verb::Execute,

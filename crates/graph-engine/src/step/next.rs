@@ -149,3 +149,37 @@ impl Ways<'_> {
             && !others.any(|(_, join)| is_other(join) && reaches(join.node))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use graph_model::value::View;
+
+    use super::*;
+    use crate::graph::load::tests::load;
+
+    /// Follows visits of the node `work`, each of which takes its one edge.
+    fn behind(visited: &[Activation]) -> Result<Vec<Activation>, FoldError> {
+        let graph = load(&[
+            ("work", r#"{"line":1,"does":"gate","next":[{"to":"end"}]}"#),
+            ("end", r#"{"line":2,"does":"return"}"#),
+        ])
+        .unwrap();
+        let base = Position::new(&graph);
+        let way = Way::Along { edges: TakenEdges::One(0), suppressed: false };
+        let settled =
+            |at| SettledVisit { at, calls: 0, error: None, items: &[], way: &way, returned: View::Null, changes: &[] };
+        follow(&graph, &base, visited.iter().map(settled)).map(|behind| behind.frontier)
+    }
+
+    #[test]
+    fn two_activations_of_a_node_in_one_branch_are_refused() {
+        let fan = Arc::new(Fan { visit: 1, node: 0, outer: None, list: Arc::default() });
+        let branch =
+            |branch| Activation { number: 2, node: 0, frame: Some(Arc::new(Frame { fan: Arc::clone(&fan), branch })) };
+        let frontier = behind(&[branch(1), branch(0)]).unwrap();
+        assert_eq!(frontier.iter().map(Activation::branch).collect::<Vec<_>>(), [Some((1, 0)), Some((1, 1))]);
+        let is_refused = |visited: &[Activation]| matches!(behind(visited), Err(FoldError::Twice { node: 1 }));
+        assert!(is_refused(&[branch(0), branch(0)]));
+        assert!(is_refused(&[Activation::of(0), Activation::of(0)]));
+    }
+}
